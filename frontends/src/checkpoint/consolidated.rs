@@ -83,14 +83,14 @@ const OTHER_KEYS: &[&str] = &[
 ];
 
 /// A model of such files, as if it were in Transformers' layout.
-pub(super) struct Model {
+pub(super) struct Described {
     pub config: Value,
     pub index: BTreeMap<String, Entry>,
     pub notes: Vec<String>,
 }
 
 /// Describes the model of the slices.
-pub(super) fn describe(params: &Value, slices: Vec<BTreeMap<String, View>>) -> Result<Model, Wrong> {
+pub(super) fn describe(params: &Value, slices: Vec<BTreeMap<String, View>>) -> Result<Described, Wrong> {
     let mut config = config(params)?;
     let mut views: BTreeMap<String, Vec<View>> = BTreeMap::new();
     let count = slices.len();
@@ -123,7 +123,7 @@ pub(super) fn describe(params: &Value, slices: Vec<BTreeMap<String, View>>) -> R
     let gate = gate.into_iter().find_map(|name| shape(&format!("model.layers.0.{name}.weight")));
     config.extend(gate.and_then(|s| Some(("intermediate_size".into(), (*s.first()?).into()))));
     let notes = guessed(params, &mut config);
-    Ok(Model { config: config.into(), index, notes })
+    Ok(Described { config: config.into(), index, notes })
 }
 
 /// Tensors that follow from sizes: rotary tables, masks.

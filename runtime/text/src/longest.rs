@@ -95,7 +95,8 @@ mod tests {
             "lstrip": false, "rstrip": false, "normalized": false, "special": true}}], "normalizer": null,
             "post_processor": null, "pre_tokenizer": {{"type": "ByteLevel", "add_prefix_space": false,
             "trim_offsets": false, "use_regex": {words}}}, "decoder": {{"type": "ByteLevel",
-            "add_prefix_space": false, "trim_offsets": false, "use_regex": false}}, "model": {{"type": "WordPiece", "unk_token": "<|endoftext|>", "continuing_subword_prefix": "{prefix}",
+            "add_prefix_space": false, "trim_offsets": false, "use_regex": false}}, "model": {{"type": "WordPiece",
+            "unk_token": "<|endoftext|>", "continuing_subword_prefix": "{prefix}",
             "max_input_chars_per_word": 1000, "vocab": {{{}}}}}}}"#,
             vocab.join(", ")
         )

@@ -85,7 +85,7 @@ pub(super) fn merge(ckpt: &mut Checkpoint, adapter: &Adapter) -> Result<(), Fron
     ckpt.shards.extend(shards);
     ckpt.notes.extend(notes);
     let parts = sorted(tensors.into_iter().flatten()).map_err(|e| wrong(&file, e))?;
-    let mut merge = Merge { ckpt, settings, scale: adapter.scale, replaced: 0, merged: 0, decoded: 0 };
+    let mut merge = Merging { ckpt, settings, scale: adapter.scale, replaced: 0, merged: 0, decoded: 0 };
     merge.untie(&parts);
     // Modules that are replaced may have factors too.
     for (name, view) in parts.whole {
@@ -100,7 +100,7 @@ pub(super) fn merge(ckpt: &mut Checkpoint, adapter: &Adapter) -> Result<(), Fron
 
 /// What an adapter has of a module.
 #[derive(Default)]
-struct Factors {
+struct LowRank {
     a: Option<View>,
     b: Option<View>,
     magnitudes: Option<View>,
@@ -110,15 +110,15 @@ struct Factors {
 
 /// The tensors of an adapter.
 #[derive(Default)]
-struct Parts {
+struct Sorted {
     /// By the base's names.
     whole: BTreeMap<String, View>,
     /// By module.
-    factors: BTreeMap<String, Factors>,
+    factors: BTreeMap<String, LowRank>,
 }
 
-fn sorted(tensors: impl Iterator<Item = (String, View)>) -> Result<Parts, Wrong> {
-    let mut out = Parts::default();
+fn sorted(tensors: impl Iterator<Item = (String, View)>) -> Result<Sorted, Wrong> {
+    let mut out = Sorted::default();
     for (full, view) in tensors {
         let Some(name) = full.strip_prefix(PREFIX) else {
             return Err((format!("tensor `{full}` does not begin with `{PREFIX}`"), "save the adapter with PEFT"));
@@ -126,15 +126,15 @@ fn sorted(tensors: impl Iterator<Item = (String, View)>) -> Result<Parts, Wrong>
         let stem = |ending: &str| name.strip_suffix(".weight").unwrap_or(name).strip_suffix(ending);
         let mut of = |module: &str| std::mem::take(out.factors.entry(module.to_string()).or_default());
         let found = if let Some(module) = stem(".lora_A") {
-            Some((module, Factors { a: Some(view.clone()), ..of(module) }))
+            Some((module, LowRank { a: Some(view.clone()), ..of(module) }))
         } else if let Some(module) = stem(".lora_B") {
-            Some((module, Factors { b: Some(view.clone()), ..of(module) }))
+            Some((module, LowRank { b: Some(view.clone()), ..of(module) }))
         } else if let Some(module) = stem(".lora_embedding_A") {
-            Some((module, Factors { a: Some(view.clone()), looked_up: true, ..of(module) }))
+            Some((module, LowRank { a: Some(view.clone()), looked_up: true, ..of(module) }))
         } else if let Some(module) = stem(".lora_embedding_B") {
-            Some((module, Factors { b: Some(view.clone()), looked_up: true, ..of(module) }))
+            Some((module, LowRank { b: Some(view.clone()), looked_up: true, ..of(module) }))
         } else if let Some(module) = stem(".lora_magnitude_vector") {
-            Some((module, Factors { magnitudes: Some(view.clone()), ..of(module) }))
+            Some((module, LowRank { magnitudes: Some(view.clone()), ..of(module) }))
         } else {
             None
         };
@@ -153,7 +153,7 @@ fn sorted(tensors: impl Iterator<Item = (String, View)>) -> Result<Parts, Wrong>
 }
 
 /// Merging into a checkpoint.
-struct Merge<'c> {
+struct Merging<'c> {
     ckpt: &'c mut Checkpoint,
     settings: Settings,
     scale: f32,
@@ -165,7 +165,7 @@ struct Merge<'c> {
 const HEAD: &str = "lm_head";
 const TABLE: &str = "embed_tokens";
 
-impl Merge<'_> {
+impl Merging<'_> {
     /// The base's name of a tensor: it may leave out the first part, or have one more.
     fn found(&self, name: &str) -> Option<String> {
         let shorter = name.split_once('.').map(|(_, rest)| rest.to_string());
@@ -175,7 +175,7 @@ impl Merge<'_> {
 
     /// Gives the head a matrix of its own where it is the embedding table and only one of the two is
     /// changed, as when the adapter was trained.
-    fn untie(&mut self, parts: &Parts) {
+    fn untie(&mut self, parts: &Sorted) {
         let modules = parts.whole.keys().filter_map(|name| name.strip_suffix(".weight"));
         let mut modules = modules.chain(parts.factors.keys().map(String::as_str));
         let head = format!("{HEAD}.weight");
@@ -210,9 +210,9 @@ impl Merge<'_> {
     }
 
     /// Adds the product of two factors to a matrix of the base.
-    fn add(&mut self, module: &str, factors: Factors) -> Result<(), Wrong> {
+    fn add(&mut self, module: &str, factors: LowRank) -> Result<(), Wrong> {
         let name = format!("{module}.weight");
-        let Factors { a: Some(a), b: Some(b), magnitudes, looked_up } = factors else {
+        let LowRank { a: Some(a), b: Some(b), magnitudes, looked_up } = factors else {
             return Err((format!("module `{module}` lacks one of its two factors"), AGAIN));
         };
         let there = self.found(&name).and_then(|found| Some((found.clone(), self.ckpt.index.get(&found)?.clone())));

@@ -2,16 +2,16 @@
 
 use super::error::{AGAIN, PytorchError, SAVE, error};
 use super::globals::Meaning;
-use super::heap::{Heap, Object, Storage, Tensor, Value};
+use super::heap::{Object, Objects, Pickle, Pickled, Storage};
 use crate::checkpoint::safetensors::{MAX_RANK, StoredType, stored_type};
 
 /// What `callee(*args)` makes.
 pub(super) fn call<'a>(
-    m: &mut Heap<'a>,
+    m: &mut Objects<'a>,
     at: usize,
-    callee: Value<'a>,
-    args: Value<'a>,
-) -> Result<Value<'a>, PytorchError> {
+    callee: Pickle<'a>,
+    args: Pickle<'a>,
+) -> Result<Pickle<'a>, PytorchError> {
     // A function and its arguments, given to another.
     let (mut callee, mut args) = (callee, args);
     if meaning(callee) == Some(Meaning::Apply) {
@@ -27,7 +27,7 @@ pub(super) fn call<'a>(
         Some(Meaning::Tensor) => tensor(m, at, list, None)?,
         Some(Meaning::TypedTensor) => {
             let ty = list.get(6).and_then(|ty| match ty {
-                Value::Global(Meaning::Type(name)) => stored_type(name),
+                Pickle::Global(Meaning::Type(name)) => stored_type(name),
                 _ => None,
             });
             tensor(m, at, list, Some(ty.ok_or_else(|| arguments(at))?))?
@@ -48,33 +48,33 @@ fn arguments(at: usize) -> PytorchError {
 /// The tensor of `(storage, offset, sizes, strides, ...)`. Whether it lies in its storage is checked
 /// when it has a name.
 fn tensor<'a>(
-    m: &Heap<'a>,
+    m: &Objects<'a>,
     at: usize,
-    args: &[Value<'a>],
+    args: &[Pickle<'a>],
     ty: Option<&'static StoredType>,
 ) -> Result<Object<'a>, PytorchError> {
-    let [Value::Object(storage), offset, sizes, strides, ..] = *args else { return Err(arguments(at)) };
+    let [Pickle::Object(storage), offset, sizes, strides, ..] = *args else { return Err(arguments(at)) };
     let Some(Object::Storage(of)) = m.objects.get(storage) else { return Err(arguments(at)) };
-    let numbers = |value: Value<'a>| m.list(value)?.iter().map(|n| unsigned(*n)).collect::<Option<Vec<u64>>>();
+    let numbers = |value: Pickle<'a>| m.list(value)?.iter().map(|n| unsigned(*n)).collect::<Option<Vec<u64>>>();
     let (Some(offset), Some(sizes), Some(strides)) = (unsigned(offset), numbers(sizes), numbers(strides)) else {
         return Err(arguments(at));
     };
     if sizes.len() != strides.len() || sizes.len() > MAX_RANK {
         return Err(error(at, format!("a tensor has {} sizes and {} strides", sizes.len(), strides.len()), AGAIN));
     }
-    Ok(Object::Tensor(Tensor { at, storage, ty: ty.unwrap_or(of.ty), offset, sizes, strides }))
+    Ok(Object::Tensor(Pickled { at, storage, ty: ty.unwrap_or(of.ty), offset, sizes, strides }))
 }
 
-fn unsigned(value: Value<'_>) -> Option<u64> {
-    if let Value::Int(n) = value { u64::try_from(n).ok() } else { None }
+fn unsigned(value: Pickle<'_>) -> Option<u64> {
+    if let Pickle::Int(n) = value { u64::try_from(n).ok() } else { None }
 }
 
 /// The storage of `('storage', class, key, device, elements)` and, of old files, of a part of another:
 /// `(key of the part, offset, elements)`.
-pub(super) fn storage<'a>(m: &Heap<'a>, at: usize, id: Value<'a>) -> Result<Storage<'a>, PytorchError> {
+pub(super) fn storage<'a>(m: &Objects<'a>, at: usize, id: Pickle<'a>) -> Result<Storage<'a>, PytorchError> {
     let bad = || error(at, "the pickle refers to something that is no storage".into(), SAVE);
     let id = m.list(id).ok_or_else(bad)?;
-    let [Value::Text("storage"), class, Value::Text(key), _, numel, view @ ..] = id else { return Err(bad()) };
+    let [Pickle::Text("storage"), class, Pickle::Text(key), _, numel, view @ ..] = id else { return Err(bad()) };
     let Some(Meaning::Storage(ty)) = meaning(*class) else { return Err(bad()) };
     let (ty, numel) = (stored_type(ty).ok_or_else(bad)?, unsigned(*numel).ok_or_else(bad)?);
     let skipped = match view.first().and_then(|view| m.list(*view)) {
@@ -85,9 +85,9 @@ pub(super) fn storage<'a>(m: &Heap<'a>, at: usize, id: Value<'a>) -> Result<Stor
 }
 
 /// A dictionary of these pairs, where they are some.
-fn dictionary<'a>(m: &Heap<'a>, args: &[Value<'a>]) -> Object<'a> {
+fn dictionary<'a>(m: &Objects<'a>, args: &[Pickle<'a>]) -> Object<'a> {
     let items = args.first().and_then(|list| m.list(*list)).unwrap_or_default();
-    let pair = |item: &Value<'a>| match m.list(*item) {
+    let pair = |item: &Pickle<'a>| match m.list(*item) {
         Some([key, value]) => Some((*key, *value)),
         _ => None,
     };
@@ -95,6 +95,6 @@ fn dictionary<'a>(m: &Heap<'a>, args: &[Value<'a>]) -> Object<'a> {
 }
 
 /// Whether a value is of this meaning.
-fn meaning(value: Value<'_>) -> Option<Meaning> {
-    if let Value::Global(meaning) = value { Some(meaning) } else { None }
+fn meaning(value: Pickle<'_>) -> Option<Meaning> {
+    if let Pickle::Global(meaning) = value { Some(meaning) } else { None }
 }

@@ -6,7 +6,7 @@ use crate::checkpoint::safetensors::StoredType;
 
 /// A value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Value<'a> {
+pub(super) enum Pickle<'a> {
     /// `None`
     None,
     /// A truth value.
@@ -31,37 +31,37 @@ pub(super) enum Value<'a> {
 #[derive(Clone, Debug)]
 pub(super) enum Object<'a> {
     /// A tuple or a list.
-    List(Vec<Value<'a>>),
+    List(Vec<Pickle<'a>>),
     /// A dictionary in the order of insertion.
-    Dict(Vec<(Value<'a>, Value<'a>)>),
+    Dict(Vec<(Pickle<'a>, Pickle<'a>)>),
     /// Where elements are.
     Storage(Storage<'a>),
     /// Some of these.
-    Tensor(Tensor),
+    Tensor(Pickled),
     /// What no tensor is made of.
     Opaque,
 }
 
 /// All objects of a file.
 #[derive(Debug, Default)]
-pub(super) struct Heap<'a> {
+pub(super) struct Objects<'a> {
     pub objects: Vec<Object<'a>>,
 }
 
-impl<'a> Heap<'a> {
+impl<'a> Objects<'a> {
     /// Puts an object on the heap.
-    pub fn keep(&mut self, object: Object<'a>) -> Value<'a> {
+    pub fn keep(&mut self, object: Object<'a>) -> Pickle<'a> {
         self.objects.push(object);
-        Value::Object(self.objects.len() - 1)
+        Pickle::Object(self.objects.len() - 1)
     }
 
     /// The object that a value is.
-    pub fn object(&self, value: Value<'a>) -> Option<&Object<'a>> {
-        if let Value::Object(i) = value { self.objects.get(i) } else { None }
+    pub fn object(&self, value: Pickle<'a>) -> Option<&Object<'a>> {
+        if let Pickle::Object(i) = value { self.objects.get(i) } else { None }
     }
 
     /// The elements of a tuple or list.
-    pub fn list(&self, value: Value<'a>) -> Option<&[Value<'a>]> {
+    pub fn list(&self, value: Pickle<'a>) -> Option<&[Pickle<'a>]> {
         if let Some(Object::List(items)) = self.object(value) { Some(items) } else { None }
     }
 }
@@ -79,7 +79,7 @@ pub(super) struct Storage<'a> {
 
 /// Elements of a storage.
 #[derive(Clone, Debug)]
-pub(super) struct Tensor {
+pub(super) struct Pickled {
     /// Where in the pickle it is made.
     pub at: usize,
     /// The storage, an object.

@@ -4,7 +4,7 @@
 use super::calls;
 use super::error::{AGAIN, PytorchError, SAVE, error};
 use super::globals;
-use super::heap::{Heap, Object, Value};
+use super::heap::{Object, Objects, Pickle};
 use std::collections::HashMap;
 
 /// Most instructions of a pickle. A tensor takes about sixty.
@@ -12,30 +12,39 @@ const MOST_STEPS: usize = 1 << 24;
 
 /// The state of the machine.
 #[derive(Debug)]
-pub(super) struct Machine<'a> {
+pub(super) struct Unpickler<'a> {
     file: &'a [u8],
     /// Next byte.
     pub at: usize,
     end: usize,
-    stack: Vec<Value<'a>>,
+    stack: Vec<Pickle<'a>>,
     /// Heights of the stack.
     marks: Vec<usize>,
-    memo: HashMap<u64, Value<'a>>,
-    pub heap: Heap<'a>,
+    memo: HashMap<u64, Pickle<'a>>,
+    pub heap: Objects<'a>,
     steps: usize,
 }
 
 type Result<T> = std::result::Result<T, PytorchError>;
 
-impl<'a> Machine<'a> {
+impl<'a> Unpickler<'a> {
     /// At byte `at`; nothing from `end` on is read.
-    pub fn new(file: &'a [u8], at: usize, end: usize) -> Machine<'a> {
+    pub fn new(file: &'a [u8], at: usize, end: usize) -> Unpickler<'a> {
         let end = end.min(file.len());
-        Machine { file, at, end, stack: vec![], marks: vec![], memo: HashMap::new(), heap: Heap::default(), steps: 0 }
+        Unpickler {
+            file,
+            at,
+            end,
+            stack: vec![],
+            marks: vec![],
+            memo: HashMap::new(),
+            heap: Objects::default(),
+            steps: 0,
+        }
     }
 
     /// Runs a pickle from here on, and stands behind it then.
-    pub fn load(&mut self) -> Result<Value<'a>> {
+    pub fn load(&mut self) -> Result<Pickle<'a>> {
         self.stack.clear();
         self.marks.clear();
         self.memo.clear();
@@ -59,19 +68,19 @@ impl<'a> Machine<'a> {
     /// `None`, truth values, numbers.
     fn number(&mut self, op: u8) -> Result<bool> {
         let value = match op {
-            b'N' => Value::None,
-            0x88 => Value::Bool(true),
-            0x89 => Value::Bool(false),
-            b'J' => Value::Int(i32::from_le_bytes(self.array()?).into()),
-            b'K' => Value::Int(self.byte()?.into()),
-            b'M' => Value::Int(u16::from_le_bytes(self.array()?).into()),
+            b'N' => Pickle::None,
+            0x88 => Pickle::Bool(true),
+            0x89 => Pickle::Bool(false),
+            b'J' => Pickle::Int(i32::from_le_bytes(self.array()?).into()),
+            b'K' => Pickle::Int(self.byte()?.into()),
+            b'M' => Pickle::Int(u16::from_le_bytes(self.array()?).into()),
             b'G' => {
                 self.take(8)?;
-                Value::Float
+                Pickle::Float
             }
             b'F' => {
                 self.line()?;
-                Value::Float
+                Pickle::Float
             }
             b'I' | b'L' => self.decimal()?,
             0x8a => {
@@ -89,16 +98,16 @@ impl<'a> Machine<'a> {
     }
 
     /// An integer of protocol 0.
-    fn decimal(&mut self) -> Result<Value<'a>> {
+    fn decimal(&mut self) -> Result<Pickle<'a>> {
         let at = self.at;
         let line = self.line()?;
         match line {
-            "00" => Ok(Value::Bool(false)),
-            "01" => Ok(Value::Bool(true)),
+            "00" => Ok(Pickle::Bool(false)),
+            "01" => Ok(Pickle::Bool(true)),
             _ => line
                 .trim_end_matches('L')
                 .parse()
-                .map(Value::Int)
+                .map(Pickle::Int)
                 .map_err(|_| error(at, format!("`{}` is no integer of 64 bits", line.escape_debug()), SAVE)),
         }
     }
@@ -118,14 +127,14 @@ impl<'a> Machine<'a> {
             0x8e | 0x96 => (8, false),
             b'V' => {
                 let line = self.line()?;
-                self.stack.push(Value::Text(plain(line).ok_or_else(|| escaped(at))?));
+                self.stack.push(Pickle::Text(plain(line).ok_or_else(|| escaped(at))?));
                 return Ok(true);
             }
             b'S' => {
                 let line = self.line()?;
                 let quoted = |quote: char| line.strip_prefix(quote)?.strip_suffix(quote);
                 let inner = quoted('\'').or_else(|| quoted('"')).and_then(plain).ok_or_else(|| escaped(at))?;
-                self.stack.push(Value::Text(inner));
+                self.stack.push(Pickle::Text(inner));
                 return Ok(true);
             }
             _ => return Ok(false),
@@ -133,7 +142,7 @@ impl<'a> Machine<'a> {
         let n = self.length(length)?;
         let bytes = self.take(n)?;
         // Of Python 2 it may be no text; then it is no name either.
-        let value = std::str::from_utf8(bytes).ok().filter(|_| text).map_or(Value::Bytes, Value::Text);
+        let value = std::str::from_utf8(bytes).ok().filter(|_| text).map_or(Pickle::Bytes, Pickle::Text);
         self.stack.push(value);
         Ok(true)
     }
@@ -231,7 +240,7 @@ impl<'a> Machine<'a> {
             }
             0x93 => {
                 let (name, module) = (self.pop()?, self.pop()?);
-                let (Value::Text(name), Value::Text(module)) = (name, module) else {
+                let (Pickle::Text(name), Pickle::Text(module)) = (name, module) else {
                     return Err(error(at, "the pickle asks for something whose name is no text".into(), AGAIN));
                 };
                 self.global(at, module, name)?;
@@ -258,7 +267,7 @@ impl<'a> Machine<'a> {
             let full = format!("{}.{}", module.escape_debug(), name.escape_debug());
             error(at, format!("the pickle asks for `{full:.200}`, which no tensor needs; nothing was run"), SAVE)
         })?;
-        self.stack.push(Value::Global(meaning));
+        self.stack.push(Pickle::Global(meaning));
         Ok(())
     }
 
@@ -268,24 +277,24 @@ impl<'a> Machine<'a> {
         self.stack.push(value);
     }
 
-    fn pop(&mut self) -> Result<Value<'a>> {
+    fn pop(&mut self) -> Result<Pickle<'a>> {
         let least = self.marks.last().copied().unwrap_or(0);
         let value = if self.stack.len() > least { self.stack.pop() } else { None };
         value.ok_or_else(|| self.empty())
     }
 
-    fn top(&self) -> Result<Value<'a>> {
+    fn top(&self) -> Result<Pickle<'a>> {
         self.stack.last().copied().ok_or_else(|| self.empty())
     }
 
     /// What is above the last mark.
-    fn marked(&mut self) -> Result<Vec<Value<'a>>> {
+    fn marked(&mut self) -> Result<Vec<Pickle<'a>>> {
         let mark = self.marks.pop().filter(|mark| *mark <= self.stack.len());
         let mark = mark.ok_or_else(|| error(self.at, "the pickle has no mark where it needs one".into(), AGAIN))?;
         Ok(self.stack.split_off(mark))
     }
 
-    fn extend(&mut self, items: Vec<Value<'a>>) -> Result<()> {
+    fn extend(&mut self, items: Vec<Pickle<'a>>) -> Result<()> {
         match self.under()? {
             Object::List(list) => list.extend(items),
             Object::Opaque => {}
@@ -294,7 +303,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn insert(&mut self, items: &[Value<'a>]) -> Result<()> {
+    fn insert(&mut self, items: &[Pickle<'a>]) -> Result<()> {
         match self.under()? {
             Object::Dict(dict) => dict.extend(pairs(items)),
             Object::Opaque => {}
@@ -307,7 +316,7 @@ impl<'a> Machine<'a> {
     fn under(&mut self) -> Result<&mut Object<'a>> {
         let at = self.at;
         let top = self.top()?;
-        let object = if let Value::Object(i) = top { self.heap.objects.get_mut(i) } else { None };
+        let object = if let Pickle::Object(i) = top { self.heap.objects.get_mut(i) } else { None };
         object.ok_or_else(|| error(at, "the pickle puts something into what holds nothing".into(), AGAIN))
     }
 
@@ -373,17 +382,17 @@ impl<'a> Machine<'a> {
 const LONGEST_LINE: usize = 4096;
 
 /// A number, least byte first, in two's complement.
-fn long(bytes: &[u8]) -> Value<'_> {
+fn long(bytes: &[u8]) -> Pickle<'_> {
     if bytes.len() > 8 {
-        return Value::Long(bytes);
+        return Pickle::Long(bytes);
     }
     let negative = bytes.last().is_some_and(|b| b & 0x80 != 0);
     let mut all = if negative { [0xff; 8] } else { [0; 8] };
     all[..bytes.len()].copy_from_slice(bytes);
-    Value::Int(i64::from_le_bytes(all))
+    Pickle::Int(i64::from_le_bytes(all))
 }
 
-fn pairs<'a>(items: &[Value<'a>]) -> Vec<(Value<'a>, Value<'a>)> {
+fn pairs<'a>(items: &[Pickle<'a>]) -> Vec<(Pickle<'a>, Pickle<'a>)> {
     items.as_chunks::<2>().0.iter().map(|[key, value]| (*key, *value)).collect()
 }
 

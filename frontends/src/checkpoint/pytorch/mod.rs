@@ -14,8 +14,8 @@ mod zip;
 
 pub use error::PytorchError;
 use error::{AGAIN, SAVE, error};
-use heap::{Object, Value};
-use machine::Machine;
+use heap::{Object, Pickle};
+use machine::Unpickler;
 use std::collections::BTreeMap;
 use std::ops::Range;
 pub use tensors::{Contents, Found};
@@ -52,7 +52,7 @@ fn archive(file: &[u8]) -> Result<Contents, PytorchError> {
     if order.is_some_and(|order| order != b"little") {
         return Err(error(pickle.start, "its numbers are big-endian".into(), SAVE));
     }
-    let mut machine = Machine::new(file, pickle.start, pickle.end);
+    let mut machine = Unpickler::new(file, pickle.start, pickle.end);
     let value = machine.load()?;
     let place = |key: &str| entries.get(format!("{folder}data/{key}").as_str()).cloned();
     tensors::collect(&machine.heap, (machine.at, value), &place)
@@ -60,13 +60,13 @@ fn archive(file: &[u8]) -> Result<Contents, PytorchError> {
 
 /// Little-endian, what files of older versions begin with.
 const MAGIC: &[u8] = &[0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
-const PROTOCOL: Value<'_> = Value::Int(1001);
+const PROTOCOL: Pickle<'_> = Pickle::Int(1001);
 
 /// A file of an earlier version: pickles of a number, a version, the machine, the tensors and the keys
 /// of storages, then these.
 fn legacy(file: &[u8]) -> Result<Contents, PytorchError> {
-    let mut machine = Machine::new(file, 0, file.len());
-    if machine.load()? != Value::Long(MAGIC) {
+    let mut machine = Unpickler::new(file, 0, file.len());
+    if machine.load()? != Pickle::Long(MAGIC) {
         return Err(error(0, "this pickle is none that `torch.save` wrote".into(), SAVE));
     }
     let at = machine.at;
@@ -78,7 +78,7 @@ fn legacy(file: &[u8]) -> Result<Contents, PytorchError> {
     let Some(Object::Dict(about)) = machine.heap.object(about) else {
         return Err(error(at, "nothing is said of the machine that wrote it".into(), AGAIN));
     };
-    if about.contains(&(Value::Text("little_endian"), Value::Bool(false))) {
+    if about.contains(&(Pickle::Text("little_endian"), Pickle::Bool(false))) {
         return Err(error(at, "its numbers are big-endian".into(), SAVE));
     }
     let value = machine.load()?;
@@ -91,8 +91,8 @@ fn legacy(file: &[u8]) -> Result<Contents, PytorchError> {
 /// Where the storages are that follow the pickles: each a number of elements and these.
 fn storages<'a>(
     file: &[u8],
-    m: &Machine<'a>,
-    (at, keys): (usize, Value<'a>),
+    m: &Unpickler<'a>,
+    (at, keys): (usize, Pickle<'a>),
 ) -> Result<BTreeMap<&'a str, Range<usize>>, PytorchError> {
     let bad = |at: usize, what: &str| error(at, what.to_string(), AGAIN);
     let keys = m.heap.list(keys).ok_or_else(|| bad(at, "the keys of storages are no list"))?;
@@ -104,7 +104,7 @@ fn storages<'a>(
     }
     let (mut out, mut from) = (BTreeMap::new(), m.at);
     for key in keys {
-        let Value::Text(key) = key else { return Err(bad(at, "the key of a storage is no text")) };
+        let Pickle::Text(key) = key else { return Err(bad(at, "the key of a storage is no text")) };
         let bits = bits.get(key).ok_or_else(|| bad(at, "a storage is one that no tensor has"))?;
         let count = file.get(from..).and_then(|rest| rest.first_chunk::<8>()).map(|n| u64::from_le_bytes(*n));
         let bytes = count.and_then(|count| usize::try_from(count.checked_mul(bits / 8)?).ok());

@@ -1,7 +1,7 @@
 //! From the values of a pickle to tensors by name, each of which lies in its storage.
 
 use super::error::{AGAIN, PytorchError, SAVE, error};
-use super::heap::{Heap, Object, Storage, Tensor, Value};
+use super::heap::{Object, Objects, Pickle, Pickled, Storage};
 use crate::checkpoint::safetensors::TensorInfo;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,12 +30,12 @@ type Places<'p> = &'p dyn Fn(&str) -> Option<Range<usize>>;
 /// Where scripts put the weights beside what else they save.
 const WRAPPERS: &[&str] = &["state_dict", "model_state_dict", "model", "module"];
 
-type Dict<'a> = [(Value<'a>, Value<'a>)];
+type Dict<'a> = [(Pickle<'a>, Pickle<'a>)];
 
 /// The tensors of a dictionary, or of the one among them that has the model's.
 pub(super) fn collect<'a>(
-    m: &Heap<'a>,
-    (at, value): (usize, Value<'a>),
+    m: &Objects<'a>,
+    (at, value): (usize, Pickle<'a>),
     places: Places<'_>,
 ) -> Result<Contents, PytorchError> {
     let Some(Object::Dict(dict)) = m.object(value) else {
@@ -54,7 +54,7 @@ pub(super) fn collect<'a>(
     }
     let mut aside = vec![];
     for (key, value) in dict {
-        let Value::Text(name) = key else {
+        let Pickle::Text(name) = key else {
             return Err(error(at, "a tensor has a name that is no text".into(), SAVE));
         };
         match m.object(*value) {
@@ -80,13 +80,13 @@ pub(super) fn collect<'a>(
 }
 
 /// The dictionary of tensors in one that has none itself.
-fn wrapped<'m, 'a>(m: &'m Heap<'a>, dict: &Dict<'a>) -> Option<(&'static str, &'m Dict<'a>)> {
-    let tensor = |(_, value): &(Value<'a>, Value<'a>)| matches!(m.object(*value), Some(Object::Tensor(_)));
+fn wrapped<'m, 'a>(m: &'m Objects<'a>, dict: &Dict<'a>) -> Option<(&'static str, &'m Dict<'a>)> {
+    let tensor = |(_, value): &(Pickle<'a>, Pickle<'a>)| matches!(m.object(*value), Some(Object::Tensor(_)));
     if dict.iter().any(tensor) {
         return None;
     }
     let inner = |name: &&'static str| {
-        let (_, value) = dict.iter().find(|(key, _)| *key == Value::Text(name))?;
+        let (_, value) = dict.iter().find(|(key, _)| *key == Pickle::Text(name))?;
         match m.object(*value) {
             Some(Object::Dict(inner)) => Some((*name, &inner[..])),
             _ => None,
@@ -96,7 +96,7 @@ fn wrapped<'m, 'a>(m: &'m Heap<'a>, dict: &Dict<'a>) -> Option<(&'static str, &'
 }
 
 /// Where a tensor is in the file.
-fn place(m: &Heap<'_>, name: &str, t: &Tensor, places: Places<'_>) -> Result<Found, PytorchError> {
+fn place(m: &Objects<'_>, name: &str, t: &Pickled, places: Places<'_>) -> Result<Found, PytorchError> {
     let bad = |what: String| error(t.at, format!("tensor `{}`: {what}", name.escape_debug()), AGAIN);
     let Some(Object::Storage(storage)) = m.objects.get(t.storage) else { return Err(bad("it has no storage".into())) };
     let range = places(storage.key).ok_or_else(|| bad(format!("storage `{}` is not in the file", storage.key)))?;
@@ -111,7 +111,7 @@ fn place(m: &Heap<'_>, name: &str, t: &Tensor, places: Places<'_>) -> Result<Fou
 }
 
 /// The bytes from the first element to the last, and how many elements there are.
-fn check(t: &Tensor, storage: &Storage<'_>, range: &Range<usize>) -> Result<(Range<usize>, u64), String> {
+fn check(t: &Pickled, storage: &Storage<'_>, range: &Range<usize>) -> Result<(Range<usize>, u64), String> {
     let whole = || format!("its sizes {:?} and strides {:?} are of no tensor", t.sizes, t.strides);
     let size = t.ty.bits / 8;
     let claimed = storage.numel.checked_mul(storage.ty.bits / 8).ok_or_else(whole)?;

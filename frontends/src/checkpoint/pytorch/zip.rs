@@ -40,7 +40,7 @@ pub(super) fn entries(file: &[u8]) -> Result<Entries<'_>, PytorchError> {
     }
     let (mut at, mut out) = (from, Entries::new());
     for _ in 0..count {
-        let (entry, next) = Entry::read(file, at, end)?;
+        let (entry, next) = Member::read(file, at, end)?;
         // Folders.
         if !entry.name.ends_with('/') {
             let range = entry.check(file)?;
@@ -85,7 +85,7 @@ fn directory(file: &[u8]) -> Result<(usize, usize, u64), PytorchError> {
 }
 
 /// An entry of the directory.
-struct Entry<'a> {
+struct Member<'a> {
     at: usize,
     name: &'a str,
     flags: u64,
@@ -96,9 +96,9 @@ struct Entry<'a> {
     offset: u64,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> Member<'a> {
     /// The entry at `at`, and where the next one begins.
-    fn read(file: &'a [u8], at: usize, end: usize) -> Result<(Entry<'a>, usize), PytorchError> {
+    fn read(file: &'a [u8], at: usize, end: usize) -> Result<(Member<'a>, usize), PytorchError> {
         let cut = || error(at, "the archive's directory ends within an entry".into(), AGAIN);
         let field = |offset: usize, n: usize| number(file, at.checked_add(offset)?, n).ok_or(()).ok();
         let get = |offset: usize, n: usize| field(offset, n).ok_or_else(cut);
@@ -122,7 +122,7 @@ impl<'a> Entry<'a> {
                 *number = long.next().ok_or_else(cut)?;
             }
         }
-        Ok((Entry { at, name: text, flags: get(8, 2)?, method: get(10, 2)?, stored, bytes, offset }, next))
+        Ok((Member { at, name: text, flags: get(8, 2)?, method: get(10, 2)?, stored, bytes, offset }, next))
     }
 
     /// Where its bytes are.
