@@ -80,7 +80,7 @@ fn files_that_are_refused() {
     let lora = adapter.to_str().expect("UTF-8");
     refused(
         &[other.to_str().expect("UTF-8"), "--lora", lora],
-        &["do not make the base's [32, 32]; give the base that"],
+        &["do not make the base's [32, 48]; give the base that"],
     );
 }
 
