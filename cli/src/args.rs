@@ -4,11 +4,12 @@ mod values;
 
 use crate::loaded::EngineOptions;
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use llmcc_frontends::Adapter;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::Wish;
 use std::path::PathBuf;
 pub use values::parse_wish;
-use values::{parse_budget, parse_format, parse_group, parse_root, parse_scale, parse_share};
+use values::{parse_adapter, parse_budget, parse_format, parse_group, parse_root, parse_scale, parse_share};
 
 /// Ahead-of-time compiler for LLM inference: a checkpoint in, one shared object out.
 #[derive(Debug, Parser)]
@@ -70,9 +71,16 @@ pub enum Command {
 #[derive(Debug, ClapArgs)]
 #[command(group(ArgGroup::new("format").args(["w4", "w4a", "w8", "fp8", "stored_as", "dtype", "error_budget"])))]
 pub struct CompileArgs {
-    /// Checkpoint: a folder with config.json and *.safetensors, one .safetensors file, or a GGUF
-    /// file
+    /// Checkpoint: a folder with config.json and its tensors (safetensors or PyTorch's files), one
+    /// file of them, a GGUF file, or a folder with Llama's own consolidated.*.pth and params.json
     pub checkpoint: PathBuf,
+    /// Merge an adapter of PEFT (LoRA, rsLoRA, DoRA) into the weights, before they are quantized;
+    /// with `=0.5`, half as strong. May be given several times
+    #[arg(long = "lora", value_name = "FOLDER[=SCALE]", value_parser = parse_adapter)]
+    pub lora: Vec<Adapter>,
+    /// The checkpoint that CHECKPOINT, a folder with an adapter only, belongs to
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub base: Option<PathBuf>,
     /// Machine to compile for: `native`, or a name from `llmcc targets`; several, most wanted
     /// first, for a file that runs on the first that there is
     #[arg(long, default_value = "native")]

@@ -79,7 +79,7 @@ pub struct Version {
 /// # Errors
 /// Whatever is wrong with the checkpoint.
 pub fn lift(options: &CompileOptions) -> Result<(Checkpoint, Module, Vec<String>), Error> {
-    let checkpoint = Checkpoint::open(&options.checkpoint)?;
+    let checkpoint = Checkpoint::open_with(&options.checkpoint, &options.adapters)?;
     let lift_with = |kv_dtype| {
         llmcc_frontends::lift(
             &checkpoint,

@@ -4,6 +4,7 @@ use crate::Error;
 use crate::backends::HAS_LLVM;
 use llmcc_codegen::artifact;
 use llmcc_codegen::link::WeightsPlace;
+use llmcc_frontends::Adapter;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::{self, Family, TargetSpec};
@@ -15,6 +16,8 @@ use std::path::PathBuf;
 pub struct CompileOptions {
     /// Folder or file.
     pub checkpoint: PathBuf,
+    /// Adapters that are merged into its weights, in this order.
+    pub adapters: Vec<Adapter>,
     /// Targets, at least one, the most wanted first: the artifact has a version of the model for
     /// each.
     pub targets: Vec<&'static TargetSpec>,

@@ -337,7 +337,7 @@ fn config_that_does_not_parse() {
     fails(
         &case,
         &out.expect("runs"),
-        &["ck/config.json: a folder or a .safetensors file is expected; give the folder, `ck`"],
+        &["ck/config.json: a folder or a file of tensors is expected; give the folder, `ck`"],
     );
 }
 

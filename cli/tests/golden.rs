@@ -117,6 +117,7 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
         max_context: None,
         embed: false,
         place: llmcc_codegen::link::WeightsPlace::External,
+        adapters: vec![],
         ignore_unused: false,
         deny_fallback: false,
         golden: Some(runner.clone()),

@@ -1,6 +1,7 @@
 //! What can go wrong between a path and a module.
 
 use crate::checkpoint::gguf::GgufError;
+use crate::checkpoint::pytorch::PytorchError;
 use crate::checkpoint::safetensors::HeaderError;
 use crate::config::ConfigError;
 use crate::json;
@@ -69,6 +70,14 @@ pub enum FrontendError {
         path: PathBuf,
         /// What is wrong in it.
         source: GgufError,
+    },
+    /// A file of PyTorch is malformed, or asks for more than tensors.
+    #[error("{}: {source}", path.display())]
+    Pytorch {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        source: PytorchError,
     },
     /// `model.safetensors.index.json` is malformed or disagrees with the shards.
     #[error("{}: {what}; download the checkpoint again, all files of one revision", path.display())]

@@ -1,7 +1,7 @@
 //! Entry points of the fuzz targets: arbitrary bytes in, no panic out.
 
 use crate::arch::Model;
-use crate::checkpoint::{gguf as reader, safetensors};
+use crate::checkpoint::{fuzz_adapter, gguf as reader, pytorch as unpickler, safetensors};
 use crate::{json, tokenizer};
 
 /// A safetensors file. Ranges that pass lie in the file and do not overlap.
@@ -23,6 +23,19 @@ pub fn gguf(bytes: &[u8]) {
     }
 }
 
+/// A file of PyTorch. Tensors that pass lie in the file.
+pub fn pytorch(bytes: &[u8]) {
+    let Ok(contents) = unpickler::parse(bytes) else { return };
+    assert!(contents.tensors.values().all(|t| bytes.get(t.info.bytes.clone()).is_some()), "a tensor leaves the file");
+}
+
+/// An `adapter_config.json`.
+pub fn adapter(bytes: &[u8]) {
+    if let Ok(json) = json::parse(bytes) {
+        fuzz_adapter(&json);
+    }
+}
+
 /// A `config.json`. What passes makes a graph, if it is not too large to be built here, and its
 /// constants are finite.
 pub fn config(bytes: &[u8]) {
@@ -38,6 +51,13 @@ pub fn config(bytes: &[u8]) {
 /// A SentencePiece `tokenizer.model`, converted and, if it passes the check, tried.
 pub fn sentencepiece(bytes: &[u8]) {
     if let Ok(json) = tokenizer::from_sentencepiece(bytes) {
+        llmcc_text::fuzz::tokenizer(json.to_string().as_bytes());
+    }
+}
+
+/// A vocabulary of RWKV, converted and, if it passes the check, tried.
+pub fn rwkv_vocabulary(bytes: &[u8]) {
+    if let Ok(json) = tokenizer::from_rwkv(bytes) {
         llmcc_text::fuzz::tokenizer(json.to_string().as_bytes());
     }
 }

@@ -25,6 +25,6 @@ pub mod tokenizer;
 pub mod unused;
 
 pub use arch::{Options, lift};
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Adapter, Checkpoint};
 pub use error::FrontendError;
 pub use tokenizer::TextAssets;

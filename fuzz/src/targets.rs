@@ -13,8 +13,11 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: &[(&str, Target)] = &[
     ("safetensors", llmcc_frontends::fuzz::safetensors),
     ("gguf", llmcc_frontends::fuzz::gguf),
+    ("pytorch", llmcc_frontends::fuzz::pytorch),
+    ("adapter", llmcc_frontends::fuzz::adapter),
     ("config", llmcc_frontends::fuzz::config),
     ("sentencepiece", llmcc_frontends::fuzz::sentencepiece),
+    ("rwkv_vocabulary", llmcc_frontends::fuzz::rwkv_vocabulary),
     ("text_settings", llmcc_frontends::fuzz::text_settings),
     ("tokenizer", llmcc_text::fuzz::tokenizer),
     ("template", llmcc_text::fuzz::template),

@@ -63,6 +63,7 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         max_context: None,
         embed: false,
         place: WeightsPlace::Embed,
+        adapters: vec![],
         ignore_unused: false,
         deny_fallback: false,
         golden: None,

@@ -1,7 +1,20 @@
 //! Values of options, from their text.
 
+use llmcc_frontends::Adapter;
 use llmcc_ir::quant::{FORMATS, Format, Packing};
 use llmcc_ir::target::Wish;
+use std::path::Path;
+
+/// Reads `FOLDER` or `FOLDER=SCALE`.
+pub(super) fn parse_adapter(text: &str) -> Result<Adapter, String> {
+    // A folder may have the sign in its name.
+    let scaled = text.rsplit_once('=').filter(|_| !Path::new(text).exists());
+    let Some((path, scale)) = scaled else { return Ok(Adapter { path: text.into(), scale: 1.0 }) };
+    match scale.parse::<f32>() {
+        Ok(scale) if scale.is_finite() && !path.is_empty() => Ok(Adapter { path: path.into(), scale }),
+        _ => Err(format!("`{scale}` is no number, and there is no folder `{text}`")),
+    }
+}
 
 pub(super) fn parse_budget(text: &str) -> Result<f64, String> {
     match text.parse() {

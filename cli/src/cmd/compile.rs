@@ -8,6 +8,7 @@ use crate::{Error, output, report};
 use indicatif::{ProgressBar, ProgressStyle};
 use llmcc_codegen::Object;
 use llmcc_codegen::link::{WeightsPlace, weights_path};
+use llmcc_frontends::Adapter;
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::{Elem, Format};
@@ -23,8 +24,11 @@ use std::path::Path;
 pub fn run(args: &CompileArgs) -> Result<(), Error> {
     let options = options(args)?;
     if let Some(out) = args.output.as_deref() {
-        output::spare_checkpoint(out, &args.checkpoint)?;
-        output::spare_checkpoint(&weights_path(out), &args.checkpoint)?;
+        let adapters = options.adapters.iter().map(|a| &a.path);
+        for files in adapters.chain([&options.checkpoint]) {
+            output::spare_checkpoint(out, files)?;
+            output::spare_checkpoint(&weights_path(out), files)?;
+        }
         output::clean_up_on_signals();
         args.emit.map_or(Ok(()), |stage| check_output(stage, out))?;
     }
@@ -88,7 +92,8 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
     let targets = find_targets(&args.target)?;
     check_activations(args, &targets)?;
     Ok(CompileOptions {
-        checkpoint: args.checkpoint.clone(),
+        checkpoint: args.base.as_ref().unwrap_or(&args.checkpoint).clone(),
+        adapters: adapters(args),
         targets,
         weights: format_option(args),
         act: args.act.map(policy),
@@ -119,6 +124,12 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
             false => Some(std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?),
         },
     })
+}
+
+/// The adapters to merge: the one that stands for the checkpoint first.
+fn adapters(args: &CompileArgs) -> Vec<Adapter> {
+    let own = args.base.as_ref().map(|_| Adapter { path: args.checkpoint.clone(), scale: 1.0 });
+    own.into_iter().chain(args.lora.iter().cloned()).collect()
 }
 
 /// The format asked for by `--w4`, `--w8`, `--fp8`, `--dtype`.

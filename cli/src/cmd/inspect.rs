@@ -36,7 +36,8 @@ pub fn run(args: &InspectArgs) -> Result<(), Error> {
 
 /// Whether a path is a checkpoint by its name.
 fn is_checkpoint(path: &Path) -> bool {
-    path.is_dir() || path.extension().is_some_and(|e| e == "gguf" || e == "safetensors")
+    let endings = ["gguf", "safetensors", "bin", "pt", "pth"];
+    path.is_dir() || path.extension().is_some_and(|e| endings.iter().any(|ending| e == *ending))
 }
 
 /// The manifest as it stands in the artifact, also what this llmcc does not know of it, and the

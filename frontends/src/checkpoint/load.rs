@@ -1,11 +1,12 @@
 //! Finding and opening the files of a checkpoint.
 
 use super::gguf::{self, model};
-use super::quantized::{self, Tensors};
+use super::quantized::{self, Tensors, Wrong};
 use super::safetensors::{self, TensorInfo};
 use super::shard::Shard;
 use super::stored::Entry;
-use super::{Checkpoint, file_name};
+use super::views::View;
+use super::{Checkpoint, consolidated, file_name, llama2c, pytorch};
 use crate::embedding;
 use crate::error::FrontendError;
 use crate::input;
@@ -17,12 +18,40 @@ use std::path::{Path, PathBuf};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+const PYTORCH: &str = "pytorch_model.bin";
+const CONFIG: &str = "config.json";
+/// Of Meta's and Mistral's own files the first.
+const CONSOLIDATED: [&str; 2] = ["consolidated.00.pth", "consolidated.safetensors"];
+/// Files that hold tensors, by preference: what Transformers reads first.
+const FILES: &[&str] = &[
+    SINGLE,
+    INDEX,
+    PYTORCH,
+    "pytorch_model.bin.index.json",
+    CONSOLIDATED[0],
+    CONSOLIDATED[1],
+    "original/consolidated.00.pth",
+];
+/// What trainers leave beside a model, in PyTorch's format too.
+const OF_TRAINERS: &[&str] = &["training_args.bin", "optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt"];
 const CONVERT: &str = "convert it to safetensors (for example with Transformers' `save_pretrained`)";
+
+type Views = BTreeMap<String, View>;
+
+/// Files that were opened, and the tensors of each.
+#[derive(Default)]
+pub(super) struct Opened {
+    /// How many were open before.
+    pub first: usize,
+    pub shards: Vec<Shard>,
+    pub tensors: Vec<Views>,
+    pub notes: Vec<String>,
+}
 
 pub(super) fn open(path: &Path) -> Result<Checkpoint, FrontendError> {
     let meta = std::fs::metadata(path).map_err(|source| io(path, "open", source))?;
-    let dir = if meta.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
     let tensors = if meta.is_dir() { find_tensors(path)? } else { path.to_path_buf() };
+    let dir = tensors.parent().unwrap_or(Path::new(""));
     if is_gguf(&tensors) {
         return open_gguf(&tensors);
     }
@@ -31,36 +60,105 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, FrontendError> {
         let folder = if dir == Path::new("") { Path::new(".") } else { dir };
         return Err(FrontendError::NotACheckpoint {
             path: path.to_path_buf(),
-            what: "a folder or a .safetensors file is expected".into(),
+            what: "a folder or a file of tensors is expected".into(),
             help: format!("give the folder, `{}`", folder.display()).into(),
         });
     }
-    let (mut shards, mut index) = if by_index {
-        open_index(dir, &tensors)?
+    let mut opened = Opened::default();
+    if by_index {
+        open_index(dir, &tensors, &mut opened)?;
+    } else if let Some(checkpoint) = open_llama2c(dir, &tensors)? {
+        return Ok(checkpoint);
     } else {
-        let (shard, tensors) = open_shard(&tensors)?;
-        (vec![shard], tensors.into_iter().map(|(name, t)| (name, Entry::plain(0, t))).collect())
+        slices(dir, &tensors)?.iter().try_for_each(|file| open_shard(file, &mut opened))?;
+    }
+    let config_path = dir.join(CONFIG);
+    let Some(config) = input::read_json(&config_path)? else {
+        return without_config(dir, &tensors, opened);
     };
+    let Opened { mut shards, tensors: views, mut notes, .. } = opened;
+    let mut index: BTreeMap<String, Entry> =
+        views.into_iter().flatten().map(|(name, view)| (name, view.entry())).collect();
     if meta.is_dir() {
         open_modules(dir, &mut shards, &mut index)?;
     }
-    let config_path = dir.join("config.json");
-    let mut config = input::read_json(&config_path)?.ok_or_else(|| FrontendError::NotACheckpoint {
-        path: config_path.clone(),
-        what: "the file is missing".into(),
-        help: "a checkpoint needs its config.json beside the tensors; download it too".into(),
-    })?;
-    let mut notes = vec![];
+    let mut config = config;
     let mut of_method = Tensors { index: &mut index, shards: &shards, notes: &mut notes };
-    quantized::replace(&mut config, &mut of_method).map_err(|(what, help)| FrontendError::NotACheckpoint {
-        path: path.to_path_buf(),
-        what,
-        help: help.into(),
-    })?;
+    quantized::replace(&mut config, &mut of_method).map_err(wrong(path))?;
     let mut sources = vec![config_path.clone()];
-    sources.extend(by_index.then_some(tensors));
+    sources.extend(by_index.then(|| tensors.clone()));
     sources.extend(shards.iter().map(|s: &Shard| s.path.clone()));
     Ok(Checkpoint { dir: dir.to_path_buf(), config_path, config, sources, shards, index, metadata: None, notes })
+}
+
+/// Says of a file what is wrong in it.
+fn wrong(path: &Path) -> impl Fn(Wrong) -> FrontendError {
+    let path = path.to_path_buf();
+    move |(what, help)| FrontendError::NotACheckpoint { path: path.clone(), what, help: help.into() }
+}
+
+/// A model whose sizes stand in `params.json`.
+fn without_config(dir: &Path, tensors: &Path, opened: Opened) -> Result<Checkpoint, FrontendError> {
+    let config_path = dir.join(consolidated::PARAMS);
+    let Some(params) = input::read_json(&config_path)? else {
+        return Err(FrontendError::NotACheckpoint {
+            path: dir.join(CONFIG),
+            what: "the file is missing".into(),
+            help: match CONSOLIDATED.iter().any(|name| tensors.ends_with(name)) {
+                true => "Llama's own files need their params.json beside them; download it too".into(),
+                false => "a checkpoint needs its config.json beside the tensors; download it too".into(),
+            },
+        });
+    };
+    let Opened { shards, tensors, mut notes, .. } = opened;
+    let model = consolidated::describe(&params, tensors).map_err(wrong(&config_path))?;
+    notes.extend(model.notes);
+    let sources = std::iter::once(config_path.clone()).chain(shards.iter().map(|s| s.path.clone())).collect();
+    let (config, index) = (model.config, model.index);
+    Ok(Checkpoint { dir: dir.to_path_buf(), config_path, config, sources, shards, index, metadata: None, notes })
+}
+
+/// A file of llama2.c; `None` if it is none.
+fn open_llama2c(dir: &Path, path: &Path) -> Result<Option<Checkpoint>, FrontendError> {
+    if path.extension().is_none_or(|e| e != "bin") {
+        return Ok(None);
+    }
+    let map = map(path)?;
+    if pytorch::is_pytorch(&map) {
+        return Ok(None);
+    }
+    let Some(described) = llama2c::describe(&map, 0) else { return Ok(None) };
+    let model =
+        described.and_then(|(params, tensors)| consolidated::describe(&params, vec![tensors])).map_err(wrong(path))?;
+    Ok(Some(Checkpoint {
+        dir: dir.to_path_buf(),
+        config_path: path.to_path_buf(),
+        config: model.config,
+        sources: vec![path.to_path_buf()],
+        shards: vec![Shard { path: path.to_path_buf(), map }],
+        index: model.index,
+        metadata: None,
+        notes: model.notes,
+    }))
+}
+
+/// The files that a model was cut into, of which one is given.
+fn slices(dir: &Path, file: &Path) -> Result<Vec<PathBuf>, FrontendError> {
+    let number = |name: &str| {
+        let digits = name.strip_prefix("consolidated.")?.strip_suffix(".pth")?;
+        (digits.len() == 2).then(|| digits.parse::<usize>().ok()).flatten()
+    };
+    if number(&file_name(file)).is_none() {
+        return Ok(vec![file.to_path_buf()]);
+    }
+    let folder = if dir == Path::new("") { Path::new(".") } else { dir };
+    let entries = std::fs::read_dir(folder).map_err(|source| io(folder, "list", source))?;
+    let numbers: BTreeSet<usize> = entries.flatten().filter_map(|e| number(&e.file_name().to_string_lossy())).collect();
+    if let Some(gap) = (0..numbers.len()).find(|i| !numbers.contains(i)) {
+        let what = format!("`consolidated.{gap:02}.pth` is missing, of {} files", numbers.len() + 1);
+        return Err(wrong(folder)((what, "download all files of the model")));
+    }
+    Ok(numbers.into_iter().map(|i| dir.join(format!("consolidated.{i:02}.pth"))).collect())
 }
 
 /// Adds the tensors of what sentence-transformers' list of modules has beside the model: their names
@@ -70,7 +168,7 @@ fn open_modules(dir: &Path, shards: &mut Vec<Shard>, index: &mut BTreeMap<String
     for folder in embedding::folders(&list) {
         let path = dir.join(folder).join(SINGLE);
         if path.symlink_metadata().is_ok() {
-            let (shard, tensors) = open_shard(&path)?;
+            let (shard, tensors) = open_safetensors(&path, map(&path)?)?;
             let named = |(name, t)| (format!("{folder}/{name}"), Entry::plain(shards.len(), t));
             index.extend(tensors.into_iter().map(named));
             shards.push(shard);
@@ -85,7 +183,7 @@ fn io(path: &Path, action: &'static str, source: std::io::Error) -> FrontendErro
 
 /// The file with the tensors, or their index, in a folder.
 fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
-    for name in [SINGLE, INDEX] {
+    for name in FILES {
         let path = dir.join(name);
         // Whatever it is: if it is no file, opening it says what it is.
         if path.symlink_metadata().is_ok() {
@@ -102,10 +200,19 @@ fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
     if let [only] = models[..] {
         return Ok(dir.join(only));
     }
+    let pickled = |n: &&String| [".bin", ".pth", ".pt", ".ckpt"].iter().any(|e| n.ends_with(e));
+    let of_trainer = |n: &&String| OF_TRAINERS.contains(&n.as_str()) || n.starts_with("rng_state");
+    let pickles: Vec<&String> = names.iter().filter(pickled).filter(|n| !of_trainer(n)).collect();
+    if let ([], [only]) = (&ggufs[..], &pickles[..]) {
+        return Ok(dir.join(only));
+    }
     let (what, help) = if let [first, .., last] = ggufs[..] {
         (format!("holds {} GGUF files, `{first}` to `{last}`", ggufs.len()), "name the one that is meant")
-    } else if let Some(found) = ending(&[".bin", ".pth", ".pt", ".ckpt"]) {
-        (format!("holds `{found}`, a PyTorch pickle, but no {SINGLE}"), CONVERT)
+    } else if let [first, .., last] = pickles[..] {
+        (
+            format!("holds {} files that may be the model, `{first}` to `{last}`", pickles.len()),
+            "name the one that is meant",
+        )
     } else if let Some(found) = ending(&[".safetensors"]) {
         (format!("holds `{found}`, but neither {SINGLE} nor {INDEX}"), "name the file itself, or add the index")
     } else {
@@ -114,9 +221,29 @@ fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
     Err(FrontendError::NotACheckpoint { path: dir.to_path_buf(), what, help: help.into() })
 }
 
-/// Maps one file and reads its header.
-fn open_shard(path: &Path) -> Result<(Shard, BTreeMap<String, TensorInfo>), FrontendError> {
+/// Maps one file, of safetensors or PyTorch's, and reads where its tensors are.
+pub(super) fn open_shard(path: &Path, opened: &mut Opened) -> Result<(), FrontendError> {
     let map = map(path)?;
+    let number = opened.first + opened.shards.len();
+    if pytorch::is_pytorch(&map) {
+        let contents =
+            pytorch::parse(&map).map_err(|source| FrontendError::Pytorch { path: path.to_path_buf(), source })?;
+        let view =
+            |(name, t): (String, pytorch::Found)| (name, View { shard: number, info: t.info, strides: t.strides });
+        opened.tensors.push(contents.tensors.into_iter().map(view).collect());
+        opened.shards.push(Shard { path: path.to_path_buf(), map });
+        opened.notes.extend(contents.notes.into_iter().map(|note| format!("{}: {note}", file_name(path))));
+        return Ok(());
+    }
+    let (shard, tensors) = open_safetensors(path, map)?;
+    let view = |(name, info)| (name, View { shard: number, info, strides: None });
+    opened.tensors.push(tensors.into_iter().map(view).collect());
+    opened.shards.push(shard);
+    Ok(())
+}
+
+/// Reads the header of a file of safetensors.
+fn open_safetensors(path: &Path, map: Mmap) -> Result<(Shard, BTreeMap<String, TensorInfo>), FrontendError> {
     if let Some(what) = foreign_format(&map) {
         return Err(FrontendError::NotACheckpoint { path: path.to_path_buf(), what, help: CONVERT.into() });
     }
@@ -196,8 +323,11 @@ fn open_part(path: &Path) -> Result<(Shard, gguf::Header), FrontendError> {
 
 /// Names other formats by their first bytes.
 fn foreign_format(file: &[u8]) -> Option<String> {
-    if file.starts_with(b"PK\x03\x04") || file.starts_with(b"\x80\x02") {
+    if pytorch::is_pytorch(file) {
         return Some("this is a PyTorch pickle, not a safetensors file".into());
+    }
+    if file.starts_with(b"ggmf") || file.starts_with(b"fmgg") {
+        return Some("this is a file of rwkv.cpp, which is not read".into());
     }
     if file.starts_with(b"version https://git-lfs") {
         return Some("this is a Git LFS pointer, not the file itself (run `git lfs pull`)".into());
@@ -205,21 +335,20 @@ fn foreign_format(file: &[u8]) -> Option<String> {
     None
 }
 
-type Shards = (Vec<Shard>, BTreeMap<String, Entry>);
-
 /// Opens the shards named by an index and checks that the index and the shards agree.
-fn open_index(dir: &Path, path: &Path) -> Result<Shards, FrontendError> {
+fn open_index(dir: &Path, path: &Path, opened: &mut Opened) -> Result<(), FrontendError> {
     let bad = |what: String| FrontendError::Index { path: path.to_path_buf(), what };
     let index = input::read_json(path)?.ok_or_else(|| bad("the file vanished".into()))?;
     let map =
         index.get("weight_map").and_then(Value::as_object).ok_or_else(|| bad("`weight_map` is missing".into()))?;
+    let ending = if file_name(path).contains(".bin.") { ".bin" } else { ".safetensors" };
     let mut wanted: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (tensor, file) in map {
         let file = file.as_str().ok_or_else(|| bad(format!("the file of tensor `{tensor}` is not a string")))?;
         // An index comes from a stranger: it may name files of its own folder only.
-        if Path::new(file).file_name().is_none_or(|n| n != file) || !file.ends_with(".safetensors") {
+        if Path::new(file).file_name().is_none_or(|n| n != file) || !file.ends_with(ending) {
             return Err(bad(format!(
-                "tensor `{tensor}` is said to be in `{file}`, which is not a .safetensors file of this folder"
+                "tensor `{tensor}` is said to be in `{file}`, which is not a {ending} file of this folder"
             )));
         }
         wanted.entry(file).or_default().push(tensor);
@@ -227,23 +356,22 @@ fn open_index(dir: &Path, path: &Path) -> Result<Shards, FrontendError> {
     if wanted.is_empty() {
         return Err(bad("`weight_map` is empty".into()));
     }
-    let (mut shards, mut index) = (vec![], BTreeMap::new());
+    let mut owners: BTreeMap<String, &str> = BTreeMap::new();
     for (file, names) in wanted {
         let shard_path = dir.join(file);
         if shard_path.symlink_metadata().is_err() {
             return Err(bad(format!("shard `{file}` is missing")));
         }
-        let (shard, tensors) = open_shard(&shard_path)?;
+        open_shard(&shard_path, opened)?;
+        let Some(tensors) = opened.tensors.last() else { continue };
         if let Some(name) = names.iter().find(|n| !tensors.contains_key(**n)) {
             return Err(bad(format!("tensor `{name}` is not in `{file}`, where the index puts it")));
         }
-        for (name, info) in tensors {
-            if let Some(other) = index.insert(name.clone(), Entry::plain(shards.len(), info)) {
-                let other: &Shard = &shards[other.shard];
-                return Err(bad(format!("tensor `{name}` is both in `{}` and in `{file}`", file_name(&other.path))));
+        for name in tensors.keys() {
+            if let Some(other) = owners.insert(name.clone(), file) {
+                return Err(bad(format!("tensor `{name}` is both in `{other}` and in `{file}`")));
             }
         }
-        shards.push(shard);
     }
-    Ok((shards, index))
+    Ok(())
 }

@@ -1,11 +1,16 @@
 //! A checkpoint on disk: config files and memory-mapped tensors.
 
+mod adapter;
+mod consolidated;
 pub mod gguf;
+mod llama2c;
 mod load;
+pub mod pytorch;
 mod quantized;
 pub mod safetensors;
 mod shard;
 mod stored;
+mod views;
 
 use crate::error::FrontendError;
 use crate::input;
@@ -78,6 +83,20 @@ impl TensorView<'_> {
     }
 }
 
+/// An adapter, and how much of it is added.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adapter {
+    /// Its folder.
+    pub path: PathBuf,
+    /// Multiplies what it adds; 1 as trained.
+    pub scale: f32,
+}
+
+/// Fuzz target: an `adapter_config.json`.
+pub(crate) fn fuzz_adapter(config: &Value) {
+    adapter::fuzz(config);
+}
+
 /// A file the artifact depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFile {
@@ -108,14 +127,26 @@ impl SourceFile {
 }
 
 impl Checkpoint {
-    /// Opens a directory with `config.json` and `model.safetensors` (or
-    /// `model.safetensors.index.json` and its shards), or one `.safetensors` file with
-    /// `config.json` beside it; a GGUF file, or the first of several that a model is split into.
+    /// Opens a directory with `config.json` and `model.safetensors` or `pytorch_model.bin` (or the
+    /// index of either and its shards), or one such file with `config.json` beside it; a GGUF file, or
+    /// the first of several that a model is split into; `consolidated.*` with `params.json`, as Meta
+    /// and Mistral have it; a `.bin` of llama2.c.
     ///
     /// # Errors
     /// When files are missing, unreadable or malformed.
     pub fn open(path: &Path) -> Result<Checkpoint, FrontendError> {
+        adapter::not_alone(path)?;
         load::open(path)
+    }
+
+    /// Opens a checkpoint with adapters, whose weights are added to its own one after the other.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`]; an adapter is malformed, or belongs to another base.
+    pub fn open_with(path: &Path, adapters: &[Adapter]) -> Result<Checkpoint, FrontendError> {
+        let mut checkpoint = Checkpoint::open(path)?;
+        adapters.iter().try_for_each(|adapter| adapter::merge(&mut checkpoint, adapter))?;
+        Ok(checkpoint)
     }
 
     /// Folder of the checkpoint.

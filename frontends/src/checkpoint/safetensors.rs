@@ -13,7 +13,7 @@ use std::ops::Range;
 /// Longest header accepted, as in the reference implementation.
 pub const MAX_HEADER: u64 = 100_000_000;
 /// Most dimensions of a tensor. Real ones have at most 5.
-const MAX_RANK: usize = 16;
+pub(super) const MAX_RANK: usize = 16;
 
 /// An element type of the format.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,6 +51,11 @@ static TYPES: &[StoredType] = &[
     StoredType { name: "F6_E3M2", bits: 6, dtype: None },
     StoredType { name: "F4", bits: 4, dtype: None },
 ];
+
+/// The element type of a name.
+pub(super) fn stored_type(name: &str) -> Option<&'static StoredType> {
+    TYPES.iter().find(|t| t.name == name)
+}
 
 /// A tensor of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -214,7 +219,7 @@ pub fn parse(file: &[u8]) -> Result<BTreeMap<String, TensorInfo>, HeaderError> {
 /// Type, shape and range of one tensor; `data` is the offset of the data section.
 fn check(name: &str, raw: &RawInfo, data: u64, len: u64) -> Result<TensorInfo, HeaderError> {
     let name = name.to_string();
-    let Some(dtype) = TYPES.iter().find(|t| t.name == raw.dtype) else {
+    let Some(dtype) = stored_type(&raw.dtype) else {
         return Err(HeaderError::UnknownType { name, dtype: raw.dtype.clone() });
     };
     if raw.shape.len() > MAX_RANK {

@@ -84,7 +84,7 @@ pub(super) enum Order {
 
 impl Order {
     /// Where the row is that the model calls `row`.
-    fn place(self, row: usize) -> usize {
+    pub fn place(self, row: usize) -> usize {
         match self {
             Order::Stored => row,
             Order::Neighbours { head_dim } => {

@@ -245,8 +245,6 @@ fn folders_that_are_no_checkpoints() {
         (vec![("m.gguf", b"GGUF")], "", "DIR/m.gguf: byte 4 of the file: the file ends after 4 bytes, within the version; the file is truncated or corrupt: download it again".into()),
         (vec![("m.gguf", b"GGUF"), ("n.gguf", b"GGUF")], "", "DIR: holds 2 GGUF files, `m.gguf` to `n.gguf`; name the one that is meant".into()),
         (vec![("m.gguf", b"GGUF\x04\0\0\0")], "m.gguf", "DIR/m.gguf: byte 4 of the file: version 4 of GGUF is not known (2 and 3 are); convert the model again with a current llama.cpp (`convert_hf_to_gguf.py`)".into()),
-        (vec![("pytorch_model.bin", b"PK\x03\x04")], "", format!("DIR: holds `pytorch_model.bin`, a PyTorch pickle, but no model.safetensors; {convert}")),
-        (vec![("pytorch_model.bin", b"PK\x03\x04")], "pytorch_model.bin", format!("DIR/pytorch_model.bin: this is a PyTorch pickle, not a safetensors file; {convert}")),
         (vec![("x.safetensors", &a)], "", "DIR: holds `x.safetensors`, but neither model.safetensors nor model.safetensors.index.json; name the file itself, or add the index".into()),
         (vec![("model.safetensors", b"version https://git-lfs.github.com/spec/v1\n")], "", format!("DIR/model.safetensors: this is a Git LFS pointer, not the file itself (run `git lfs pull`); {convert}")),
         (vec![("model.safetensors", b"")], "", "DIR/model.safetensors: the file has 0 bytes, too few for a safetensors header; it is empty or truncated: download it again".into()),
@@ -255,7 +253,7 @@ fn folders_that_are_no_checkpoints() {
         (vec![("model.safetensors", &a), ("config.json", b"{}")], "", "ok: 1 tensors".into()),
         (vec![("model.safetensors", &a), ("config.json", b"{\"a\": 1, \"a\": 2}")], "", "DIR/config.json: not valid JSON: key `a` occurs twice at line 1 column 12; remove one of the two".into()),
         (vec![("model.safetensors", &a), ("config.json", b"\xef\xbb\xbf{}")], "", "DIR/config.json: not valid JSON: the file starts with a byte order mark at line 1 column 1; save it as UTF-8 without a byte order mark".into()),
-        (vec![("model.safetensors", &a), ("config.json", b"{}")], "config.json", "DIR/config.json: a folder or a .safetensors file is expected; give the folder, `DIR`".into()),
+        (vec![("model.safetensors", &a), ("config.json", b"{}")], "config.json", "DIR/config.json: a folder or a file of tensors is expected; give the folder, `DIR`".into()),
         (vec![(INDEX, b"[]")], "", format!("DIR/{INDEX}: `weight_map` is missing; {again}")),
         (vec![(INDEX, b"{\"weight_map\":{}}")], "", format!("DIR/{INDEX}: `weight_map` is empty; {again}")),
         (vec![(INDEX, both.as_bytes()), ("1.safetensors", &a)], "", format!("DIR/{INDEX}: shard `2.safetensors` is missing; {again}")),
@@ -280,4 +278,25 @@ fn folders_that_are_no_checkpoints() {
     }));
     let message = folder_message(&[(INDEX, both.as_bytes()), ("1.safetensors", &twice), ("2.safetensors", &b)], "");
     assert_eq!(message, format!("DIR/{INDEX}: tensor `b` is both in `1.safetensors` and in `2.safetensors`; {again}"));
+}
+
+#[test]
+fn folders_of_pytorch_files() {
+    let cut = "the file is truncated or corrupt: download it again";
+    let none = "byte 0 of the file: this pickle is none that `torch.save` wrote; convert it to safetensors";
+    let archive = format!("byte 4 of the file: the archive has no end; {cut}");
+    let ends = format!("byte 2 of the file: the pickle ends at byte 2, within an instruction; {cut}");
+    let two = "DIR: holds 2 files that may be the model, `a.pt` to `b.bin`; name the one that is meant";
+    #[allow(clippy::type_complexity)] // a table: files, what is opened, message
+    let cases: [(&[(&str, &[u8])], &str, String); 5] = [
+        (&[("pytorch_model.bin", b"PK\x03\x04")], "", format!("DIR/pytorch_model.bin: {archive}")),
+        (&[("model.safetensors", b"PK\x03\x04")], "model.safetensors", format!("DIR/model.safetensors: {archive}")),
+        (&[("weights.pt", b"\x80\x02K\x01.")], "", format!("DIR/weights.pt: {none}")),
+        (&[("weights.pt", b"\x80\x02"), ("training_args.bin", b"")], "", format!("DIR/weights.pt: {ends}")),
+        (&[("a.pt", b"PK"), ("b.bin", b"PK")], "", two.into()),
+    ];
+    for (files, open, expected) in cases {
+        let found = folder_message(files, open);
+        assert!(found.starts_with(&expected), "{found}");
+    }
 }

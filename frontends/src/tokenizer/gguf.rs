@@ -5,6 +5,7 @@ use super::byte_level::{ByteLevel, added_token};
 use super::cuts::{CUTS, named};
 use super::sentencepiece::{self, Spaces};
 use super::word_piece::WordPiece;
+use super::world;
 use crate::checkpoint::gguf::{Metadata, Value};
 use serde_json::{Map, json};
 
@@ -23,7 +24,10 @@ pub(super) fn tokenizer_json(metadata: &Metadata) -> Result<Option<serde_json::V
         "llama" | "t5" => pieces(metadata, &tokens, types, kind == "t5").map(Some),
         "gpt2" => byte_level(metadata, &tokens, &types).map(Some),
         "bert" => word_piece(metadata, &tokens, &types).map(Some),
-        other => Err(format!("`tokenizer.ggml.model` is `{other}`; `llama`, `gpt2`, `bert` and `t5` are supported")),
+        "rwkv" => longest(&tokens, &types).map(Some),
+        other => {
+            Err(format!("`tokenizer.ggml.model` is `{other}`; `llama`, `gpt2`, `bert`, `t5` and `rwkv` are supported"))
+        }
     }
 }
 
@@ -47,6 +51,16 @@ fn pieces(metadata: &Metadata, tokens: &[&str], types: Vec<u64>, unigram: bool) 
         false => None,
     };
     sentencepiece::from_pieces(pieces, &spaces, charsmap)
+}
+
+/// RWKV's, whose tokens are written as literals of Python's. Those that no text has fill the table up.
+fn longest(tokens: &[&str], types: &[u64]) -> Result<serde_json::Value, String> {
+    let numbered = tokens.iter().zip(types).enumerate().filter(|(id, (_, kind))| *id > 0 && **kind == NORMAL);
+    let token = |(id, (text, _)): (usize, (&&str, &u64))| {
+        let bytes = world::unescaped(text, true);
+        Ok((id as u32, bytes.ok_or_else(|| format!("token {id} is no literal of Python's: `{text}`"))?))
+    };
+    world::of_tokens(numbered.map(token).collect::<Result<_, String>>()?)
 }
 
 /// The text of a token of some role.

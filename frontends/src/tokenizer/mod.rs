@@ -4,10 +4,12 @@ mod byte_level;
 mod cuts;
 mod files;
 mod gguf;
+mod llama2c;
 mod protobuf;
 mod sentencepiece;
 mod tiktoken;
 mod word_piece;
+mod world;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
@@ -169,6 +171,14 @@ fn template_file(ckpt: &Checkpoint) -> &'static str {
         .unwrap_or("tokenizer_config.json")
 }
 
+/// The `tokenizer.json` of a vocabulary of RWKV: tokens, of which the longest is taken.
+///
+/// # Errors
+/// Says what is malformed, and where.
+pub fn from_rwkv(vocabulary: &[u8]) -> Result<Value, String> {
+    world::to_tokenizer_json(vocabulary)
+}
+
 /// The `tokenizer.json` that behaves like a SentencePiece `tokenizer.model`.
 ///
 /// # Errors
@@ -206,7 +216,7 @@ fn find(ckpt: &Checkpoint) -> Result<Option<Source>, FrontendError> {
         return Ok(Some(Source { path: path("tokenizer.json"), json, post_processed: true }));
     }
     let Some((name, made)) = from_vocabulary(ckpt)? else { return Ok(None) };
-    let path = path(name);
+    let path = path(&name);
     match made {
         Ok(json) => Ok(Some(Source::made(path, &json))),
         Err(what) => Err(FrontendError::Tokenizer { path, what, help: SAVE }),
@@ -215,23 +225,36 @@ fn find(ckpt: &Checkpoint) -> Result<Option<Source>, FrontendError> {
 
 /// The `tokenizer.json` that a vocabulary of another kind makes, by the name of its file.
 #[expect(clippy::type_complexity, reason = "a file, and what became of it")]
-fn from_vocabulary(ckpt: &Checkpoint) -> Result<Option<(&'static str, Result<Value, String>)>, FrontendError> {
+fn from_vocabulary(ckpt: &Checkpoint) -> Result<Option<(String, Result<Value, String>)>, FrontendError> {
     let json = |name: &str| Ok::<_, FrontendError>(ckpt.json(name)?.unwrap_or(Value::Null));
     let (config, map) = (json("tokenizer_config.json")?, json("special_tokens_map.json")?);
     let added = json("added_tokens.json")?;
     let settings = files::Settings { config: &config, map: &map, added: &added };
     if let Some(model) = ckpt.file("tokenizer.model")? {
         let made = files::tiktoken(&model, &settings).unwrap_or_else(|| from_sentencepiece(&model));
-        return Ok(Some(("tokenizer.model", made)));
+        return Ok(Some(("tokenizer.model".into(), made)));
     }
     if let Some(vocab) = ckpt.file("vocab.json")? {
         let made = match ckpt.file("merges.txt")? {
             Some(merges) => files::byte_level(&vocab, &merges, &settings),
             None => Err("this vocabulary has no merges.txt beside it".into()),
         };
-        return Ok(Some(("vocab.json", made)));
+        return Ok(Some(("vocab.json".into(), made)));
     }
-    Ok(ckpt.file("vocab.txt")?.map(|vocab| ("vocab.txt", files::word_piece(&vocab, &settings))))
+    if let Some(vocab) = ckpt.file(world::FILE)? {
+        return Ok(Some((world::FILE.into(), world::to_tokenizer_json(&vocab))));
+    }
+    // Beside a file of llama2.c, which is its own configuration.
+    if let (Some(vocab), true) =
+        (ckpt.config()["vocab_size"].as_u64(), ckpt.config_path().extension().is_some_and(|e| e == "bin"))
+    {
+        for name in [format!("tok{vocab}.bin"), "tokenizer.bin".to_string()] {
+            if let Some(file) = ckpt.file(&name)? {
+                return Ok(Some((name, llama2c::to_tokenizer_json(&file, vocab as usize))));
+            }
+        }
+    }
+    Ok(ckpt.file("vocab.txt")?.map(|vocab| ("vocab.txt".into(), files::word_piece(&vocab, &settings))))
 }
 
 /// Checks, tries and loads the tokenizer, and compares its ids with the model's vocabulary.

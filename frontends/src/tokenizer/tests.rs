@@ -297,6 +297,66 @@ fn real_tokenizers_load() {
     assert_eq!(error, "neither a SentencePiece model nor a file of tiktoken");
 }
 
+/// The vocabulary beside a file of llama2.c is that of its tokenizer.model.
+#[test]
+fn llama2c_vectors() {
+    let Some(dir) = shared("stories260K") else { return };
+    let ckpt = Checkpoint::open(&dir.join("stories260K.bin")).unwrap();
+    let text = TextAssets::load(&ckpt).unwrap();
+    let config = llmcc_text::Config::parse(&text.text_config.to_string()).unwrap();
+    let json = String::from_utf8(text.tokenizer_json.unwrap()).unwrap();
+    let t = llmcc_text::Tokenizer::new(&json, &config).unwrap();
+    let expected: Value =
+        serde_json::from_slice(&std::fs::read(dir.join("expected/prompt_ids.json")).unwrap()).unwrap();
+    let mut ids = t.encode(expected["prompt"].as_str().unwrap(), false).unwrap();
+    ids.insert(0, 1);
+    assert_eq!(serde_json::to_value(ids).unwrap(), expected["ids"]);
+    let file = std::fs::read(dir.join("tok512.bin")).unwrap();
+    let says = |file: &[u8], vocab: usize| llama2c::to_tokenizer_json(file, vocab).unwrap_err();
+    assert_eq!(says(&file, 513), "it has 512 whole pieces, but the model has 513 tokens");
+    assert_eq!(says(&file[..file.len() - 1], 512), "piece 511 is no text of 3 bytes");
+    assert_eq!(says(&file[..3], 512), "the file has no header");
+}
+
+/// RWKV's World vocabulary gives the tokens that its own tokenizer (PyPI: rwkv 0.8.32) gives, and the
+/// text again.
+#[test]
+fn rwkv_world_vectors() {
+    let Some(dir) = shared("tokenizers/rwkv_world") else { return };
+    let json = from_rwkv(&std::fs::read(dir.join(world::FILE)).unwrap()).unwrap().to_string();
+    assert_eq!(check::tokenizer(json.as_bytes()).unwrap(), [] as [&str; 0]);
+    let t = llmcc_text::Tokenizer::new(&json, &llmcc_text::Config::default()).unwrap();
+    assert_eq!(t.vocab_size(), 65_530);
+    for (text, ids) in [
+        ("", &[][..]),
+        (
+            "Hello, world! It's 2024.\n\n\tdef f(x):\r\n    return x  ",
+            &[33155, 45, 40213, 34, 3918, 460, 3493, 644, 47, 3327, 7334, 337, 41, 121, 501, 36213, 42178, 355, 267],
+        ),
+        (
+            "The quick brown fox jumps over the lazy dog.",
+            &[6699, 39418, 37917, 21704, 38828, 31601, 22590, 31261, 21551, 47],
+        ),
+        ("你好，世界 こんにちは", &[10464, 11685, 19137, 10267, 14610, 33, 10115, 10165, 10136, 10127, 10139]),
+        ("e\u{301} 𝔘𝔫", &[102, 2672, 33, 3318, 149, 153, 3318, 149, 172]),
+        ("User: hi\n\nAssistant:", &[24281, 59, 4571, 261, 5585, 41693, 59]),
+        ("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", &[53739, 53739, 53739, 53739, 6885]),
+        ("\0\u{7f} é", &[1, 128, 4970]),
+    ] {
+        assert_eq!(t.encode(text, true).unwrap(), ids, "{text:?}");
+        assert_eq!(t.decode(ids, false).unwrap(), text);
+    }
+    // Long texts are no trouble.
+    let long = "Once upon a time, there was a café. ".repeat(20_000);
+    assert_eq!(t.decode(&t.encode(&long, true).unwrap(), false).unwrap(), long);
+    // A checkpoint with it.
+    let vocab = std::fs::read(dir.join(world::FILE)).unwrap();
+    let (folder, _) = folder(json!({ "vocab_size": 65_536 }), &[]);
+    std::fs::write(folder.0.join(world::FILE), vocab).unwrap();
+    let text = TextAssets::load(&Checkpoint::open(&folder.0).unwrap()).unwrap();
+    assert!(text.tokenizer_json.is_some() && text.warnings.is_empty());
+}
+
 /// The tokens of "ab" as the runtime makes them, and what the user is told.
 fn tokens(files: &[(&str, &[u8])]) -> (Vec<i32>, Vec<String>) {
     let (folder, _) = folder(json!({ "vocab_size": 512 }), &[]);

@@ -9,6 +9,7 @@ pub mod check;
 pub mod fuzz;
 pub mod jinja;
 pub mod json;
+mod longest;
 mod pieces;
 mod template;
 mod tokenizer;

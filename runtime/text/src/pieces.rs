@@ -75,7 +75,7 @@ impl Tokenizer {
 
 /// The byte that a character of byte-level BPE stands for (Radford et al. 2019): printable ones of
 /// Latin-1 for themselves, the 68 others are written as U+0100 and up, in order.
-fn byte_of(c: char) -> Option<u8> {
+pub(crate) fn byte_of(c: char) -> Option<u8> {
     let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     match u32::from(c) {
         code @ 0..=0xff => Some(code as u8).filter(|&b| printable(b)),

@@ -1,10 +1,13 @@
 //! `tokenizer.json` through the `tokenizers` crate, with the special-token habits of the model.
 
+use crate::longest::Longest;
 use crate::{Config, Error, Kind, Result};
 
 /// A parsed tokenizer.
 pub struct Tokenizer {
     pub(super) inner: tokenizers::Tokenizer,
+    /// Of a vocabulary whose longest tokens are taken.
+    longest: Option<Longest>,
     bos: Option<(u32, String)>,
     add_bos: Option<bool>,
     add_eos: Option<i32>,
@@ -25,17 +28,15 @@ impl Tokenizer {
         let bos = config
             .bos_id
             .and_then(|id| Some((id as u32, config.bos_token.clone().or_else(|| inner.id_to_token(id as u32))?)));
-        Ok(Tokenizer { inner, bos, add_bos: config.add_bos, add_eos: config.add_eos })
+        let longest = Longest::of(&inner);
+        Ok(Tokenizer { inner, longest, bos, add_bos: config.add_bos, add_eos: config.add_eos })
     }
 
     /// Token ids of `text`. With `add_special`, the model's own start (and, for some, end) tokens
     /// are added as for a plain prompt; text that comes from a chat template already has them.
     /// Special tokens written out in `text` are recognised.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
-        let encoding = self.inner.encode_fast(text, add_special);
-        let encoding =
-            encoding.map_err(|e| Error::new(Kind::Invalid, format!("the tokenizer refused the text: {e}")))?;
-        let mut ids: Vec<i32> = encoding.get_ids().iter().map(|&id| id as i32).collect();
+        let mut ids = self.ids(text, add_special)?;
         if let (true, Some((bos, bos_text))) = (add_special, &self.bos) {
             let has = ids.first() == Some(&(*bos as i32));
             match self.add_bos {
@@ -50,6 +51,16 @@ impl Tokenizer {
             ids.push(eos);
         }
         Ok(ids)
+    }
+
+    fn ids(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
+        if let Some(longest) = &self.longest {
+            return Ok(longest.encode(&self.inner, text));
+        }
+        let encoding = self.inner.encode_fast(text, add_special);
+        let encoding =
+            encoding.map_err(|e| Error::new(Kind::Invalid, format!("the tokenizer refused the text: {e}")))?;
+        Ok(encoding.get_ids().iter().map(|&id| id as i32).collect())
     }
 
     /// Text of `ids`, all at once; invalid UTF-8 becomes U+FFFD. Ids the tokenizer does not know

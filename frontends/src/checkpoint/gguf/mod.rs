@@ -6,6 +6,7 @@
 //! <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
 pub mod blocks;
+mod families;
 pub(super) mod model;
 pub(super) mod names;
 

@@ -1,108 +1,13 @@
 //! From the metadata of a GGUF file to a `config.json` and tensors as Transformers has them.
 
-use super::names::{FUSED_MLP, MIXTRAL_EXPERTS, POST_NORMS, QWEN_EXPERTS, SANDWICH_NORMS, hugging_face};
+use super::families::{FAMILIES, Family};
+use super::names::hugging_face;
 use super::{Header, Metadata, Value, blocks};
 use crate::checkpoint::safetensors::TensorInfo;
 use crate::checkpoint::stored::{Blocks, Entry, Order};
 use serde_json::{Map, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Models of one `general.architecture`.
-struct Family {
-    /// Its name in GGUF, and the prefix of its keys.
-    name: &'static str,
-    /// `model_type` and class in Transformers.
-    model_type: (&'static str, &'static str),
-    /// Keys beside [`KEYS`], and fields.
-    keys: &'static [(&'static str, &'static str)],
-    /// Fields that follow from the family.
-    fixed: &'static [(&'static str, bool)],
-    /// Names before those that all families share.
-    names: &'static [(&'static str, &'static str)],
-    /// Rows of Q and K are in the order for rotating neighbours, instead of halves of heads.
-    neighbours: bool,
-    /// Norms are stored as what they multiply by, one more than in Transformers.
-    gains: bool,
-    /// `attention_bias` is to be found out.
-    biases: bool,
-    /// There are experts.
-    experts: bool,
-}
-
-const PLAIN: Family = Family {
-    name: "",
-    model_type: ("", ""),
-    keys: &[],
-    fixed: &[],
-    names: &[],
-    neighbours: false,
-    gains: false,
-    biases: false,
-    experts: false,
-};
-
-const FAMILIES: &[Family] = &[
-    Family { name: "llama", model_type: ("llama", "LlamaForCausalLM"), neighbours: true, biases: true, ..PLAIN },
-    Family {
-        name: "llama",
-        model_type: ("mixtral", "MixtralForCausalLM"),
-        keys: &[("expert_count", "num_local_experts"), ("expert_used_count", "num_experts_per_tok")],
-        names: MIXTRAL_EXPERTS,
-        neighbours: true,
-        experts: true,
-        ..PLAIN
-    },
-    Family {
-        name: "granite",
-        model_type: ("granite", "GraniteForCausalLM"),
-        keys: &[
-            ("embedding_scale", "embedding_multiplier"),
-            ("residual_scale", "residual_multiplier"),
-            ("attention.scale", "attention_multiplier"),
-            ("logit_scale", "logits_scaling"),
-        ],
-        neighbours: true,
-        biases: true,
-        ..PLAIN
-    },
-    Family { name: "olmo2", model_type: ("olmo2", "Olmo2ForCausalLM"), names: POST_NORMS, ..PLAIN },
-    Family {
-        name: "qwen3moe",
-        model_type: ("qwen3_moe", "Qwen3MoeForCausalLM"),
-        keys: &[
-            ("expert_count", "num_experts"),
-            ("expert_used_count", "num_experts_per_tok"),
-            ("expert_feed_forward_length", "moe_intermediate_size"),
-        ],
-        fixed: &[("norm_topk_prob", true)],
-        names: QWEN_EXPERTS,
-        experts: true,
-        ..PLAIN
-    },
-    Family { name: "qwen2", model_type: ("qwen2", "Qwen2ForCausalLM"), ..PLAIN },
-    Family { name: "qwen3", model_type: ("qwen3", "Qwen3ForCausalLM"), ..PLAIN },
-    Family {
-        name: "phi3",
-        model_type: ("phi3", "Phi3ForCausalLM"),
-        keys: &[("attention.sliding_window", "sliding_window")],
-        names: FUSED_MLP,
-        ..PLAIN
-    },
-    Family { name: "gemma", model_type: ("gemma", "GemmaForCausalLM"), gains: true, ..PLAIN },
-    Family {
-        name: "gemma3",
-        model_type: ("gemma3_text", "Gemma3ForCausalLM"),
-        keys: &[
-            ("attention.sliding_window", "sliding_window"),
-            ("rope.freq_base_swa", "rope_local_base_freq"),
-            ("final_logit_softcapping", "final_logit_softcapping"),
-        ],
-        names: SANDWICH_NORMS,
-        gains: true,
-        ..PLAIN
-    },
-];
 
 /// Keys after the prefix of the architecture, and the fields that they are.
 const KEYS: &[(&str, &str)] = &[
@@ -130,7 +35,11 @@ const OTHER_KEYS: &[&str] = &[
     "tensor_data_layout",
     "expert_count",
     "expert_used_count",
+    WINDOWS,
 ];
+
+/// Which layers have a window.
+const WINDOWS: &str = "attention.sliding_window_pattern";
 
 /// The factors of Llama 3's rotary frequencies.
 const ROPE_FACTORS: &str = "rope_freqs.weight";
@@ -146,6 +55,7 @@ pub(in crate::checkpoint) struct Model {
 /// What is wrong, and what to do.
 type Wrong = (String, &'static str);
 
+const CONVERT_AGAIN: &str = "convert the model again with a current llama.cpp (`convert_hf_to_gguf.py`)";
 const OTHER_MODEL: &str = "take the model's safetensors checkpoint, or another model";
 
 /// Describes the model of a file; `tensors` are those of all its parts with the numbers of these,
@@ -163,9 +73,7 @@ pub(in crate::checkpoint) fn describe(
     }
     let has = |name: &str| tensors.contains_key(name);
     config.insert("tie_word_embeddings".into(), (!has("output.weight")).into());
-    if family.biases {
-        config.insert("attention_bias".into(), has("blk.0.attn_q.bias").into());
-    }
+    config.extend(family.found.iter().map(|(field, tensor)| ((*field).into(), has(tensor).into())));
     if let Some(long) = ["rope_factors_long.weight", "rope_factors_short.weight"].into_iter().find(|n| has(n)) {
         return Err((format!("tensor `{long}` makes rotary frequencies depend on the length"), OTHER_MODEL));
     }
@@ -178,6 +86,7 @@ pub(in crate::checkpoint) fn describe(
     let mut out = BTreeMap::new();
     for (name, (shard, info)) in tensors {
         let called = hugging_face(&name, family.names);
+        let info = if called.ends_with("shared_expert_gate.weight") { as_row(info) } else { info };
         for (called, info) in experts(called, info) {
             let entry = entry(family, &name, (shard, info), head_dim);
             if out.insert(called.clone(), entry).is_some() {
@@ -186,6 +95,12 @@ pub(in crate::checkpoint) fn describe(
         }
     }
     Ok(Model { config: config.into(), tensors: out })
+}
+
+/// A vector as the matrix of one row that it was.
+fn as_row(info: TensorInfo) -> TensorInfo {
+    let shape = if let [n] = info.shape[..] { vec![1, n] } else { info.shape };
+    TensorInfo { shape, ..info }
 }
 
 /// The matrix of each expert, where a tensor is those of all; else the tensor.
@@ -254,11 +169,9 @@ fn config(metadata: &Metadata, family: &Family) -> Result<Map<String, serde_json
     {
         return Err((format!("keys of {k} columns and values of {v} are of different sizes"), OTHER_MODEL));
     }
-    if family.name == "gemma3" {
-        // As llama.cpp: the largest model is the only one whose scores are not scaled by heads.
-        let width = || numbers("embedding_length")?.checked_div(numbers("attention.head_count")?);
-        let heads = if numbers("block_count") == Some(62) { width() } else { head_dim(&config).map(|n| n as u64) };
-        config.extend(heads.map(|n| ("query_pre_attn_scalar".to_string(), n.into())));
+    scales(metadata, family, &mut config)?;
+    if let Some(types) = get(WINDOWS).and_then(Value::list).and_then(|all| layer_types(all)) {
+        config.insert("layer_types".into(), types);
     }
     if let (Some(rotated), Some(dim)) = (numbers("rope.dimension_count"), head_dim(&config))
         && rotated != dim as u64
@@ -277,6 +190,31 @@ fn config(metadata: &Metadata, family: &Family) -> Result<Map<String, serde_json
         }
     }
     Ok(config)
+}
+
+/// What scores and residuals are multiplied by, where files leave it to llama.cpp.
+fn scales(metadata: &Metadata, family: &Family, config: &mut Map<String, serde_json::Value>) -> Result<(), Wrong> {
+    let get = |key: &str| metadata.get(&format!("{}.{key}", family.name));
+    let numbers = |key: &str| get(key).and_then(Value::unsigned);
+    if let Some(layers) = family.unscaled {
+        // As llama.cpp: the largest model is the only one whose scores are not scaled by heads.
+        let width = || numbers("embedding_length")?.checked_div(numbers("attention.head_count")?);
+        let heads = if numbers("block_count") == Some(layers) { width() } else { head_dim(config).map(|n| n as u64) };
+        config.extend(heads.map(|n| ("query_pre_attn_scalar".to_string(), n.into())));
+    }
+    if family.name == "minicpm" {
+        if let Some(key) = ["embedding_scale", "residual_scale", "logit_scale"].into_iter().find(|k| get(k).is_none()) {
+            return Err((format!("`minicpm.{key}` is missing, as old versions of llama.cpp left it"), CONVERT_AGAIN));
+        }
+        config.extend(head_dim(config).map(|n| ("attention_multiplier".to_string(), (1.0 / (n as f64).sqrt()).into())));
+    }
+    Ok(())
+}
+
+/// What kind each layer is, by whether it has a window.
+fn layer_types(windows: &[Value]) -> Option<serde_json::Value> {
+    let kind = |v: &Value| Some(if v.flag()? { "sliding_attention" } else { "full_attention" });
+    windows.iter().map(kind).collect::<Option<Vec<_>>>().map(|kinds| json!(kinds))
 }
 
 /// `rope_scaling` by the keys about it.

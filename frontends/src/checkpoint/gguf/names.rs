@@ -54,6 +54,46 @@ pub(super) const MIXTRAL_EXPERTS: Names = &[
     ("blk.{}.ffn_down_exps", "model.layers.{}.block_sparse_moe.experts.{e}.w2"),
 ];
 
+/// Experts of Qwen2-MoE, and the MLP beside them.
+pub(super) const QWEN2_EXPERTS: Names = &[
+    ("blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"),
+    ("blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.{e}.gate_proj"),
+    ("blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.{e}.up_proj"),
+    ("blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.{e}.down_proj"),
+    ("blk.{}.ffn_gate_inp_shexp", "model.layers.{}.mlp.shared_expert_gate"),
+    ("blk.{}.ffn_gate_shexp", "model.layers.{}.mlp.shared_expert.gate_proj"),
+    ("blk.{}.ffn_up_shexp", "model.layers.{}.mlp.shared_expert.up_proj"),
+    ("blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_expert.down_proj"),
+];
+
+/// GLM-4's norms and fused matrix.
+pub(super) const GLM4: Names = &[
+    ("blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"),
+    ("blk.{}.post_attention_norm", "model.layers.{}.post_self_attn_layernorm"),
+    ("blk.{}.post_ffw_norm", "model.layers.{}.post_mlp_layernorm"),
+];
+
+/// Norms of queries and keys of HunYuan.
+pub(super) const HUNYUAN: Names = &[
+    ("blk.{}.attn_q_norm", "model.layers.{}.self_attn.query_layernorm"),
+    ("blk.{}.attn_k_norm", "model.layers.{}.self_attn.key_layernorm"),
+];
+
+/// Phi-2.
+pub(super) const PHI: Names = &[
+    ("output_norm", "model.final_layernorm"),
+    ("blk.{}.attn_output", "model.layers.{}.self_attn.dense"),
+    ("blk.{}.ffn_up", "model.layers.{}.mlp.fc1"),
+    ("blk.{}.ffn_down", "model.layers.{}.mlp.fc2"),
+];
+
+/// StarCoder2's MLP.
+pub(super) const STARCODER2: Names =
+    &[("blk.{}.ffn_up", "model.layers.{}.mlp.c_fc"), ("blk.{}.ffn_down", "model.layers.{}.mlp.c_proj")];
+
+/// Where the norm before the MLP is called one after attention.
+pub(super) const SEED: Names = &[("blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm")];
+
 /// What Transformers calls a tensor, by the names of a family before the shared ones; its own name
 /// if it has none there.
 pub(super) fn hugging_face(tensor: &str, own: Names) -> String {

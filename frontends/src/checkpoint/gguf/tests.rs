@@ -1,3 +1,5 @@
+mod families;
+
 use super::*;
 use crate::arch::{self, Model};
 use crate::checkpoint::Checkpoint;

@@ -96,6 +96,9 @@ impl Tensors<'_> {
     /// Takes a tensor of this type and shape away.
     fn take(&mut self, name: &str, types: &[&str], shape: &[usize]) -> Result<Part, Wrong> {
         let entry = self.index.remove(name).ok_or_else(|| (format!("tensor `{name}` is missing"), UNQUANTIZED))?;
+        if entry.layout.is_some() {
+            return Err((format!("tensor `{name}` does not lie in the file in one piece"), UNQUANTIZED));
+        }
         let TensorInfo { dtype, shape: found, bytes } = &entry.info;
         if !types.contains(&dtype.name) || found != shape {
             let wanted = types.join(" or ");
@@ -194,7 +197,7 @@ fn grouped_type(elem: Elem, group: usize) -> Option<&'static StoredType> {
 }
 
 /// A matrix of floats that are computed from the file.
-static COMPUTED: StoredType = StoredType { name: "computed F32", bits: 32, dtype: Some(DType::F32) };
+pub(super) static COMPUTED: StoredType = StoredType { name: "computed F32", bits: 32, dtype: Some(DType::F32) };
 
 /// The largest group of a format that divides the checkpoint's.
 fn unit(group: usize) -> Option<usize> {

@@ -1,0 +1,308 @@
+//! Adapters of PEFT beside a checkpoint, merged into its weights before anything else sees them: LoRA
+//! (arXiv 2106.09685), rsLoRA (arXiv 2312.03732) and DoRA (arXiv 2402.09353), and modules that were
+//! trained as a whole.
+
+mod merged;
+mod settings;
+
+use super::load::{self, Opened};
+use super::quantized::{COMPUTED, Wrong};
+use super::safetensors::TensorInfo;
+use super::stored::Entry;
+use super::views::View;
+use super::{Adapter, Checkpoint, file_name};
+use crate::error::FrontendError;
+use crate::input;
+use llmcc_ir::ty::DType;
+use merged::Merged;
+use serde_json::Value;
+use settings::{AGAIN, Settings};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+const BASE: &str = "give the base that the adapter was trained for";
+
+/// The file with the settings.
+const CONFIG: &str = "adapter_config.json";
+/// Files with the tensors.
+const FILES: [&str; 2] = ["adapter_model.safetensors", "adapter_model.bin"];
+/// What PEFT puts before the names of the base's modules.
+const PREFIX: &str = "base_model.model.";
+
+/// Refuses a folder that holds an adapter and no model.
+///
+/// # Errors
+/// It is one; its settings cannot be read.
+pub(super) fn not_alone(dir: &Path) -> Result<(), FrontendError> {
+    if !dir.is_dir() || ["config.json", "params.json"].iter().any(|name| dir.join(name).exists()) {
+        return Ok(());
+    }
+    let Some(config) = input::read_json(&dir.join(CONFIG))? else { return Ok(()) };
+    let base = settings::base(&config).map_or_else(|| "its base".into(), |name| format!("`{name}`"));
+    let path = dir.display();
+    Err(FrontendError::NotACheckpoint {
+        path: dir.to_path_buf(),
+        what: format!("holds an adapter of {base}, and no model"),
+        help: format!(
+            "give the base too: `llmcc compile {path} --base FOLDER`, or `llmcc compile FOLDER --lora {path}`"
+        )
+        .into(),
+    })
+}
+
+/// Fuzz target: a file of settings.
+pub(crate) fn fuzz(config: &Value) {
+    if let Ok(settings) = Settings::parse(config)
+        && let Ok(scale) = settings.scale("model.layers.0.self_attn.q_proj", 8)
+    {
+        assert!(scale >= 0.0, "{scale}");
+    }
+}
+
+/// Adds an adapter to the weights of a checkpoint.
+///
+/// # Errors
+/// It is missing, malformed, of another kind, or belongs to another base.
+pub(super) fn merge(ckpt: &mut Checkpoint, adapter: &Adapter) -> Result<(), FrontendError> {
+    let dir = &adapter.path;
+    let path = dir.join(CONFIG);
+    let wrong = |path: &Path, (what, help): Wrong| FrontendError::NotACheckpoint {
+        path: path.to_path_buf(),
+        what,
+        help: help.into(),
+    };
+    let config = input::read_json(&path)?.ok_or_else(|| {
+        wrong(&path, ("the file is missing".into(), "--lora takes the folder of an adapter that PEFT saved"))
+    })?;
+    let settings = Settings::parse(&config).map_err(|e| wrong(&path, e))?;
+    let file = FILES.iter().map(|name| dir.join(name)).find(|path| path.symlink_metadata().is_ok());
+    let file = file.ok_or_else(|| wrong(dir, (format!("holds neither {} nor {}", FILES[0], FILES[1]), AGAIN)))?;
+    let mut opened = Opened { first: ckpt.shards.len(), ..Opened::default() };
+    load::open_shard(&file, &mut opened)?;
+    let Opened { shards, tensors, notes, .. } = opened;
+    ckpt.sources.extend([path.clone(), file.clone()]);
+    ckpt.shards.extend(shards);
+    ckpt.notes.extend(notes);
+    let parts = sorted(tensors.into_iter().flatten()).map_err(|e| wrong(&file, e))?;
+    let mut merge = Merging { ckpt, settings, scale: adapter.scale, replaced: 0, merged: 0, decoded: 0 };
+    merge.untie(&parts);
+    // Modules that are replaced may have factors too.
+    for (name, view) in parts.whole {
+        merge.replace(&name, view).map_err(|e| wrong(&file, e))?;
+    }
+    for (module, factors) in parts.factors {
+        merge.add(&module, factors).map_err(|e| wrong(&file, e))?;
+    }
+    merge.note(dir);
+    Ok(())
+}
+
+/// What an adapter has of a module.
+#[derive(Default)]
+struct LowRank {
+    a: Option<View>,
+    b: Option<View>,
+    magnitudes: Option<View>,
+    /// Of rows that are looked up.
+    looked_up: bool,
+}
+
+/// The tensors of an adapter.
+#[derive(Default)]
+struct Sorted {
+    /// By the base's names.
+    whole: BTreeMap<String, View>,
+    /// By module.
+    factors: BTreeMap<String, LowRank>,
+}
+
+fn sorted(tensors: impl Iterator<Item = (String, View)>) -> Result<Sorted, Wrong> {
+    let mut out = Sorted::default();
+    for (full, view) in tensors {
+        let Some(name) = full.strip_prefix(PREFIX) else {
+            return Err((format!("tensor `{full}` does not begin with `{PREFIX}`"), "save the adapter with PEFT"));
+        };
+        let stem = |ending: &str| name.strip_suffix(".weight").unwrap_or(name).strip_suffix(ending);
+        let mut of = |module: &str| std::mem::take(out.factors.entry(module.to_string()).or_default());
+        let found = if let Some(module) = stem(".lora_A") {
+            Some((module, LowRank { a: Some(view.clone()), ..of(module) }))
+        } else if let Some(module) = stem(".lora_B") {
+            Some((module, LowRank { b: Some(view.clone()), ..of(module) }))
+        } else if let Some(module) = stem(".lora_embedding_A") {
+            Some((module, LowRank { a: Some(view.clone()), looked_up: true, ..of(module) }))
+        } else if let Some(module) = stem(".lora_embedding_B") {
+            Some((module, LowRank { b: Some(view.clone()), looked_up: true, ..of(module) }))
+        } else if let Some(module) = stem(".lora_magnitude_vector") {
+            Some((module, LowRank { magnitudes: Some(view.clone()), ..of(module) }))
+        } else {
+            None
+        };
+        match found {
+            Some((module, factors)) => drop(out.factors.insert(module.to_string(), factors)),
+            None if name.contains("lora_") => {
+                return Err((format!("tensor `{full}` is of no kind that is read"), "merge the adapter in Python"));
+            }
+            None => {
+                let name = name.replace(".base_layer.", ".").replace(".modules_to_save.", ".");
+                out.whole.insert(name, view);
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Merging into a checkpoint.
+struct Merging<'c> {
+    ckpt: &'c mut Checkpoint,
+    settings: Settings,
+    scale: f32,
+    replaced: usize,
+    merged: usize,
+    decoded: usize,
+}
+
+const HEAD: &str = "lm_head";
+const TABLE: &str = "embed_tokens";
+
+impl Merging<'_> {
+    /// The base's name of a tensor: it may leave out the first part, or have one more.
+    fn found(&self, name: &str) -> Option<String> {
+        let shorter = name.split_once('.').map(|(_, rest)| rest.to_string());
+        let names = [Some(name.to_string()), shorter, Some(format!("model.{name}"))];
+        names.into_iter().flatten().find(|name| self.ckpt.index.contains_key(name))
+    }
+
+    /// Gives the head a matrix of its own where it is the embedding table and only one of the two is
+    /// changed, as when the adapter was trained.
+    fn untie(&mut self, parts: &Sorted) {
+        let modules = parts.whole.keys().filter_map(|name| name.strip_suffix(".weight"));
+        let mut modules = modules.chain(parts.factors.keys().map(String::as_str));
+        let head = format!("{HEAD}.weight");
+        let touched = modules.any(|m| m == HEAD || m == TABLE || m.ends_with(&format!(".{TABLE}")));
+        if !touched || self.ckpt.index.contains_key(&head) {
+            return;
+        }
+        let Some(table) = self.found(&format!("model.{TABLE}.weight")).and_then(|n| self.ckpt.index.get(&n).cloned())
+        else {
+            return;
+        };
+        self.ckpt.index.insert(head, table);
+        if let Some(config) = self.ckpt.config.as_object_mut() {
+            config.insert("tie_word_embeddings".into(), false.into());
+        }
+        self.ckpt.notes.push("the adapter changes the embedding table or the head: they are no longer one".into());
+    }
+
+    /// Puts a tensor in the place of the base's.
+    fn replace(&mut self, name: &str, view: View) -> Result<(), Wrong> {
+        let there = self.found(name).and_then(|found| Some((found.clone(), self.ckpt.index.get(&found)?)));
+        let Some((found, base)) = there else {
+            return Err((format!("the base has no tensor `{name}`, which the adapter replaces"), BASE));
+        };
+        if base.info.shape != view.info.shape {
+            let (ours, theirs) = (&base.info.shape, &view.info.shape);
+            return Err((format!("tensor `{name}` is {theirs:?}, but {ours:?} in the base"), BASE));
+        }
+        self.ckpt.index.insert(found, view.entry());
+        self.replaced += 1;
+        Ok(())
+    }
+
+    /// Adds the product of two factors to a matrix of the base.
+    fn add(&mut self, module: &str, factors: LowRank) -> Result<(), Wrong> {
+        let name = format!("{module}.weight");
+        let LowRank { a: Some(a), b: Some(b), magnitudes, looked_up } = factors else {
+            return Err((format!("module `{module}` lacks one of its two factors"), AGAIN));
+        };
+        let there = self.found(&name).and_then(|found| Some((found.clone(), self.ckpt.index.get(&found)?.clone())));
+        let Some((found, base)) = there else {
+            return Err((format!("the base has no matrix `{name}`, which the adapter changes"), BASE));
+        };
+        let transposed = transposed(module, &base, (&a, &b), looked_up || self.settings.transposed)?;
+        if magnitudes.is_some() != self.settings.magnitudes {
+            return Err((format!("module `{module}`: `use_dora` does not say whether it has magnitudes"), AGAIN));
+        }
+        let outputs = b.rows();
+        if let Some(m) = magnitudes.as_ref().filter(|m| m.info.shape.iter().product::<usize>() != outputs) {
+            return Err((format!("module `{module}` has {:?} magnitudes for {outputs} outputs", m.info.shape), AGAIN));
+        }
+        let floats = [Some(&a), Some(&b), magnitudes.as_ref()];
+        let is_float = |v: &View| v.info.dtype.dtype.is_some_and(|t| t.is_float() && t != DType::F64);
+        if let Some(v) = floats.into_iter().flatten().find(|v| !is_float(v)) {
+            return Err((format!("a factor of module `{module}` is stored as {}", v.info.dtype.name), AGAIN));
+        }
+        let scale = self.settings.scale(module, b.columns())? * self.scale;
+        let info = match base.info.dtype.dtype {
+            Some(DType::F32 | DType::F16 | DType::Bf16) => base.info.clone(),
+            Some(DType::Coded(_)) => {
+                self.decoded += 1;
+                TensorInfo { dtype: &COMPUTED, ..base.info.clone() }
+            }
+            Some(DType::F64 | DType::I8 | DType::U8 | DType::I32 | DType::I64) | None => {
+                return Err((format!("matrix `{name}` of the base is stored as {}", base.info.dtype.name), BASE));
+            }
+        };
+        let dtype = info.dtype.dtype.unwrap_or(DType::F32);
+        // Magnitudes are of shape [out], or [out, 1] and the like.
+        let magnitudes = magnitudes.map(|m| View { info: TensorInfo { shape: vec![outputs], ..m.info }, ..m });
+        let shard = base.shard;
+        let mut matrix = Merged { base, a, b, scale, transposed, magnitudes, lengths: vec![], dtype };
+        if matrix.transposed && matrix.magnitudes.is_some() {
+            matrix.lengths = self.lengths(&matrix);
+        }
+        let entry = Entry { layout: Some(Arc::new(matrix)), ..Entry::plain(shard, info) };
+        self.ckpt.index.insert(found, entry);
+        self.merged += 1;
+        Ok(())
+    }
+
+    /// Lengths of the columns of a matrix that is stored `[in, out]`.
+    fn lengths(&self, matrix: &Merged) -> Vec<f32> {
+        let [rows, columns] = matrix.base.info.shape[..] else { return vec![] };
+        let (mut squares, mut row) = (vec![0f64; columns], vec![0f32; columns]);
+        for i in 0..rows {
+            matrix.sum(&self.ckpt.shards, i, &mut row);
+            squares.iter_mut().zip(&row).for_each(|(sum, x)| *sum += f64::from(*x).powi(2));
+        }
+        squares.into_iter().map(|sum| sum.sqrt() as f32).collect()
+    }
+
+    /// Says what was done.
+    fn note(&mut self, dir: &Path) {
+        let mut note = format!("adapter {}: {} matrices merged", file_name(dir), self.merged);
+        if self.scale != 1.0 {
+            note += &format!(" with {} of its strength", self.scale);
+        }
+        if self.replaced > 0 {
+            note += &format!(", {} tensors replaced as a whole", self.replaced);
+        }
+        if self.decoded > 0 {
+            note += &format!("; {} of the matrices were codes in the base and are floats now", self.decoded);
+        }
+        self.ckpt.notes.push(note);
+    }
+}
+
+/// Whether a matrix of the base is stored `[in, out]`, by its shape or, where that is square, by what
+/// is `said`.
+fn transposed(module: &str, base: &Entry, (a, b): (&View, &View), said: bool) -> Result<bool, Wrong> {
+    let (inputs, outputs, rank) = (a.columns(), b.rows(), b.columns());
+    let matrices = [&base.info.shape, &a.info.shape, &b.info.shape].into_iter().all(|s| s.len() == 2);
+    let fits = |n: usize, k: usize| base.info.shape == [n, k];
+    let (plain, across) = (fits(outputs, inputs), fits(inputs, outputs));
+    if !matrices || a.rows() != rank || !plain && !across {
+        return Err((
+            format!(
+                "module `{module}`: factors {:?} and {:?} do not make the base's {:?}",
+                b.info.shape, a.info.shape, base.info.shape
+            ),
+            BASE,
+        ));
+    }
+    // Conv1D of GPT-2 is stored so; its head is not.
+    Ok(across && (!plain || said && module != HEAD))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! `adapter_config.json` of PEFT: what of it decides about the merged weights.
+
+use crate::checkpoint::quantized::Wrong;
+use serde_json::{Map, Value};
+
+/// Settings that say nothing about what a trained adapter computes: which modules have one follows
+/// from its tensors.
+const READ: &[&str] = &[
+    "peft_type",
+    "r",
+    "lora_alpha",
+    "rank_pattern",
+    "alpha_pattern",
+    "use_rslora",
+    "use_dora",
+    "fan_in_fan_out",
+    "init_lora_weights",
+    "base_model_name_or_path",
+    "modules_to_save",
+    "bias",
+    "auto_mapping",
+    "corda_config",
+    "eva_config",
+    "exclude_modules",
+    "inference_mode",
+    "layers_pattern",
+    "layers_to_transform",
+    "loftq_config",
+    "lora_dropout",
+    "lora_ga_config",
+    "megatron_core",
+    "peft_version",
+    "qalora_group_size",
+    "revision",
+    "runtime_config",
+    "target_modules",
+    "task_type",
+];
+/// Ways to begin that leave the base as it is.
+const BEGINNINGS: &[&str] = &["gaussian", "eva", "orthogonal"];
+
+pub(super) const AGAIN: &str = "download the adapter again, all files of one revision";
+const OTHER: &str = "merge it in Python (`merge_and_unload` of PEFT) and compile the result";
+
+/// What is read.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Settings {
+    rank: f64,
+    alpha: f64,
+    ranks: Map<String, Value>,
+    alphas: Map<String, Value>,
+    rank_stabilized: bool,
+    /// Of rows of the merged matrix a learned length.
+    pub magnitudes: bool,
+    /// Matrices of the base are stored `[in, out]`.
+    pub transposed: bool,
+}
+
+/// The base that an adapter names.
+pub(super) fn base(config: &Value) -> Option<&str> {
+    config["base_model_name_or_path"].as_str().filter(|name| !name.is_empty())
+}
+
+impl Settings {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// A method that is not read, or a setting that changes what it computes.
+    pub fn parse(config: &Value) -> Result<Settings, Wrong> {
+        let all = config.as_object().ok_or_else(|| ("it is no object".to_string(), OTHER))?;
+        match all.get("peft_type").and_then(Value::as_str) {
+            Some("LORA") => {}
+            Some(other) => return Err((format!("`peft_type` is `{other}`; LORA is read"), OTHER)),
+            None => return Err(("`peft_type` is missing".into(), OTHER)),
+        }
+        let off = |v: &Value| match v {
+            Value::Null | Value::Bool(false) => true,
+            Value::Object(members) => members.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            Value::Bool(true) | Value::Number(_) | Value::String(_) => false,
+        };
+        if let Some((key, _)) = all.iter().find(|(key, v)| !READ.contains(&key.as_str()) && !off(v) && !aside(key)) {
+            return Err((format!("`{key}` is set, which is not read and may change what the adapter computes"), OTHER));
+        }
+        begins(all.get("init_lora_weights"))?;
+        let number = |key: &str, default: f64| match all.get(key) {
+            None | Some(Value::Null) => Ok(default),
+            Some(v) => positive(v).ok_or_else(|| (format!("`{key}` is {v}, no positive number"), OTHER)),
+        };
+        let flag = |key: &str| match all.get(key) {
+            None | Some(Value::Null) => Ok(false),
+            Some(v) => v.as_bool().ok_or_else(|| (format!("`{key}` is {v}, neither true nor false"), OTHER)),
+        };
+        Ok(Settings {
+            rank: number("r", 8.0)?,
+            alpha: number("lora_alpha", 8.0)?,
+            ranks: pattern(all, "rank_pattern")?,
+            alphas: pattern(all, "alpha_pattern")?,
+            rank_stabilized: flag("use_rslora")?,
+            magnitudes: flag("use_dora")?,
+            transposed: flag("fan_in_fan_out")?,
+        })
+    }
+
+    /// What the product of a module is multiplied by, whose factors have this rank (arXiv 2106.09685;
+    /// by the root of the rank: arXiv 2312.03732).
+    ///
+    /// # Errors
+    /// The settings say another rank.
+    pub fn scale(&self, module: &str, rank: usize) -> Result<f32, Wrong> {
+        let said = matched(&self.ranks, module).unwrap_or(self.rank);
+        if said != rank as f64 {
+            return Err((format!("module `{module}` is of rank {rank}, but its settings say {said}"), AGAIN));
+        }
+        let alpha = matched(&self.alphas, module).unwrap_or(self.alpha);
+        Ok((alpha / if self.rank_stabilized { said.sqrt() } else { said }) as f32)
+    }
+}
+
+/// Says something about training only.
+fn aside(key: &str) -> bool {
+    key.starts_with('_') || key == "ensure_weight_tying"
+}
+
+/// Whether the base was changed before training, so that another one is needed.
+fn begins(how: Option<&Value>) -> Result<(), Wrong> {
+    match how {
+        None | Some(Value::Null | Value::Bool(_)) => Ok(()),
+        Some(Value::String(name)) if BEGINNINGS.contains(&name.as_str()) => Ok(()),
+        Some(other) => Err((
+            format!("`init_lora_weights` is {other}, which changes the base's weights before training"),
+            "convert it with PEFT (`save_pretrained` with `path_initial_model_for_weight_conversion`)",
+        )),
+    }
+}
+
+fn positive(v: &Value) -> Option<f64> {
+    v.as_f64().filter(|x| x.is_finite() && *x > 0.0)
+}
+
+/// Numbers by the ends of modules' names.
+fn pattern(all: &Map<String, Value>, key: &str) -> Result<Map<String, Value>, Wrong> {
+    let Some(value) = all.get(key).filter(|v| !v.is_null()) else { return Ok(Map::new()) };
+    let map = value.as_object().ok_or_else(|| (format!("`{key}` is no object"), OTHER))?;
+    for (name, number) in map {
+        if positive(number).is_none() {
+            return Err((format!("`{key}` has {number} for `{name}`, no positive number"), OTHER));
+        }
+        if literal(name).contains(['\\', '*', '+', '?', '(', ')', '[', ']', '{', '}', '|', '$', '^']) {
+            return Err((
+                format!("`{key}` has the pattern `{name}`, where names of modules are read"),
+                "write out the names of the modules that it stands for",
+            ));
+        }
+    }
+    Ok(map.clone())
+}
+
+/// The name that a pattern is: dots may be escaped, and it may say that it is a whole name.
+fn literal(pattern: &str) -> String {
+    pattern.strip_prefix('^').unwrap_or(pattern).replace("\\.", ".")
+}
+
+/// The number of the first pattern that is the end of a name.
+fn matched(patterns: &Map<String, Value>, module: &str) -> Option<f64> {
+    let is = |pattern: &str| {
+        let name = literal(pattern);
+        let before = module.strip_suffix(name.as_str());
+        before.is_some_and(|rest| rest.is_empty() || !pattern.starts_with('^') && rest.ends_with('.'))
+    };
+    patterns.iter().find(|(pattern, _)| is(pattern)).and_then(|(_, number)| number.as_f64())
+}

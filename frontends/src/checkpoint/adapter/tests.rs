@@ -1,0 +1,171 @@
+use super::*;
+use crate::checkpoint::safetensors;
+use crate::testing::{Folder, golden, with};
+use crate::{Options, lift};
+use serde_json::json;
+
+fn adapter(name: &str, scale: f32) -> Adapter {
+    Adapter { path: golden("adapters").join(name), scale }
+}
+
+/// Every adapter makes of its base what PEFT makes of it.
+#[test]
+fn adapters_merge_as_in_peft() {
+    let all = [
+        ("lora", "base"),
+        ("rslora", "base"),
+        ("dora", "base"),
+        ("embedding", "base"),
+        ("saved", "base"),
+        ("bias", "biased"),
+        ("bias_only", "biased"),
+        ("conv", "gpt2"),
+        ("conv_dora", "gpt2"),
+    ];
+    for (name, base) in all {
+        let base = golden("adapters").join(base);
+        let before = Checkpoint::open(&base).unwrap();
+        let merged = Checkpoint::open_with(&base, &[adapter(name, 1.0)]).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let file = std::fs::read(golden("adapters").join(name).join("merged.safetensors")).unwrap();
+        let wanted = safetensors::parse(&file).unwrap();
+        assert!(merged.names().eq(before.names()) && !wanted.is_empty());
+        for tensor in merged.names() {
+            let found = merged.to_f32(tensor).unwrap();
+            let Some(info) = wanted.get(tensor) else {
+                assert_eq!(Some(found), before.to_f32(tensor), "{name} {tensor}");
+                continue;
+            };
+            let values = file[info.bytes.clone()].chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
+            for (ours, theirs) in found.iter().zip(values) {
+                // Some roundings of f32 sums of up to four terms apart.
+                assert!(
+                    (ours - theirs).abs() <= 8.0 * f32::EPSILON * theirs.abs().max(1.0),
+                    "{name} {tensor}: {ours} {theirs}"
+                );
+            }
+        }
+        let module = lift(&merged, &Options::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(crate::unused::find(&merged, &module).unwrap(), None, "{name}");
+        assert_eq!(merged.notes().len(), 1, "{:?}", merged.notes());
+        let files = merged.source_files().unwrap();
+        assert!(files.iter().any(|f| f.name == "adapter_config.json"));
+    }
+}
+
+/// Half of an adapter twice is the adapter; more than one may be given.
+#[test]
+fn scales_and_several_adapters() {
+    let base = golden("adapters/base");
+    let open = |list: &[Adapter]| Checkpoint::open_with(&base, list).unwrap();
+    let (once, twice) = (open(&[adapter("lora", 1.0)]), open(&[adapter("lora", 0.5), adapter("lora", 0.5)]));
+    let name = "model.layers.0.self_attn.q_proj.weight";
+    let (a, b) = (once.to_f32(name).unwrap(), twice.to_f32(name).unwrap());
+    assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-5));
+    assert!(a != Checkpoint::open(&base).unwrap().to_f32(name).unwrap());
+    assert!(twice.notes()[0].ends_with("6 matrices merged with 0.5 of its strength"), "{:?}", twice.notes());
+    let none = open(&[adapter("lora", 0.0)]);
+    assert_eq!(none.to_f32(name), Checkpoint::open(&base).unwrap().to_f32(name));
+}
+
+/// Matrices that are codes are decoded first; 16-bit ones stay so.
+#[test]
+fn bases_of_other_types() {
+    // An adapter of rank 1 for the base of a GGUF file.
+    let folder = Folder::new();
+    let ckpt = Checkpoint::open(&golden("gguf/mixed.gguf")).unwrap();
+    let module = "model.layers.0.self_attn.q_proj";
+    let [n, k] = ckpt.info(&format!("{module}.weight")).unwrap().shape[..] else { panic!() };
+    let tensor = |part: &str, shape: [usize; 2]| crate::fixtures::Tensor {
+        name: format!("base_model.model.{module}.lora_{part}.weight"),
+        dtype: "F32",
+        shape: shape.to_vec(),
+        data: (0..shape[0] * shape[1]).flat_map(|i| (i as f32 / 256.0).to_le_bytes()).collect(),
+    };
+    let tensors = [tensor("A", [1, k]), tensor("B", [n, 1])];
+    folder.write("adapter_model.safetensors", crate::fixtures::safetensors(&tensors));
+    folder.write("adapter_config.json", json!({ "peft_type": "LORA", "r": 1, "lora_alpha": 2 }).to_string());
+    let adapter = Adapter { path: folder.0.clone(), scale: 1.0 };
+    let merged = Checkpoint::open_with(&golden("gguf/mixed.gguf"), &[adapter]).unwrap();
+    let name = format!("{module}.weight");
+    let (before, after) = (ckpt.to_f32(&name).unwrap(), merged.to_f32(&name).unwrap());
+    let wanted = |i: usize| before[i] + 2.0 * (i / k) as f32 / 256.0 * (i % k) as f32 / 256.0;
+    assert!((0..n * k).all(|i| (after[i] - wanted(i)).abs() < 1e-5));
+    assert_eq!(merged.info(&name).unwrap().dtype.name, "computed F32");
+    assert!(merged.notes()[0].contains("1 of the matrices were codes"), "{:?}", merged.notes());
+    lift(&merged, &Options::default()).unwrap();
+}
+
+fn message(config: &Value) -> String {
+    Settings::parse(config).map_or_else(|(what, help)| format!("{what}; {help}"), |s| format!("{s:?}"))
+}
+
+#[test]
+fn settings_that_change_the_mathematics_are_refused() {
+    let plain = json!({ "peft_type": "LORA", "r": 4, "lora_alpha": 8 });
+    let parsed = Settings::parse(&plain).unwrap();
+    assert_eq!(parsed.scale("a.q_proj", 4).unwrap(), 2.0);
+    assert!(parsed.scale("a.q_proj", 5).unwrap_err().0.contains("is of rank 5, but its settings say 4"));
+    let patterns = json!({ "rank_pattern": { "q_proj": 2, "^a.v_proj": 1 }, "alpha_pattern": { "1\\.q_proj": 3 } });
+    let parsed = Settings::parse(&with(plain.clone(), patterns)).unwrap();
+    assert_eq!(parsed.scale("a.0.q_proj", 2).unwrap(), 4.0);
+    assert_eq!(parsed.scale("a.1.q_proj", 2).unwrap(), 1.5);
+    assert_eq!(parsed.scale("a.v_proj", 1).unwrap(), 8.0);
+    // Another module's name may end the same way.
+    assert_eq!(parsed.scale("b.a.v_proj", 4).unwrap(), 2.0);
+    assert_eq!(parsed.scale("a.freq_proj", 4).unwrap(), 2.0);
+    for (changes, says) in [
+        (json!({ "peft_type": "IA3" }), "`peft_type` is `IA3`; LORA is read; merge it in Python"),
+        (json!({ "peft_type": "absent" }), "`peft_type` is missing"),
+        (json!({ "use_qalora": true }), "`use_qalora` is set"),
+        (json!({ "lora_bias": true }), "`lora_bias` is set"),
+        (json!({ "target_parameters": ["x"] }), "`target_parameters` is set"),
+        (json!({ "layer_replication": [[0, 1]] }), "`layer_replication` is set"),
+        (json!({ "trainable_token_indices": [1] }), "`trainable_token_indices` is set"),
+        (json!({ "something_new": 1 }), "`something_new` is set"),
+        (json!({ "init_lora_weights": "pissa" }), "`init_lora_weights` is \"pissa\", which changes the base's"),
+        (json!({ "r": 0 }), "`r` is 0, no positive number"),
+        (json!({ "lora_alpha": "x" }), "`lora_alpha` is \"x\""),
+        (json!({ "use_dora": 1 }), "neither true nor false"),
+        (json!({ "rank_pattern": { "a.*": 1 } }), "has the pattern `a.*`"),
+        (json!({ "alpha_pattern": { "a": -1 } }), "-1 for `a`"),
+    ] {
+        let found = message(&with(plain.clone(), changes));
+        assert!(found.contains(says), "{says}: {found}");
+    }
+}
+
+#[test]
+fn adapters_that_do_not_fit() {
+    let base = golden("adapters/base");
+    let refused = |list: &[Adapter], base: &Path| Checkpoint::open_with(base, list).unwrap_err().to_string();
+    let folder = Folder::new();
+    let empty = Adapter { path: folder.0.clone(), scale: 1.0 };
+    assert!(
+        refused(&[empty.clone()], &base).contains("adapter_config.json: the file is missing; --lora takes the folder")
+    );
+    folder.write("adapter_config.json", r#"{"peft_type": "LORA", "r": 4, "base_model_name_or_path": "org/base"}"#);
+    assert!(refused(&[empty.clone()], &base).contains("holds neither adapter_model.safetensors nor adapter_model.bin"));
+    let alone = Checkpoint::open(&folder.0).unwrap_err().to_string();
+    assert!(
+        alone.contains("holds an adapter of `org/base`, and no model; give the base too: `llmcc compile "),
+        "{alone}"
+    );
+    let other = refused(&[adapter("conv", 1.0)], &base);
+    assert!(other.contains("the base has no matrix `transformer.h.0.attn.c_attn.weight`"), "{other}");
+    let write = |name: &str, shape: [usize; 2]| {
+        let size = shape[0] * shape[1] * 4;
+        let tensor = |part: &str, shape: Vec<usize>, bytes: usize| crate::fixtures::Tensor {
+            name: format!("{name}.{part}.weight"),
+            dtype: "F32",
+            shape,
+            data: vec![0; bytes],
+        };
+        let tensors = [tensor("lora_A", shape.to_vec(), size), tensor("lora_B", vec![16, 4], 256)];
+        folder.write("adapter_model.safetensors", crate::fixtures::safetensors(&tensors));
+        refused(&[empty.clone()], &base)
+    };
+    let module = "base_model.model.model.layers.0.self_attn.q_proj";
+    assert!(write(module, [4, 17]).contains("factors [16, 4] and [4, 17] do not make the base's [16, 16]"));
+    assert!(write(module, [3, 16]).contains("do not make"));
+    assert!(write("model.layers.0", [4, 16]).contains("does not begin with `base_model.model.`"));
+}

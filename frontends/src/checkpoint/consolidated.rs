@@ -1,0 +1,262 @@
+//! Checkpoints as Meta and Mistral write them: `params.json` beside `consolidated.00.pth`, of which
+//! there are several where a model was cut for several GPUs.
+//!
+//! Rows of queries and keys are in the order for rotating neighbours. See
+//! <https://github.com/meta-llama/llama-models> and, for the ways to cut,
+//! <https://github.com/facebookresearch/fairscale> (column and row parallel layers).
+
+use super::quantized::Wrong;
+use super::safetensors::TensorInfo;
+use super::stored::{Entry, Order};
+use super::views::{Join, Slices, View};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The file with the sizes.
+pub(super) const PARAMS: &str = "params.json";
+
+const OTHER: &str = "take the model in Transformers' layout";
+
+/// How a tensor is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    /// Every slice has all of it.
+    Not,
+    Along(Join),
+    /// Rows, heads of which are rotated as neighbours.
+    Heads,
+    /// Rows, or columns in older models.
+    Table,
+}
+
+const ROWS: Cut = Cut::Along(Join::Rows);
+const COLUMNS: Cut = Cut::Along(Join::Columns);
+
+/// Names without their endings, here and in Transformers. `{}` is the number of the layer, `{e}` of
+/// the expert.
+const NAMES: &[(&str, &str, Cut)] = &[
+    ("tok_embeddings", "model.embed_tokens", Cut::Table),
+    ("norm", "model.norm", Cut::Not),
+    ("output", "lm_head", ROWS),
+    ("layers.{}.attention_norm", "model.layers.{}.input_layernorm", Cut::Not),
+    ("layers.{}.attention.wq", "model.layers.{}.self_attn.q_proj", Cut::Heads),
+    ("layers.{}.attention.wk", "model.layers.{}.self_attn.k_proj", Cut::Heads),
+    ("layers.{}.attention.wv", "model.layers.{}.self_attn.v_proj", ROWS),
+    ("layers.{}.attention.wo", "model.layers.{}.self_attn.o_proj", COLUMNS),
+    ("layers.{}.ffn_norm", "model.layers.{}.post_attention_layernorm", Cut::Not),
+    ("layers.{}.feed_forward.w1", "model.layers.{}.mlp.gate_proj", ROWS),
+    ("layers.{}.feed_forward.w3", "model.layers.{}.mlp.up_proj", ROWS),
+    ("layers.{}.feed_forward.w2", "model.layers.{}.mlp.down_proj", COLUMNS),
+    ("layers.{}.feed_forward.gate", "model.layers.{}.block_sparse_moe.gate", Cut::Not),
+    ("layers.{}.feed_forward.experts.{e}.w1", "model.layers.{}.block_sparse_moe.experts.{e}.w1", ROWS),
+    ("layers.{}.feed_forward.experts.{e}.w3", "model.layers.{}.block_sparse_moe.experts.{e}.w3", ROWS),
+    ("layers.{}.feed_forward.experts.{e}.w2", "model.layers.{}.block_sparse_moe.experts.{e}.w2", COLUMNS),
+];
+
+/// Members of `params.json`, and fields.
+const KEYS: &[(&str, &str)] = &[
+    ("dim", "hidden_size"),
+    ("n_layers", "num_hidden_layers"),
+    ("n_heads", "num_attention_heads"),
+    ("n_kv_heads", "num_key_value_heads"),
+    ("head_dim", "head_dim"),
+    ("hidden_dim", "intermediate_size"),
+    ("norm_eps", "rms_norm_eps"),
+    ("rope_theta", "rope_theta"),
+    ("sliding_window", "sliding_window"),
+    ("max_seq_len", "max_position_embeddings"),
+    ("bos_id", "bos_token_id"),
+    ("eos_id", "eos_token_id"),
+];
+
+/// Members that are read in their own ways, or follow from tensors.
+const OTHER_KEYS: &[&str] = &[
+    "multiple_of",
+    "ffn_dim_multiplier",
+    "vocab_size",
+    "use_scaled_rope",
+    "rope_scaling_factor",
+    "moe",
+    "max_batch_size",
+    "dropout",
+];
+
+/// A model of such files, as if it were in Transformers' layout.
+pub(super) struct Described {
+    pub config: Value,
+    pub index: BTreeMap<String, Entry>,
+    pub notes: Vec<String>,
+}
+
+/// Describes the model of the slices.
+pub(super) fn describe(params: &Value, slices: Vec<BTreeMap<String, View>>) -> Result<Described, Wrong> {
+    let mut config = config(params)?;
+    let mut views: BTreeMap<String, Vec<View>> = BTreeMap::new();
+    let count = slices.len();
+    for (name, view) in slices.into_iter().flatten().filter(|(name, view)| !follows(name, view)) {
+        views.entry(name).or_default().push(view);
+    }
+    let head_dim = head_dim(&config).ok_or_else(|| (format!("{PARAMS} lacks `dim` or `n_heads`"), OTHER))?;
+    let hidden = config.get("hidden_size").and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
+    let mut index = BTreeMap::new();
+    for (name, views) in views {
+        if views.len() != count {
+            let what = format!("tensor `{name}` is in {} of {count} files consolidated.*", views.len());
+            return Err((what, "download all files of the model again"));
+        }
+        let (called, cut) = transformers(&name);
+        let cut = match cut {
+            Cut::Table if views[0].columns() == hidden.unwrap_or(0) => ROWS,
+            Cut::Table => COLUMNS,
+            cut => cut,
+        };
+        let entry = joined(&name, views, cut, head_dim)?;
+        if index.insert(called.clone(), entry).is_some() {
+            return Err((format!("two tensors are `{called}`"), OTHER));
+        }
+    }
+    let shape = |name: &str| index.get(name).map(|e: &Entry| e.info.shape.clone());
+    config.insert("tie_word_embeddings".into(), (!index.contains_key("lm_head.weight")).into());
+    config.extend(shape("model.embed_tokens.weight").and_then(|s| Some(("vocab_size".into(), (*s.first()?).into()))));
+    let gate = ["mlp.gate_proj", "block_sparse_moe.experts.0.w1"];
+    let gate = gate.into_iter().find_map(|name| shape(&format!("model.layers.0.{name}.weight")));
+    config.extend(gate.and_then(|s| Some(("intermediate_size".into(), (*s.first()?).into()))));
+    let notes = guessed(params, &mut config);
+    Ok(Described { config: config.into(), index, notes })
+}
+
+/// Tensors that follow from sizes: rotary tables, masks.
+fn follows(name: &str, view: &View) -> bool {
+    let mask = name.ends_with(".attention.mask") && matches!(view.info.shape[..], [1, 1, n, m] if n == m);
+    mask || ["rope.freqs", "freqs_cos", "freqs_sin", "freqs_cis"].iter().any(|end| name.ends_with(end))
+}
+
+/// What Transformers calls a tensor, and how it is cut; its own name if it has none there.
+fn transformers(tensor: &str) -> (String, Cut) {
+    let (stem, ending) = tensor.rsplit_once('.').unwrap_or((tensor, ""));
+    let (mut pattern, mut numbers) = (vec![], vec![]);
+    for part in stem.split('.') {
+        match part.bytes().all(|b| b.is_ascii_digit()) && !part.is_empty() {
+            true => {
+                pattern.push(if numbers.is_empty() { "{}" } else { "{e}" });
+                numbers.push(part);
+            }
+            false => pattern.push(part),
+        }
+    }
+    let pattern = pattern.join(".");
+    let Some((_, called, cut)) = NAMES.iter().find(|(name, ..)| *name == pattern) else {
+        return (tensor.to_string(), Cut::Not);
+    };
+    let mut numbers = numbers.into_iter();
+    let called = called.replace("{}", numbers.next().unwrap_or("")).replace("{e}", numbers.next().unwrap_or(""));
+    (format!("{called}.{ending}"), *cut)
+}
+
+/// The tensor of the slices.
+fn joined(name: &str, views: Vec<View>, cut: Cut, head_dim: usize) -> Result<Entry, Wrong> {
+    let order = if cut == Cut::Heads { Order::Neighbours { head_dim } } else { Order::Stored };
+    let join = match cut {
+        Cut::Not => None,
+        Cut::Along(join) => Some(join),
+        Cut::Heads | Cut::Table => Some(Join::Rows),
+    };
+    let mut views = views;
+    let Some(first) = views.first().cloned() else { return Err((format!("tensor `{name}` is missing"), OTHER)) };
+    let Some(join) = join.filter(|_| views.len() > 1 || order != Order::Stored) else { return Ok(first.entry()) };
+    // Of a vector, which has no columns to cut.
+    if first.info.shape.len() != 2 || views.len() == 1 {
+        views.truncate(1);
+    }
+    let across = |v: &View| if join == Join::Rows { v.columns() } else { v.rows() };
+    if views.iter().any(|v| across(v) != across(&first) || v.info.dtype != first.info.dtype) {
+        let shapes: Vec<_> = views.iter().map(|v| format!("{} {:?}", v.info.dtype.name, v.info.shape)).collect();
+        let what = format!("the slices of tensor `{name}` do not fit together: {}", shapes.join(", "));
+        return Err((what, "download all files of the model again"));
+    }
+    let mut shape = first.info.shape.clone();
+    if let [rows, columns] = &mut shape[..] {
+        match join {
+            Join::Rows => *rows = views.iter().map(View::rows).sum(),
+            Join::Columns => *columns = views.iter().map(View::columns).sum(),
+        }
+    }
+    let info = TensorInfo { shape, ..first.info.clone() };
+    let layout = Slices { views, join, order };
+    Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(first.shard, info) })
+}
+
+fn config(params: &Value) -> Result<Map<String, Value>, Wrong> {
+    let Some(members) = params.as_object() else { return Err((format!("{PARAMS} is no object"), OTHER)) };
+    let get = |key: &str| members.get(key).filter(|v| !v.is_null());
+    let (model_type, class) = match (get("moe"), get("sliding_window")) {
+        (Some(_), _) => ("mixtral", "MixtralForCausalLM"),
+        (None, Some(_)) => ("mistral", "MistralForCausalLM"),
+        (None, None) => ("llama", "LlamaForCausalLM"),
+    };
+    let mut config = Map::new();
+    config.insert("model_type".into(), model_type.into());
+    config.insert("architectures".into(), json!([class]));
+    for (key, field) in KEYS {
+        if let Some(value) = get(key) {
+            config.insert((*field).into(), value.clone());
+        }
+    }
+    for (key, field) in [("num_experts", "num_local_experts"), ("num_experts_per_tok", "num_experts_per_tok")] {
+        if let Some(n) = get("moe").and_then(|moe| moe.get(key)) {
+            config.insert(field.into(), n.clone());
+        }
+    }
+    if get("n_kv_heads").is_none() {
+        config.extend(get("n_heads").map(|n| ("num_key_value_heads".to_string(), n.clone())));
+    }
+    // What nobody knows is judged as fields of config.json that are not read.
+    for (key, value) in members {
+        if !OTHER_KEYS.contains(&key.as_str()) && KEYS.iter().all(|(known, _)| known != key) {
+            config.insert(format!("{PARAMS}: {key}"), value.clone());
+        }
+    }
+    Ok(config)
+}
+
+/// What [`PARAMS`] leaves to the program that reads it: the longest context and the factor of rotary
+/// frequencies, as in Meta's releases.
+fn guessed(params: &Value, config: &mut Map<String, Value>) -> Vec<String> {
+    let mut notes = vec![];
+    let (theta, eps) = (params["rope_theta"].as_f64().unwrap_or(1e4), params["norm_eps"].as_f64().unwrap_or(1e-5));
+    let scaled = params["use_scaled_rope"] == true;
+    if scaled {
+        // Llama 3.2's text models are narrower than all of 3.1.
+        let small = params["dim"].as_u64().is_some_and(|dim| dim <= 3072);
+        let factor = params["rope_scaling_factor"].as_f64().unwrap_or(if small { 32.0 } else { 8.0 });
+        if params["rope_scaling_factor"].is_null() {
+            let what = format!("{PARAMS} has `use_scaled_rope` without `rope_scaling_factor`: {factor} is assumed");
+            notes.push(format!("{what}, as in Llama 3.{}", if small { 2 } else { 1 }));
+        }
+        let scaling = json!({
+            "rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        });
+        config.insert("rope_scaling".into(), scaling);
+    }
+    if !config.contains_key("max_position_embeddings") {
+        let context = match (scaled, theta) {
+            (true, _) => 131_072,
+            (false, 5e5) => 8192,
+            (false, 1e6) => 16_384,
+            (false, _) if eps < 5e-6 => 2048,
+            (false, _) => 4096,
+        };
+        config.insert("max_position_embeddings".into(), context.into());
+        notes
+            .push(format!("{PARAMS} says nothing of the longest context: {context} is assumed; `max_seq_len` says it"));
+    }
+    notes
+}
+
+fn head_dim(config: &Map<String, Value>) -> Option<usize> {
+    let size = |name: &str| config.get(name)?.as_u64();
+    let dim = size("head_dim").or_else(|| size("hidden_size")?.checked_div(size("num_attention_heads")?))?;
+    usize::try_from(dim).ok().filter(|n| *n > 0)
+}

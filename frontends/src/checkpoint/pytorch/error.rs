@@ -1,0 +1,21 @@
+//! What is wrong with a file of PyTorch, where, and what to do.
+
+/// Why a file is not read. Offsets count from the start of the file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("byte {at} of the file: {what}; {help}")]
+pub struct PytorchError {
+    /// Offset in the file.
+    pub at: u64,
+    /// What is wrong.
+    pub what: String,
+    /// What to do.
+    pub help: &'static str,
+}
+
+pub(super) const AGAIN: &str = "the file is truncated or corrupt: download it again";
+pub(super) const SAVE: &str = "convert it to safetensors where you trust it (`save_pretrained` of Transformers, or \
+                    `safetensors.torch.save_file` of what `torch.load` gives)";
+
+pub(super) fn error(at: usize, what: String, help: &'static str) -> PytorchError {
+    PytorchError { at: at as u64, what, help }
+}
