@@ -41,6 +41,7 @@ mod route;
 mod rownorm;
 mod sample;
 mod tokens;
+mod wkv;
 pub mod worker;
 
 use cx::Cx;
@@ -105,6 +106,7 @@ fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
         Body::TopK(body) => sample::emit(cx, body),
         Body::CausalConv(body) => causal_conv::emit(cx, body),
         Body::Recurrence(body) => recurrence::emit(cx, body),
+        Body::Wkv(body) => wkv::emit(cx, body),
     }
 }
 
