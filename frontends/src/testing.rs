@@ -75,7 +75,7 @@ pub(crate) fn config(model_type: &str) -> Value {
         "vocab_size": 32, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": null,
         "tie_word_embeddings": false, "hidden_act": "silu", "no_rope_layer_interval": 2, "num_heads": 8,
         "partial_rotary_factor": 0.5, "n_routed_experts": 12, "rotary_dim": 2,
-        "hybrid_override_pattern": "ME",
+        "hybrid_override_pattern": "ME", "layers_block_type": ["mamba", "hybrid"],
     });
     // Whether there is a window decides about other fields too.
     // With latent attention heads are as wide as their parts together.

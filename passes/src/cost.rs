@@ -17,6 +17,7 @@ mod rope_table;
 mod route;
 mod row_norm;
 mod top_k;
+mod wkv;
 
 use crate::work::{Launched, Work};
 use llmcc_ir::graph::UnaryOp;
@@ -233,7 +234,7 @@ macro_rules! costs {
     };
 }
 
-costs! { Matmul RowNorm Attention Pointwise Embed RopeTable Route ExpertMatmul TopK CausalConv Recurrence }
+costs! { Matmul RowNorm Attention Pointwise Embed RopeTable Route ExpertMatmul TopK CausalConv Recurrence Wkv }
 
 fn cols(kernel: &Kernel, p: ParamId) -> usize {
     match kernel.params[p].kind {
@@ -261,7 +262,7 @@ fn rounding_steps(elem: RowElem) -> f64 {
 fn function_steps(op: UnaryOp) -> f64 {
     match op {
         UnaryOp::Neg | UnaryOp::Relu => 1.0,
-        UnaryOp::Relu2 => 2.0,
+        UnaryOp::Relu2 | UnaryOp::Sqrt => 2.0,
         UnaryOp::Silu | UnaryOp::Gelu | UnaryOp::GeluTanh => EXP_STEPS_WIDE,
         UnaryOp::Exp | UnaryOp::Sigmoid | UnaryOp::Tanh | UnaryOp::Softplus => EXP_STEPS,
     }

@@ -181,6 +181,9 @@ impl<'a> Products<'a> {
         if let Some(own) = m.coded.filter(|_| self.opts.keep_codes) {
             return vec![(own.with_packing(self.opts.target.packing()), None)];
         }
+        if self.computed(m) {
+            return vec![(self.exact(), None)];
+        }
         if m.table && !m.bound.is_empty() && m.bound.is_disjoint(&self.multiplied) {
             return vec![(self.table_format(m), None)];
         }
@@ -194,6 +197,23 @@ impl<'a> Products<'a> {
         let mut formats: Vec<(Format, f64)> = self.opts.formats.iter().filter_map(error).collect();
         formats.sort_by(|a, b| a.1.total_cmp(&b.1));
         formats.into_iter().map(|(f, e)| (f, Some(F32::new(e as f32)))).collect()
+    }
+
+    /// What products read numbers in that are whole, or a few bits long.
+    fn exact(&self) -> Format {
+        let plain = if self.opts.target.gpu().is_some() { Format::BF16 } else { Format::F32 };
+        Format { elem: plain.elem, group: plain.group, ..self.opts.formats[0] }
+    }
+
+    /// Whether a matrix has nothing of the checkpoint, and would be quantized: what a front end
+    /// computed, as a matrix of ones, is to stay as it is.
+    fn computed(&self, m: &Matrix) -> bool {
+        if m.table || !self.opts.formats.iter().any(|f| f.is_quantized()) {
+            return false;
+        }
+        let mut leaves = vec![];
+        m.bound.iter().for_each(|expr| expr.leaves(&mut |w| leaves.push(w)));
+        !leaves.is_empty() && leaves.iter().all(|w| self.module.weights.get(*w).is_some_and(|w| w.data.is_some()))
     }
 
     /// Storage of a table that is only looked up. It costs memory, not time, so that it keeps 8

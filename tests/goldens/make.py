@@ -30,6 +30,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import rwkv_reference
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -82,7 +83,10 @@ def randomize(model, seed):
     rng = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in sorted(model.named_parameters()):
-            if p.ndim == 1 and not name.endswith(".bias"):
+            if name.endswith(("recurrent_param", "time_decay")):
+                # States that are remembered for some tokens.
+                p.copy_(-3 + 2 * torch.rand(p.shape, generator=rng))
+            elif p.ndim == 1 and not name.endswith(".bias"):
                 p.copy_(0.5 + torch.rand(p.shape, generator=rng))
             elif name.endswith(".bias"):
                 p.copy_(0.3 * torch.randn(p.shape, generator=rng))
@@ -325,24 +329,36 @@ def make_foreign(name, folder, config):
         file.chmod(0o644)
 
 
-def make(name, folder):
-    config = json.loads((folder / "config.json").read_text())
-    if config["model_type"] in FOREIGN:
-        return make_foreign(name, folder, config)
-    if auto_class(folder).__name__ in ("AutoModel", "AutoModelForSequenceClassification"):
-        return make_embedder(name, folder)
+# ---- architectures that Transformers has nothing for, by references written from their papers
+
+
+def make_written(name, folder, config):
     seed = seed_of(name)
-    vocab = random_weights(folder, seed)
+    tensors = rwkv_reference.random_tensors(config, seed, getattr(torch, config["dtype"]))
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+    def logits(ids, dtype):
+        return rwkv_reference.logits(tensors, config, ids, dtype)
+
     for attempt in range(100):
         rng = np.random.default_rng([seed, attempt])
-        tokens = rng.integers(3, vocab, PROMPT).tolist()
-        f64, greedy, margin, inv_freqs = reference(folder, tokens)
+        tokens = rng.integers(3, config["vocab_size"], PROMPT).tolist()
+        ids, margin = list(tokens), float("inf")
+        for _ in range(GREEDY):
+            best = logits(ids, torch.float64)[-1].topk(2)
+            margin = min(margin, (best.values[0] - best.values[1]).item())
+            ids.append(best.indices[0].item())
         if margin >= MARGIN:
             break
     else:
         raise RuntimeError(f"{name}: no prompt with a margin of {MARGIN}")
-    f32 = logits_of(load(folder, torch.float32)[0], tokens)
-    bf16 = logits_of(load(folder, torch.bfloat16)[0], tokens).float()
+    write_golden(name, folder, tokens, ids[PROMPT:], margin, {}, [logits(tokens, t).contiguous() for t in (torch.float64, torch.float32, torch.bfloat16)])
+
+
+def write_golden(name, folder, tokens, greedy, margin, inv_freqs, all_logits):
+    """`golden.safetensors`, and a line about it."""
+    f64, f32, bf16 = all_logits
+    bf16 = bf16.float()
     golden = {
         "tokens": torch.tensor(tokens, dtype=torch.int32),
         "greedy": torch.tensor(greedy, dtype=torch.int32),
@@ -360,6 +376,29 @@ def make(name, folder):
         f"| {name} | {f64.std():.2f} | {f64.abs().max():.1f} | {e32.max():.1e} | {rows.min():.1e}–{rows.max():.1e} | {e16.max():.2f} | {margin:.3f} |",
         flush=True,
     )
+
+
+def make(name, folder):
+    config = json.loads((folder / "config.json").read_text())
+    if config["model_type"] in rwkv_reference.VERSIONS:
+        return make_written(name, folder, config)
+    if config["model_type"] in FOREIGN:
+        return make_foreign(name, folder, config)
+    if auto_class(folder).__name__ in ("AutoModel", "AutoModelForSequenceClassification"):
+        return make_embedder(name, folder)
+    seed = seed_of(name)
+    vocab = random_weights(folder, seed)
+    for attempt in range(100):
+        rng = np.random.default_rng([seed, attempt])
+        tokens = rng.integers(3, vocab, PROMPT).tolist()
+        f64, greedy, margin, inv_freqs = reference(folder, tokens)
+        if margin >= MARGIN:
+            break
+    else:
+        raise RuntimeError(f"{name}: no prompt with a margin of {MARGIN}")
+    f32 = logits_of(load(folder, torch.float32)[0], tokens)
+    bf16 = logits_of(load(folder, torch.bfloat16)[0], tokens)
+    write_golden(name, folder, tokens, greedy, margin, inv_freqs, [f64, f32, bf16])
 
 
 # How far apart two runs on different machines may be.

@@ -126,6 +126,10 @@ fn batches_do_not_change_results() {
         ("llama3", Some("bf16")),
         ("mamba2", None),
         ("mamba2", Some("w8g32")),
+        ("mamba", None),
+        ("rwkv", None),
+        ("rwkv7", Some("w8g32")),
+        ("recurrent_gemma", None),
     ] {
         let g = Golden::load(name);
         let mut o = options(&golden(name));

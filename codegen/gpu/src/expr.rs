@@ -373,6 +373,10 @@ pub fn unary(b: &mut Builder, op: UnaryOp, x: V) -> V {
             let x = unary(b, UnaryOp::Relu, x);
             b.fmul(x, x)
         }
+        UnaryOp::Sqrt => {
+            let x = unary(b, UnaryOp::Relu, x);
+            b.sqrt(x)
+        }
         UnaryOp::Softplus => {
             // max(x, 0) + 2·artanh(z/(2 + z)), z = e^(−|x|): a series in a number up to 1/3.
             let (zero, two) = (b.f32(0.0), b.f32(2.0));

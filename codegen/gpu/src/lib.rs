@@ -42,6 +42,7 @@ mod rownorm;
 mod sample;
 mod supported;
 mod tokens;
+mod wkv;
 pub mod worker;
 
 use cx::Cx;
@@ -109,6 +110,7 @@ fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
         Body::TopK(body) => sample::emit(cx, body),
         Body::CausalConv(body) => causal_conv::emit(cx, body),
         Body::Recurrence(body) => recurrence::emit(cx, body),
+        Body::Wkv(body) => wkv::emit(cx, body),
     })
 }
 

@@ -11,12 +11,17 @@
 //! The tokens of a sequence follow one another: what a long prompt takes is its tokens times the
 //! time of one, some hundred cycles.
 
+mod inputs;
+
 use crate::cx::{Args, Cx};
+use crate::expr::unary;
 use crate::mlir::{Builder, Cmp, Elem, F32, V, WARP};
 use crate::piece::{self, col_at, row_at};
 use crate::tokens::Tokens;
 use crate::{Source, blocks, per_rows};
-use llmcc_ir::kernel::{ParamId, Recurrence, RowElem};
+use inputs::{Line, TokenInputs};
+use llmcc_ir::graph::{UnaryOp, Update};
+use llmcc_ir::kernel::{Recurrence, RowElem};
 use llmcc_ir::state::FixedSpec;
 
 /// Most warps of a block.
@@ -66,8 +71,12 @@ pub fn emit(cx: &Cx<'_>, k: &Recurrence) -> Source {
 struct Division<'k> {
     k: &'k Recurrence,
     state: FixedSpec,
-    /// Columns of the rows of queries, keys, values and decays.
-    cols: [usize; 4],
+    q: Line,
+    key: Line,
+    v: Line,
+    decay: Line,
+    with: Line,
+    write: Option<Line>,
     /// A decay per row of the state, else per head.
     per_row: bool,
     /// Rows of a piece.
@@ -94,52 +103,29 @@ struct Owner<'a> {
     column: V,
 }
 
-/// What a token brings along, as far as a lane needs it.
-#[derive(Clone)]
-struct Inputs {
-    /// Of the lane's rows.
-    q: Vec<V>,
-    k: Vec<V>,
-    /// Of its columns.
-    v: Vec<V>,
-    /// One, or of the lane's rows.
-    decay: Vec<V>,
-    rate: V,
-}
-
-impl Inputs {
-    fn flat(&self) -> Vec<V> {
-        [&self.q[..], &self.k, &self.v, &self.decay, &[self.rate]].concat()
-    }
-
-    /// As many of each as `self` has.
-    fn of(&self, flat: &[V]) -> Inputs {
-        let (q, rest) = flat.split_at(self.q.len());
-        let (k, rest) = rest.split_at(self.k.len());
-        let (v, rest) = rest.split_at(self.v.len());
-        let (decay, rate) = rest.split_at(self.decay.len());
-        let [q, k, v, decay] = [q, k, v, decay].map(<[V]>::to_vec);
-        Inputs { q, k, v, decay, rate: rate[0] }
-    }
-}
-
 impl<'k> Division<'k> {
     fn new(cx: &Cx<'_>, k: &'k Recurrence) -> Division<'k> {
         let state = cx.kernel.fixed(k.state);
         let FixedSpec { heads, rows, cols } = state;
-        let all = [k.q, k.k, k.v, k.decay].map(|p| cx.cols(p));
+        let line = |p, start| Line::new(cx, p, start);
+        let (q, key, v) = (line(k.q, k.q_start), line(k.k, k.k_start), line(k.v, k.v_start));
+        let (decay, with) = (line(k.decay, 0), line(k.with, 0));
+        let write = k.write.map(|p| line(p, 0));
         let out = cx.cols(k.out);
-        let piece = piece::widest(4, [rows, all[0], all[1], k.q_start, k.k_start]);
+        let piece = piece::widest(4, [rows, q.unit(), key.unit(), k.q_start, k.k_start]);
         let pieces = rows / piece;
         let few = pieces.next_power_of_two().min(LANES);
         let lanes = rows.div_ceil(ROWS).next_power_of_two().clamp(few, WARP as usize);
-        let per_row = all[3] != heads;
-        let mut plan = Division { k, state, cols: all, per_row, piece, lanes, width: 1, warps: 1 };
-        plan.width = piece::widest(4, [cols, all[2], k.v_start, out]);
+        let decays = decay.cols.unwrap_or_else(|| cx.kernel.vector(k.decay));
+        let per_row = decays != heads;
+        let mut plan = Division { k, state, q, key, v, decay, with, write, per_row, piece, lanes, width: 1, warps: 1 };
+        plan.width = piece::widest(4, [cols, v.unit(), k.v_start, out]);
+        // The rates of a scan are as many as the numbers of the state.
+        let held = if k.update == Update::Scan { HELD / 2 } else { HELD };
         let sms = cx.gpu.sms as usize;
         // Fewer columns of a lane where there are few lanes: then what matters is when they end.
         while plan.width > 1
-            && (plan.held() > HELD || heads * (cols / plan.width) * lanes < sms * WARPS * WARP as usize)
+            && (plan.held() > held || heads * (cols / plan.width) * lanes < sms * WARPS * WARP as usize)
         {
             plan.width /= 2;
         }
@@ -191,12 +177,19 @@ impl<'k> Division<'k> {
         let matrix = b.mulc(t.head, (rows * cols) as i64);
         let first = b.add(matrix, t.column);
         let state = col_at(b, slot, Elem::F32, first);
+        let rates = match self.k.update {
+            Update::Scan => {
+                let rates = col_at(b, t.args.operand(self.k.with), Elem::F32, first);
+                self.load(b, t, rates)
+            }
+            Update::Plain | Update::Delta | Update::Erase | Update::Bonus => vec![],
+        };
         let (zero, types) = (b.f32(0.0), vec![F32; self.held()]);
         let no = b.no();
         let init: Vec<V> = [&[no][..], &vec![zero; self.held()]].concat();
         let done = tokens.chunks(b, &init, |b, first, mask, carried| {
             let numbers = b.if_else(carried[0], &types, |_| carried[1..].to_vec(), |b| self.load(b, t, state));
-            let numbers = self.chunk(b, t, first, mask, &numbers);
+            let numbers = self.chunk(b, t, first, mask, (&rates, &numbers));
             let yes = b.yes();
             [vec![yes], numbers].concat()
         });
@@ -255,7 +248,7 @@ impl<'k> Division<'k> {
     }
 
     /// The tokens of `mask` among the 32 from `first` on.
-    fn chunk(&self, b: &mut Builder, t: &Owner<'_>, first: V, mask: V, numbers: &[V]) -> Vec<V> {
+    fn chunk(&self, b: &mut Builder, t: &Owner<'_>, first: V, mask: V, (rates, numbers): (&[V], &[V])) -> Vec<V> {
         let bit = b.lowest(mask);
         let token = b.add(first, bit);
         let inputs = self.inputs(b, t, token);
@@ -275,7 +268,7 @@ impl<'k> Division<'k> {
             let next = b.add(first, bit);
             let next = b.select(last, token, next);
             let coming = self.inputs(b, t, next);
-            let (numbers, parts) = self.token(b, &inputs.of(now), numbers);
+            let (numbers, parts) = self.token(b, &inputs.of(now), rates, numbers);
             let some = b.cmpc(Cmp::Sge, before, 0);
             self.result(b, t, before, some, &result);
             [vec![rest, next, token], parts, coming.flat(), numbers].concat()
@@ -300,30 +293,43 @@ impl<'k> Division<'k> {
         });
     }
 
-    fn inputs(&self, b: &mut Builder, t: &Owner<'_>, token: V) -> Inputs {
-        let k = self.k;
-        let row = |b: &mut Builder, p: ParamId, cols: usize, start: usize| {
-            let line = row_at(b, t.args.operand(p), cols, RowElem::F32, token);
-            b.atc(line, (start * 4) as i64)
+    fn inputs(&self, b: &mut Builder, t: &Owner<'_>, token: V) -> TokenInputs {
+        let of_group = |b: &mut Builder, line: Line| {
+            let line = line.of(b, t.args, token);
+            self.rows(b, t, line, t.group, true)
         };
-        let [q_cols, k_cols, v_cols, decay_cols] = self.cols;
-        let (q, key) = (row(b, k.q, q_cols, k.q_start), row(b, k.k, k_cols, k.k_start));
-        let [q, keys] = [q, key].map(|line| self.rows(b, t, line, t.group, true));
-        let v = row(b, k.v, v_cols, k.v_start);
-        let of_head = b.mulc(t.head, self.state.cols as i64);
-        let column = b.add(of_head, t.column);
-        let v = col_at(b, v, Elem::F32, column);
-        let v = piece::load(b, v, Elem::F32, self.width);
-        let decay = row(b, k.decay, decay_cols, 0);
-        let decay = if self.per_row {
-            self.rows(b, t, decay, t.head, false)
-        } else {
-            let p = col_at(b, decay, Elem::F32, t.head);
+        let of_columns = |b: &mut Builder, line: Line| {
+            let line = line.of(b, t.args, token);
+            let of_head = b.mulc(t.head, self.state.cols as i64);
+            let column = b.add(of_head, t.column);
+            let p = col_at(b, line, Elem::F32, column);
+            piece::load(b, p, Elem::F32, self.width)
+        };
+        let of_head = |b: &mut Builder, line: Line| {
+            let line = line.of(b, t.args, token);
+            let p = col_at(b, line, Elem::F32, t.head);
             vec![b.load(p, F32)]
         };
-        let rate = row(b, k.rate, self.state.heads, 0);
-        let rate = col_at(b, rate, Elem::F32, t.head);
-        Inputs { q, k: keys, v, decay, rate: b.load(rate, F32) }
+        let (q, k, v) = (of_group(b, self.q), of_group(b, self.key), of_columns(b, self.v));
+        let decay = match self.k.update {
+            Update::Scan => of_columns(b, self.decay),
+            Update::Plain | Update::Delta | Update::Erase | Update::Bonus if self.per_row => {
+                let line = self.decay.of(b, t.args, token);
+                self.rows(b, t, line, t.head, false)
+            }
+            Update::Plain | Update::Delta | Update::Erase | Update::Bonus => of_head(b, self.decay),
+        };
+        let with = match self.k.update {
+            Update::Plain | Update::Delta => of_head(b, self.with),
+            Update::Erase => of_group(b, self.with),
+            Update::Bonus => {
+                let line = self.with.of(b, t.args, token);
+                self.rows(b, t, line, t.head, true)
+            }
+            Update::Scan => vec![],
+        };
+        let write = self.write.map_or(vec![], |line| of_group(b, line));
+        TokenInputs { q, k, v, decay, with, write }
     }
 
     /// Of as many columns as the state has rows, those from `number` times as many on, what belongs
@@ -348,24 +354,56 @@ impl<'k> Division<'k> {
     }
 
     /// The numbers of the state after a token, and the lane's parts of the token's result.
-    fn token(&self, b: &mut Builder, now: &Inputs, numbers: &[V]) -> (Vec<V>, Vec<V>) {
-        let decayed: Vec<V> = numbers
-            .chunks(self.width)
-            .enumerate()
-            .flat_map(|(row, s)| s.iter().map(move |s| (row, *s)))
-            .map(|(row, s)| b.fmul(now.decay[row.min(now.decay.len() - 1)], s))
-            .collect();
+    fn token(&self, b: &mut Builder, now: &TokenInputs, rates: &[V], numbers: &[V]) -> (Vec<V>, Vec<V>) {
+        let update = self.k.update;
+        let decay = |b: &mut Builder, i: usize| match update {
+            Update::Scan => {
+                let exponent = b.fmul(rates[i], now.decay[i % self.width]);
+                unary(b, UnaryOp::Exp, exponent)
+            }
+            Update::Plain | Update::Delta | Update::Erase | Update::Bonus => {
+                now.decay[(i / self.width).min(now.decay.len() - 1)]
+            }
+        };
+        let decayed = |b: &mut Builder, (i, s): (usize, &V)| {
+            let a = decay(b, i);
+            b.fmul(a, *s)
+        };
+        let mut after: Vec<V> = numbers.iter().enumerate().map(|number| decayed(b, number)).collect();
+        let held = |b: &mut Builder, keys: &[V], after: &[V]| {
+            let parts = self.parts(b, keys, after);
+            self.joined(b, &parts)
+        };
         let mut new = now.v.clone();
-        if self.k.delta {
-            let parts = self.parts(b, &now.k, &decayed);
-            let held = self.joined(b, &parts);
-            new = new.iter().zip(held).map(|(v, held)| b.fsub(*v, held)).collect();
+        match update {
+            Update::Delta => {
+                let held = held(b, &now.k, &after);
+                new = new.iter().zip(held).map(|(v, held)| b.fsub(*v, held)).collect();
+            }
+            Update::Erase => {
+                let held: Vec<V> = held(b, &now.with, &after).into_iter().map(|held| b.fneg(held)).collect();
+                after = self.added(b, &now.write, &held, &after);
+            }
+            Update::Plain | Update::Bonus | Update::Scan => {}
         }
-        let new: Vec<V> = new.into_iter().map(|v| b.fmul(now.rate, v)).collect();
-        let after: Vec<V> =
-            decayed.iter().enumerate().map(|(i, s)| b.fma(now.k[i / self.width], new[i % self.width], *s)).collect();
-        let parts = self.parts(b, &now.q, &after);
+        if let Update::Plain | Update::Delta = update {
+            new = new.into_iter().map(|v| b.fmul(now.with[0], v)).collect();
+        }
+        let after = self.added(b, &now.k, &new, &after);
+        let parts = if update == Update::Bonus {
+            let bonus: Vec<V> = now.with.iter().zip(&now.k).map(|(u, k)| b.fmul(*u, *k)).collect();
+            let read = self.added(b, &bonus, &new, numbers);
+            self.parts(b, &now.q, &read)
+        } else {
+            self.parts(b, &now.q, &after)
+        };
         (after, parts)
+    }
+
+    /// The numbers and the product of a column with a row.
+    fn added(&self, b: &mut Builder, column: &[V], row: &[V], numbers: &[V]) -> Vec<V> {
+        let sum = |(i, s): (usize, &V)| b.fma(column[i / self.width], row[i % self.width], *s);
+        numbers.iter().enumerate().map(sum).collect()
     }
 
     /// Of each of the lane's columns the sum over the lane's rows of products with `x`.

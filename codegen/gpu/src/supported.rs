@@ -93,7 +93,7 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
             let what = format!("linear recurrences over states of {rows} rows have no GPU kernel, of {most} they have");
             unless(rows <= most, format!("{what}; compile for a CPU"))
         }
-        Body::Matmul(_) | Body::Embed(_) | Body::RopeTable(_) | Body::Route(_) => Ok(()),
+        Body::Matmul(_) | Body::Embed(_) | Body::RopeTable(_) | Body::Route(_) | Body::Wkv(_) => Ok(()),
     }
 }
 

@@ -5,6 +5,7 @@ mod support;
 
 use llmcc_gpu::llvm::Compiler;
 use llmcc_ir::eval::{Batch, OperandData};
+use llmcc_ir::graph::Update;
 use llmcc_ir::kernel::Body;
 use llmcc_ir::state::FixedSpec;
 use llmcc_ir::target::{TargetSpec, find};
@@ -38,8 +39,9 @@ fn recurrence(g: &mut Gen, seed: u64) -> Body {
         _ => 128,
     };
     let cols = if seed.is_multiple_of(3) { g.rng.below(1, 80) } else { 4 * g.rng.below(1, 20) };
-    let kinds = [g.rng.chance(2), g.rng.chance(2)];
-    g.recurrence(FixedSpec { heads, rows, cols }, groups, kinds)
+    let per_row = g.rng.chance(2);
+    let update = g.rng.pick(&Update::ALL[..]);
+    g.recurrence(FixedSpec { heads, rows, cols }, groups, update, per_row)
 }
 
 fn convolution(g: &mut Gen, seed: u64) -> Body {
@@ -59,6 +61,18 @@ fn recurrences() {
     }
 }
 
+#[test]
+fn means() {
+    let compiler = Compiler::new();
+    for seed in 0..CASES / 2 {
+        let mut g = Gen::new(seed, 6, 40);
+        let channels = g.rng.below(1, 300);
+        let body = g.wkv(channels);
+        let case = g.case(body);
+        case.check_close(&case.run(&compiler, target(seed)), 5e-5);
+    }
+}
+
 /// A product and multiply-adds, as CPUs do them.
 #[test]
 fn convolutions() {
@@ -75,7 +89,7 @@ fn convolutions() {
 #[test]
 fn long_steps() {
     let compiler = Compiler::new();
-    for seed in 0..8 {
+    for seed in 0..12 {
         let mut g = match seed % 4 {
             0 => step_of(seed, 70),
             1 => Gen::new(seed, 60, 100),
@@ -84,7 +98,8 @@ fn long_steps() {
         };
         let body = match seed / 4 {
             0 => g.convolution(4, 24),
-            _ => g.recurrence(FixedSpec { heads: 2, rows: 12, cols: 20 }, 1, [true, false]),
+            1 => g.recurrence(FixedSpec { heads: 2, rows: 12, cols: 20 }, 1, Update::Delta, false),
+            _ => g.wkv(24),
         };
         let case = g.case(body);
         case.check_close(&case.run(&compiler, target(seed)), 5e-5);
@@ -124,7 +139,11 @@ fn steps_may_be_cut_anywhere() {
     let compiler = Compiler::new();
     for seed in 0..CASES / 2 {
         let mut g = Gen::new(seed, 12, 40);
-        let body = if seed.is_multiple_of(3) { convolution(&mut g, seed) } else { recurrence(&mut g, seed) };
+        let body = match seed % 4 {
+            0 => convolution(&mut g, seed),
+            1 => g.wkv(1 + seed as usize * 13 % 150),
+            _ => recurrence(&mut g, seed),
+        };
         let case = g.case(body);
         let cut = g_cut(seed, case.m());
         let compiled = Compiled::new(&case.kernel, &compiler, target(seed));
@@ -144,7 +163,7 @@ fn g_cut(seed: u64, m: usize) -> usize {
 #[test]
 fn states_beyond_registers_are_refused() {
     let mut g = Gen::new(0, 3, 40);
-    let body = g.recurrence(FixedSpec { heads: 1, rows: 1025, cols: 1 }, 1, [false; 2]);
+    let body = g.recurrence(FixedSpec { heads: 1, rows: 1025, cols: 1 }, 1, Update::Plain, false);
     let many_rows = g.case(body);
     let mut g = Gen::new(0, 3, 40);
     let body = g.convolution(17, 4);
@@ -160,5 +179,6 @@ fn every_field_of_a_kernel_matters() {
     let (compiler, target) = (Compiler::new(), target(1));
     let run = |case: &Case| llmcc_gpu::emit(&case.kernel, target).is_ok().then(|| case.run(&compiler, target));
     edits::check(&[edits::CAUSAL_CONV], &run);
-    edits::check(&[edits::RECURRENCE], &run);
+    edits::check(&[edits::RECURRENCE, edits::ERASING, edits::BONUS, edits::SCAN], &run);
+    edits::check(&[edits::WKV], &run);
 }

@@ -213,6 +213,10 @@ impl<'f> Emit<'f> {
                 self.fmul(x, x)
             }
             UnaryOp::Softplus => self.softplus(x),
+            UnaryOp::Sqrt => {
+                let x = self.unary(UnaryOp::Relu, x);
+                self.b.ins().sqrt(x)
+            }
         }
     }
 

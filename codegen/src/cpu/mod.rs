@@ -236,6 +236,7 @@ fn build(kernel: Checked<'_>, isa: &dyn isa::TargetIsa, has_fma: bool, portable:
         Body::ExpertMatmul(body) => scratch_per_m = experts::lower(&low, &mut e, &mut frame, body),
         Body::CausalConv(body) => recurrent::convolution(&low, &mut e, body),
         Body::Recurrence(body) => recurrent::recurrence(&low, &mut e, body),
+        Body::Wkv(body) => recurrent::wkv(&low, &mut e, body),
         Body::TopK(_) => unreachable!("`supported` refuses it"),
     }
     e.b.ins().return_(&[]);

@@ -1,4 +1,4 @@
-//! Convolutions over time and linear recurrences.
+//! Convolutions over time and recurrences.
 //!
 //! A work item is some columns of a state, for all tokens of the step one after the other: each
 //! finds the slot of its sequence, so that however the tokens of sequences are mixed and cut into
@@ -7,14 +7,15 @@
 use super::Lowering;
 use super::emit::{Emit, LANES};
 use super::rope::microkernel;
+use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{
     AbiParam, InstBuilder, MemFlagsData, Signature, StackSlot, StackSlotData, StackSlotKind, Value,
 };
 use cranelift_codegen::isa::CallConv;
-use llmcc_abi::recur::RecurArgs;
+use llmcc_abi::recur::{RecurArgs, Update};
 use llmcc_abi::{StepCtx, Uk};
-use llmcc_ir::kernel::{CausalConv, ParamId, Recurrence};
+use llmcc_ir::kernel::{CausalConv, ParamId, ParamKind, Recurrence, Wkv};
 use llmcc_ir::state::FixedSpec;
 use std::mem::offset_of;
 
@@ -66,14 +67,24 @@ fn store(e: &mut Emit, x: &[Value], p: Value, vectors: &[(usize, usize)]) {
 pub(super) fn convolution(low: &Lowering, e: &mut Emit, k: &CausalConv) {
     let channels = low.kernel.fixed(k.state).cols;
     let slots = Slots::new(low, e, k.state);
-    let (whole, rest) = (channels / CausalConv::CHANNELS, channels % CausalConv::CHANNELS);
+    each_block(low, e, [channels, CausalConv::CHANNELS], |e, item, width| block(low, e, k, &slots, (item, width)));
+}
+
+/// The items `lo..hi` of `per` channels each, with the number of channels that they have.
+fn each_block(
+    low: &Lowering,
+    e: &mut Emit,
+    [channels, per]: [usize; 2],
+    mut block: impl FnMut(&mut Emit, Value, usize),
+) {
+    let (whole, rest) = (channels / per, channels % per);
     let end = e.int(whole as i64);
     let stop = e.min(low.args.hi, end);
-    e.each(low.args.lo, stop, 1, |e, item| block(low, e, k, &slots, (item, CausalConv::CHANNELS)));
+    e.each(low.args.lo, stop, 1, |e, item| block(e, item, per));
     if rest > 0 {
         // The last item, if it is among these, has fewer channels.
         let from = e.max(low.args.lo, end);
-        e.each(from, low.args.hi, 1, |e, item| block(low, e, k, &slots, (item, rest)));
+        e.each(from, low.args.hi, 1, |e, item| block(e, item, rest));
     }
 }
 
@@ -116,40 +127,99 @@ fn block(low: &Lowering, e: &mut Emit, k: &CausalConv, slots: &Slots, (item, wid
 }
 
 /// Emits the items `lo..hi`.
+pub(super) fn wkv(low: &Lowering, e: &mut Emit, k: &Wkv) {
+    let channels = low.kernel.fixed(k.state).cols;
+    let slots = Slots::new(low, e, k.state);
+    each_block(low, e, [channels, Wkv::CHANNELS], |e, item, width| {
+        let at = e.times(item, Wkv::CHANNELS * 4);
+        let [decay, bonus] = [k.decay, k.bonus].map(|p| e.add(low.args.operand(p), at));
+        let zero = e.int(0);
+        e.each(zero, low.args.m, 1, |e, token| {
+            let state = slots.of(e, token);
+            let state = e.add(state, at);
+            let [key, value, out] = [(k.k, k.k_start), (k.v, k.v_start), (k.out, 0)].map(|(p, start)| {
+                let x = e.index(low.args.operand(p), token, low.cols(p) * 4);
+                let x = e.offset(x, start * 4);
+                e.add(x, at)
+            });
+            for (byte, lanes) in vectors(width) {
+                let [decay, bonus, key, value] = [decay, bonus, key, value].map(|p| e.load_lanes(p, byte, lanes));
+                let kept = [0, 1, 2].map(|i| e.load_lanes(state, i * channels * 4 + byte, lanes));
+                let mean = Mean::new(e, kept, value);
+                let weighted = e.fadd(key, bonus);
+                let [sum, weights, _] = mean.with(e, mean.most, weighted);
+                let y = e.fdiv(sum, weights);
+                let decayed = e.fadd(mean.most, decay);
+                for (i, x) in mean.with(e, decayed, key).into_iter().enumerate() {
+                    e.store_lanes(x, state, i * channels * 4 + byte, lanes);
+                }
+                e.store_lanes(y, out, byte, lanes);
+            }
+        });
+    });
+}
+
+/// Weighted values and weights of four channels, the logarithm that they are over, and a value.
+struct Mean {
+    sum: Value,
+    weights: Value,
+    most: Value,
+    value: Value,
+}
+
+impl Mean {
+    fn new(e: &mut Emit, [sum, weights, most]: [Value; 3], value: Value) -> Mean {
+        // Where there are no weights, what they are over counts for nothing.
+        let (zero, none) = (e.floats(0.0), e.floats(-1e38));
+        let some = e.lanes_where(FloatCC::GreaterThan, weights, zero);
+        Mean { sum, weights, most: e.choose(some, most, none), value }
+    }
+
+    /// With the value, weighted by `e^key`, where the others are over `e^most`.
+    fn with(&self, e: &mut Emit, most: Value, key: Value) -> [Value; 3] {
+        let new = e.fmax(most, key);
+        let [old, weight] = [most, key].map(|x| {
+            let less = e.fsub(x, new);
+            e.exp(less)
+        });
+        let added = e.fmul(weight, self.value);
+        [e.fma(old, self.sum, added), e.fma(old, self.weights, weight), new]
+    }
+}
+
+/// Emits the items `lo..hi`.
 pub(super) fn recurrence(low: &Lowering, e: &mut Emit, k: &Recurrence) {
     let FixedSpec { heads, rows, cols } = low.kernel.fixed(k.state);
     let slots = Slots::new(low, e, k.state);
     let width = Recurrence::block(cols);
-    let plan = Plan { k, rows, cols, vectors: vectors(width), per_row: low.cols(k.decay) != heads };
+    let per_row = columns(low, k.decay) != heads;
+    let plan = Plan { k, rows, cols, vectors: vectors(width), per_row };
     let args = (!low.portable).then(|| plan.arguments(e, width));
     e.each(low.args.lo, low.args.hi, 1, |e, item| {
         let (head, block) = e.div_mod(item, cols / width);
         let (group, _) = e.div_mod(head, heads / k.groups);
         let column = e.times(block, width * 4);
         let of_head = e.index(column, head, cols * 4);
+        let at = At { head, group, column, of_head };
         let zero = e.int(0);
         e.each(zero, low.args.m, 1, |e, token| {
             let state = slots.of(e, token);
-            let state = e.index(state, head, rows * cols * 4);
-            let state = e.add(state, column);
-            let row = |e: &mut Emit, p: ParamId, start: usize| {
-                let x = e.index(low.args.operand(p), token, low.cols(p) * 4);
-                e.offset(x, start * 4)
-            };
-            let (q, key) = (row(e, k.q, k.q_start), row(e, k.k, k.k_start));
-            let [q, key] = [q, key].map(|p| e.index(p, group, rows * 4));
-            let (v, out) = (row(e, k.v, k.v_start), row(e, k.out, 0));
-            let [v, out] = [v, out].map(|p| e.add(p, of_head));
-            let (decay, rate) = (row(e, k.decay, 0), row(e, k.rate, 0));
-            let rate = e.index(rate, head, 4);
-            let decay = e.index(decay, head, if plan.per_row { rows * 4 } else { 4 });
-            let token = Token { state, q, key, v, decay, rate, out };
+            let token = plan.addresses(low, e, token, state, &at);
             match args {
                 Some(args) => token.call(low, e, args),
                 None => plan.token(e, &token),
             }
         });
     });
+}
+
+/// Columns of an operand that is rows or a vector.
+fn columns(low: &Lowering, p: ParamId) -> usize {
+    match low.kernel.params[p].kind {
+        ParamKind::Vector { len } => len,
+        ParamKind::Rows { cols, .. } => cols,
+        ParamKind::Matrix { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) => 0,
+    }
 }
 
 /// What all tokens have in common.
@@ -162,6 +232,15 @@ struct Plan<'a> {
     per_row: bool,
 }
 
+/// A block of a head's columns.
+struct At {
+    head: Value,
+    group: Value,
+    /// Bytes before its first column in a row of the head's matrix, and in the columns of all heads.
+    column: Value,
+    of_head: Value,
+}
+
 /// Addresses of what a token reads and writes for a block of a head's columns.
 struct Token {
     state: Value,
@@ -169,7 +248,8 @@ struct Token {
     key: Value,
     v: Value,
     decay: Value,
-    rate: Value,
+    with: Value,
+    write: Value,
     out: Value,
 }
 
@@ -183,7 +263,8 @@ impl Token {
             (offset_of!(RecurArgs, k), self.key),
             (offset_of!(RecurArgs, v), self.v),
             (offset_of!(RecurArgs, decay), self.decay),
-            (offset_of!(RecurArgs, rate), self.rate),
+            (offset_of!(RecurArgs, with), self.with),
+            (offset_of!(RecurArgs, write), self.write),
             (offset_of!(RecurArgs, out), self.out),
         ];
         for (offset, value) in addresses {
@@ -208,7 +289,7 @@ impl Plan<'_> {
             (offset_of!(RecurArgs, rows), self.rows),
             (offset_of!(RecurArgs, cols), width),
             (offset_of!(RecurArgs, decays), usize::from(self.per_row)),
-            (offset_of!(RecurArgs, delta), usize::from(self.k.delta)),
+            (offset_of!(RecurArgs, update), self.k.update as usize),
         ];
         for (offset, number) in numbers {
             let number = e.int(number as i64);
@@ -217,47 +298,132 @@ impl Plan<'_> {
         slot
     }
 
-    fn token(&self, e: &mut Emit, t: &Token) {
-        let rate = e.load_splat(t.rate, 0);
-        let decay = (!self.per_row).then(|| e.load_splat(t.decay, 0));
-        let v = load(e, t.v, &self.vectors);
-        let zeros: Vec<Value> = v.iter().map(|_| e.floats(0.0)).collect();
-        let new: Vec<Value> = if self.k.delta {
-            // The decayed state, and what it holds for the key.
-            let held = e.fixed(self.rows, 1, &zeros, |e, i, held| {
-                let (s, p) = self.decayed(e, t, i, decay);
-                store(e, &s, p, &self.vectors);
-                let key = element(e, t.key, i);
-                s.iter().zip(held).map(|(s, held)| e.fma(key, *s, *held)).collect()
-            });
-            v.iter().zip(held).map(|(v, held)| e.fsub(*v, held)).collect()
-        } else {
-            v
-        };
-        let new: Vec<Value> = new.into_iter().map(|v| e.fmul(rate, v)).collect();
-        let y = e.fixed(self.rows, 1, &zeros, |e, i, y| {
-            let (s, p) = match self.k.delta {
-                true => {
-                    let p = e.index(t.state, i, self.cols * 4);
-                    (load(e, p, &self.vectors), p)
+    /// What a token reads and writes; `state` is that of its sequence.
+    fn addresses(&self, low: &Lowering, e: &mut Emit, token: Value, state: Value, at: &At) -> Token {
+        let (k, matrix) = (self.k, self.rows * self.cols * 4);
+        let row = |e: &mut Emit, p: ParamId, start: usize| {
+            let x = match low.kernel.params[p].kind {
+                ParamKind::Rows { cols, .. } => e.index(low.args.operand(p), token, cols * 4),
+                // The same for all tokens.
+                ParamKind::Vector { .. } | ParamKind::Matrix { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) => {
+                    low.args.operand(p)
                 }
-                false => self.decayed(e, t, i, decay),
             };
-            let key = element(e, t.key, i);
+            e.offset(x, start * 4)
+        };
+        let keys = |e: &mut Emit, p: ParamId, start: usize| {
+            let x = row(e, p, start);
+            e.index(x, at.group, self.rows * 4)
+        };
+        let of_head = |e: &mut Emit, p: ParamId, bytes: usize| {
+            let x = row(e, p, 0);
+            e.index(x, at.head, bytes)
+        };
+        let values = |e: &mut Emit, p: ParamId, start: usize| {
+            let x = row(e, p, start);
+            e.add(x, at.of_head)
+        };
+        let decay = match k.update {
+            Update::Scan => values(e, k.decay, 0),
+            Update::Plain | Update::Delta | Update::Erase | Update::Bonus => {
+                of_head(e, k.decay, if self.per_row { self.rows * 4 } else { 4 })
+            }
+        };
+        let with = match k.update {
+            Update::Plain | Update::Delta => of_head(e, k.with, 4),
+            Update::Erase => keys(e, k.with, 0),
+            Update::Bonus => of_head(e, k.with, self.rows * 4),
+            Update::Scan => {
+                let rates = of_head(e, k.with, matrix);
+                e.add(rates, at.column)
+            }
+        };
+        let state = e.index(state, at.head, matrix);
+        Token {
+            state: e.add(state, at.column),
+            q: keys(e, k.q, k.q_start),
+            key: keys(e, k.k, k.k_start),
+            v: values(e, k.v, k.v_start),
+            decay,
+            with,
+            // Nobody reads it where there is none.
+            write: k.write.map_or(with, |p| keys(e, p, 0)),
+            out: values(e, k.out, 0),
+        }
+    }
+
+    /// Operation for operation what the microkernel does.
+    fn token(&self, e: &mut Emit, t: &Token) {
+        let update = self.k.update;
+        let one_decay = update != Update::Scan && !self.per_row;
+        let one = one_decay.then(|| e.load_splat(t.decay, 0));
+        let steps = if update == Update::Scan { load(e, t.decay, &self.vectors) } else { vec![] };
+        let (new, erased) = self.before(e, t, one);
+        let zeros: Vec<Value> = new.iter().map(|_| e.floats(0.0)).collect();
+        let y = e.fixed(self.rows, 1, &zeros, |e, i, y| {
+            let p = e.index(t.state, i, self.cols * 4);
+            let old = load(e, p, &self.vectors);
+            let (key, query) = (element(e, t.key, i), element(e, t.q, i));
+            let decays = if update == Update::Scan {
+                let rates = e.index(t.with, i, self.cols * 4);
+                let rates = load(e, rates, &self.vectors);
+                let exponents: Vec<Value> = rates.iter().zip(&steps).map(|(rate, step)| e.fmul(*rate, *step)).collect();
+                exponents.into_iter().map(|x| e.exp(x)).collect()
+            } else {
+                let decay = one.unwrap_or_else(|| element(e, t.decay, i));
+                vec![decay; old.len()]
+            };
+            let mut s: Vec<Value> = old.iter().zip(decays).map(|(s, decay)| e.fmul(decay, *s)).collect();
+            if update == Update::Erase {
+                let write = element(e, t.write, i);
+                s = s.iter().zip(&erased).map(|(s, erased)| e.fma(write, *erased, *s)).collect();
+            }
             let s: Vec<Value> = s.iter().zip(&new).map(|(s, v)| e.fma(key, *v, *s)).collect();
             store(e, &s, p, &self.vectors);
-            let q = element(e, t.q, i);
-            s.iter().zip(y).map(|(s, y)| e.fma(q, *s, *y)).collect()
+            let read = if update == Update::Bonus {
+                let bonus = element(e, t.with, i);
+                let bonus = e.fmul(bonus, key);
+                old.iter().zip(&new).map(|(s, v)| e.fma(bonus, *v, *s)).collect()
+            } else {
+                s
+            };
+            read.iter().zip(y).map(|(s, y)| e.fma(query, *s, *y)).collect()
         });
         store(e, &y, t.out, &self.vectors);
     }
 
-    /// Row `i` of the state, decayed, and its address.
-    fn decayed(&self, e: &mut Emit, t: &Token, i: Value, decay: Option<Value>) -> (Vec<Value>, Value) {
-        let p = e.index(t.state, i, self.cols * 4);
-        let a = decay.unwrap_or_else(|| element(e, t.decay, i));
-        let s = load(e, p, &self.vectors);
-        (s.into_iter().map(|s| e.fmul(a, s)).collect(), p)
+    /// What goes into the state, and what is erased, negative.
+    fn before(&self, e: &mut Emit, t: &Token, decay: Option<Value>) -> (Vec<Value>, Vec<Value>) {
+        let v = load(e, t.v, &self.vectors);
+        let zeros: Vec<Value> = v.iter().map(|_| e.floats(0.0)).collect();
+        let held = |e: &mut Emit, keys: Value| {
+            e.fixed(self.rows, 1, &zeros, |e, i, held| {
+                let p = e.index(t.state, i, self.cols * 4);
+                let a = decay.unwrap_or_else(|| element(e, t.decay, i));
+                let key = element(e, keys, i);
+                let s = load(e, p, &self.vectors);
+                let s: Vec<Value> = s.into_iter().map(|s| e.fmul(a, s)).collect();
+                s.iter().zip(held).map(|(s, held)| e.fma(key, *s, *held)).collect()
+            })
+        };
+        let rated = |e: &mut Emit, v: Vec<Value>| {
+            let rate = e.load_splat(t.with, 0);
+            v.into_iter().map(|v| e.fmul(rate, v)).collect()
+        };
+        match self.k.update {
+            Update::Plain => (rated(e, v), vec![]),
+            Update::Delta => {
+                let held = held(e, t.key);
+                let new = v.iter().zip(held).map(|(v, held)| e.fsub(*v, held)).collect();
+                (rated(e, new), vec![])
+            }
+            Update::Erase => {
+                let held = held(e, t.with);
+                let erased = held.iter().zip(&zeros).map(|(held, zero)| e.fsub(*zero, *held)).collect();
+                (v, erased)
+            }
+            Update::Bonus | Update::Scan => (v, vec![]),
+        }
     }
 }
 

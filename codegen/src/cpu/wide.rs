@@ -66,7 +66,13 @@ pub(super) fn unary(op: UnaryOp) -> Option<Unary> {
         UnaryOp::Gelu => Some(Unary::Gelu),
         UnaryOp::GeluTanh => Some(Unary::GeluTanh),
         UnaryOp::Relu => Some(Unary::Relu),
-        UnaryOp::Neg | UnaryOp::Exp | UnaryOp::Sigmoid | UnaryOp::Tanh | UnaryOp::Relu2 | UnaryOp::Softplus => None,
+        UnaryOp::Neg
+        | UnaryOp::Exp
+        | UnaryOp::Sigmoid
+        | UnaryOp::Tanh
+        | UnaryOp::Relu2
+        | UnaryOp::Softplus
+        | UnaryOp::Sqrt => None,
     }
 }
 

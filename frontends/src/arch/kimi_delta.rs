@@ -8,7 +8,7 @@ use super::recurrent::{
     CONV_K, CONV_Q, CONV_V, DELTA_K, DELTA_Q, DELTA_RATE, DELTA_V, SSM_A, SSM_DT, SSM_NORM, SSM_OUT, convolved,
     of_length_one, split_cols,
 };
-use llmcc_ir::graph::{Op, UnaryOp, Value};
+use llmcc_ir::graph::{Op, UnaryOp, Update, Value};
 
 const DECAY_DOWN: Part = Part("delta.decay_down");
 const DECAY_UP: Part = Part("delta.decay_up");
@@ -62,7 +62,7 @@ pub(super) fn kimi_delta(f: &mut Draft, m: &KimiDelta, eps: Norm, h: Value) -> V
     let rate = f.unary(UnaryOp::Sigmoid, rate);
     let decay = decays(f, m, h);
     let state = f.fixed("delta", [m.heads, m.dim, m.dim]);
-    let y = f.op(Op::Recurrence { delta: true }, &[q, k, v, decay, rate, state]);
+    let y = f.op(Op::Recurrence { update: Update::Delta }, &[q, k, v, decay, rate, state]);
     let y = norm(f, SSM_NORM, eps, y, m.dim);
     let gate = linear(f, GATE_DOWN, [m.dim, hidden], false, h);
     let gate = linear(f, GATE_UP, [width, m.dim], false, gate);

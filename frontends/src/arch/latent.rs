@@ -10,12 +10,11 @@ pub(super) use super::blocks::Latent;
 use super::blocks::{Attention, Norm, linear, norm, tuned};
 use super::lifter::Draft;
 use super::names::{ATTN_OUT, ATTN_Q, Part, Table};
-use super::weights::split_rows;
+use super::weights::{Run, by_heads, split_rows};
 use crate::config::ConfigError;
 use crate::config::common::Heads;
 use crate::config::fields::{Accepts, Field, Fields, Given};
 use llmcc_ir::graph::{F32, Op, Value};
-use llmcc_ir::quant::BLOCK;
 
 const Q_DOWN: Part = Part("attn.q_down");
 const Q_DOWN_NORM: Part = Part("attn.q_down_norm");
@@ -161,36 +160,4 @@ fn pairs(l: &Latent) -> usize {
 /// The norms of what is short have an `eps` of their own, that of no file.
 fn of_latent(spec: Norm) -> Norm {
     Norm { eps: 1e-6, ..spec }
-}
-
-/// Of each run of `run` rows those from `start` on, `len` of them, as a matrix of their own.
-#[derive(Clone, Copy)]
-struct Run {
-    run: usize,
-    start: usize,
-    len: usize,
-    /// Transposed.
-    turned: bool,
-}
-
-/// The matrices of `of` for each head, of `rows` rows, one below the other, each filled up with rows
-/// of zeros to whole blocks, as products by heads want them.
-fn by_heads(f: &mut Draft, heads: usize, w: Value, of: Run, rows: usize) -> Value {
-    let padding = rows.next_multiple_of(BLOCK) - rows;
-    let mut all = vec![];
-    for h in 0..heads {
-        let own = f.op(Op::SliceRows { start: h * of.run + of.start, len: of.len }, &[w]);
-        let own = if of.turned { f.op(Op::Transpose, &[own]) } else { own };
-        if padding == 0 {
-            all.push(own);
-            continue;
-        }
-        // Zeros are f32, and so is what they stand below.
-        let [one, nothing] = [1.0, 0.0].map(|c| f.scalar(c));
-        let first = f.op(Op::SliceRows { start: 0, len: 1 }, &[own]);
-        let zeros = f.mul(first, nothing);
-        all.push(f.mul(own, one));
-        all.extend(std::iter::repeat_n(zeros, padding));
-    }
-    f.op(Op::ConcatRows, &all)
 }

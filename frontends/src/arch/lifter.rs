@@ -300,6 +300,14 @@ impl<'a> Draft<'_, 'a> {
         self.named(&name, tensor, kind, shape, Role::Weight)
     }
 
+    /// A tensor that is named for another layer; with a number for one of its parts, it is this
+    /// layer's alone.
+    pub(super) fn of_layer(&mut self, part: Part, kind: Kind, of: (usize, Option<usize>), shape: &[usize]) -> Value {
+        let tensor = self.lifter.tensor_of(part, kind, Some(of.0), of.1);
+        let role = if of.1.is_some() { Role::Weight } else { Role::SharedWeight };
+        self.named(&kind.parameter(part), tensor, kind, shape, role)
+    }
+
     /// The bias of a part.
     pub(super) fn bias(&mut self, part: Part, len: usize) -> Value {
         self.weight(part, Kind::Bias, &[len])
@@ -377,7 +385,12 @@ impl<'a> Draft<'_, 'a> {
 
     /// The same as a table of one column.
     pub(super) fn shared_column(&mut self, name: &str, constant: &str, data: Vec<f32>) -> Value {
-        let ty = TensorType::new(DType::F32, [Dim::Static(data.len()), Dim::Static(1)]);
+        self.shared_table(name, constant, [data.len(), 1], data)
+    }
+
+    /// The same as a table of so many rows and columns.
+    pub(super) fn shared_table(&mut self, name: &str, constant: &str, shape: [usize; 2], data: Vec<f32>) -> Value {
+        let ty = TensorType::new(DType::F32, shape.map(Dim::Static));
         self.constant_of(name, constant, ty, data, Role::SharedWeight)
     }
 

@@ -3,12 +3,16 @@
 use super::blocks::Norm;
 use super::kimi_delta::{KimiDelta, kimi_delta};
 use super::lifter::Draft;
+use super::linear_unit::{LinearUnit, linear_unit};
 use super::recurrent::{GatedDelta, Mamba2, ShortConv, gated_conv, gated_delta, mamba2};
+use super::selective::{Mamba1, mamba1};
 use llmcc_ir::graph::Value;
 
 /// What a layer has instead of attention.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mixer {
+    /// A selective scan.
+    Mamba1(Mamba1),
     /// State-space duality.
     Mamba2(Mamba2),
     /// The gated delta rule.
@@ -17,6 +21,8 @@ pub(super) enum Mixer {
     ShortConv(ShortConv),
     /// Kimi's delta attention.
     Kimi(KimiDelta),
+    /// Griffin's gated linear unit.
+    Linear(LinearUnit),
 }
 
 impl Mixer {
@@ -24,10 +30,12 @@ impl Mixer {
     #[track_caller]
     pub(super) fn mix(&self, f: &mut Draft, eps: Norm, h: Value) -> Value {
         match self {
+            Mixer::Mamba1(m) => mamba1(f, m, h),
             Mixer::Mamba2(m) => mamba2(f, m, eps, h),
             Mixer::Delta(m) => gated_delta(f, m, eps, h),
             Mixer::ShortConv(m) => gated_conv(f, m, h),
             Mixer::Kimi(m) => kimi_delta(f, m, eps, h),
+            Mixer::Linear(m) => linear_unit(f, m, h),
         }
     }
 }

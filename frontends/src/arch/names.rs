@@ -108,6 +108,8 @@ pub(super) enum Kind {
     Taps,
     /// A tensor that is no module's weight or bias.
     Bare,
+    /// The same, a vector that is stored as `[1, 1, n]`.
+    Row,
     /// The same, a number for each head, stored as `[1, 1, heads, 1]`.
     OfHeads,
 }
@@ -121,7 +123,7 @@ impl Kind {
             Kind::Bias => (".b", ".bias"),
             Kind::Gain => (".g", ".weight"),
             Kind::Taps => (".w", ".weight"),
-            Kind::Bare | Kind::OfHeads => ("", ""),
+            Kind::Bare | Kind::Row | Kind::OfHeads => ("", ""),
         }
     }
 
@@ -129,6 +131,7 @@ impl Kind {
     pub(super) fn stored(self, shape: &[usize]) -> Vec<usize> {
         match (self, shape) {
             (Kind::Taps, [channels, width]) => vec![*channels, 1, *width],
+            (Kind::Row, [n]) => vec![1, 1, *n],
             (Kind::OfHeads, [heads]) => vec![1, 1, *heads, 1],
             _ => shape.to_vec(),
         }

@@ -6,7 +6,7 @@ use super::names::{Kind, Part};
 use super::weights::{run_parts, split_rows};
 use crate::config::ConfigError;
 use crate::config::fields::{Fields, Given};
-use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Value};
+use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Update, Value};
 
 /// Gate, channels of the convolution and time steps, in one matrix.
 pub(super) const SSM_IN: Part = Part("ssm.in");
@@ -153,7 +153,7 @@ pub(super) fn mamba2(f: &mut Draft, m: &Mamba2, eps: Norm, h: Value) -> Value {
     let [x, k, q] = split_cols(f, x, [inner, shared, shared]);
     let (rate, decay) = time_steps(f, m, dt);
     let state = f.fixed("ssm", [m.heads, m.state, m.head_dim]);
-    let y = f.op(Op::Recurrence { delta: false }, &[q, k, x, decay, rate, state]);
+    let y = f.op(Op::Recurrence { update: Update::Plain }, &[q, k, x, decay, rate, state]);
     let d = f.weight(SSM_D, Kind::Bare, &[m.heads]);
     let d = f.op(Op::RepeatEach { times: m.head_dim }, &[d]);
     let passed = f.mul(x, d);
@@ -219,7 +219,7 @@ pub(super) fn gated_delta(f: &mut Draft, m: &GatedDelta, eps: Norm, h: Value) ->
     let dt = f.unary(UnaryOp::Softplus, dt);
     let decay = decays(f, m.value_heads, dt);
     let state = f.fixed("delta", [m.value_heads, m.key_dim, m.value_dim]);
-    let y = f.op(Op::Recurrence { delta: true }, &[q, k, v, decay, rate, state]);
+    let y = f.op(Op::Recurrence { update: Update::Delta }, &[q, k, v, decay, rate, state]);
     let own = Norm { from_one: false, eps: m.eps.unwrap_or(eps.eps), ..eps };
     let y = norm(f, SSM_NORM, own, y, m.value_dim);
     let gate = w.gate.unwrap_or_else(|| f.matrix(DELTA_GATE, [values, hidden]));

@@ -7,6 +7,7 @@
 use super::lifter::Draft;
 use super::names::Part;
 use llmcc_ir::graph::{Op, Value};
+use llmcc_ir::quant::BLOCK;
 
 /// A matrix or vector that several are stored as, one below the other: each of them.
 #[track_caller]
@@ -39,4 +40,39 @@ pub(super) fn run_parts(f: &mut Draft, w: Value, run: usize, start: usize, len: 
 #[track_caller]
 pub(super) fn halves(f: &mut Draft, w: Value, head_dim: usize, rotated: usize) -> Value {
     f.op(Op::PickRows { run: head_dim, start: 0, len: head_dim, pairs: rotated }, &[w])
+}
+
+/// Of each run of `run` rows those from `start` on, `len` of them, as a matrix of their own.
+#[derive(Clone, Copy)]
+pub(super) struct Run {
+    /// Rows of a run.
+    pub run: usize,
+    /// The first that is taken.
+    pub start: usize,
+    /// How many are.
+    pub len: usize,
+    /// Transposed.
+    pub turned: bool,
+}
+
+/// The matrices of `of` for each head, of `rows` rows, one below the other, each filled up with rows
+/// of zeros to whole blocks, as products by heads want them.
+pub(super) fn by_heads(f: &mut Draft, heads: usize, w: Value, of: Run, rows: usize) -> Value {
+    let padding = rows.next_multiple_of(BLOCK) - rows;
+    let mut all = vec![];
+    for h in 0..heads {
+        let own = f.op(Op::SliceRows { start: h * of.run + of.start, len: of.len }, &[w]);
+        let own = if of.turned { f.op(Op::Transpose, &[own]) } else { own };
+        if padding == 0 {
+            all.push(own);
+            continue;
+        }
+        // Zeros are f32, and so is what they stand below.
+        let [one, nothing] = [1.0, 0.0].map(|c| f.scalar(c));
+        let first = f.op(Op::SliceRows { start: 0, len: 1 }, &[own]);
+        let zeros = f.mul(first, nothing);
+        all.push(f.mul(own, one));
+        all.extend(std::iter::repeat_n(zeros, padding));
+    }
+    f.op(Op::ConcatRows, &all)
 }

@@ -6,7 +6,7 @@ use super::scalar::{dot, normalize, rope, subtract_mean};
 use super::state::FixedState;
 use super::{Batch, EvalError, Fp8Rows, Q8Rows, Rows};
 use crate::graph::{column, combined, expert};
-use crate::kernel::{Checked, Expr, Kernel, MatrixOperand, Norm, ParamId, ParamKind, RowElem, Segment, Store};
+use crate::kernel::{Checked, Expr, Kernel, MatrixOperand, Norm, Outcome, ParamId, ParamKind, RowElem, Segment, Store};
 use crate::quant::unpack_row;
 use crate::ty::Dim;
 use std::borrow::Cow;
@@ -71,8 +71,7 @@ pub fn eval_kernel(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'
     })?;
     check_operands(kernel, batch, operands)?;
     let run = KernelRun { kernel: checked, batch, operands, m: kernel.rows.eval(batch.env()) };
-    let stores = kernel.body.family().eval(&run)?;
-    let states = kernel.body.family().states(&run);
+    let Outcome { stores, states } = kernel.body.family().eval(&run)?;
     for (param, mut state) in states {
         state.round();
         operands[param] = OperandData::Fixed(state);

@@ -41,7 +41,7 @@ pub use kernel::{OperandData, eval_kernel};
 pub use kv::KvState;
 pub(crate) use kv::{Attend, attention, whole_queries};
 pub use plan::{eval_plan, eval_plan_watched};
-pub(crate) use recurrent::{Delta, convolve, recur};
+pub(crate) use recurrent::{Each, Inputs, convolve, recur, weighted_means};
 pub use rows::{Fp8Rows, Q8Rows, Rows, dequantize_q8_row, quantize_q8_row};
 pub use scalar::rope_angle;
 pub(crate) use scalar::{dot, normalize, rope, rope_row, rope_set, subtract_mean};

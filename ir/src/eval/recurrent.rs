@@ -1,14 +1,36 @@
-//! Convolutions over time and linear recurrences: what they compute, token by token.
+//! Convolutions over time and recurrences: what they compute, token by token.
 
 use super::state::FixedState;
+use crate::graph::Update;
 
-/// What a recurrence adds to its state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Delta {
-    /// The value.
-    Plain,
-    /// What the value differs in from what the state holds for the key.
-    Rule,
+/// An input of a recurrence.
+pub(crate) enum Each {
+    /// A row for each token.
+    Rows(Vec<Vec<f64>>),
+    /// The same for all.
+    Same(Vec<f64>),
+}
+
+impl Each {
+    /// That of a token.
+    pub fn of(&self, token: usize) -> &[f64] {
+        match self {
+            Each::Rows(rows) => &rows[token],
+            Each::Same(row) => row,
+        }
+    }
+}
+
+/// Inputs of a recurrence: queries, keys and values; decays, one per head or per row of each, or
+/// steps of each column; and what the update takes beside them.
+pub(crate) struct Inputs {
+    pub q: Each,
+    pub k: Each,
+    pub v: Each,
+    pub decay: Each,
+    pub with: Each,
+    /// Of [`Update::Erase`].
+    pub write: Each,
 }
 
 /// Each row's channels convolved with those of the rows before it in its sequence. `taps`: `[width,
@@ -29,35 +51,89 @@ pub(crate) fn convolve(state: &mut FixedState, seqs: &[usize], x: &[Vec<f64>], t
     x.iter().zip(seqs).map(token).collect()
 }
 
-/// A linear recurrence over matrices `S` `[rows, cols]`, one per head: for each token, with query
-/// and key of the head's group, `S ← a·S + k ⊗ β·(v − [delta] kᵀ(a·S))`, then `y = qᵀS`.
-///
-/// `inputs`: rows of queries, keys, values, decays (one per head, or per row of each) and rates.
-pub(crate) fn recur(
-    state: &mut FixedState,
-    seqs: &[usize],
-    [q, k, v, decay, rate]: &[Vec<Vec<f64>>; 5],
-    delta: Delta,
-) -> Vec<Vec<f64>> {
-    let (heads, rows, cols) = (state.spec.heads, state.spec.rows, state.spec.cols);
-    let mut out = vec![];
-    for (t, seq) in seqs.iter().enumerate() {
-        let matrices = state.of(*seq);
-        let mut y = vec![];
-        for (h, s) in matrices.chunks_mut(rows * cols).enumerate() {
-            let group = h / (heads / (q[t].len() / rows));
-            let (q, k) = (&q[t][group * rows..][..rows], &k[t][group * rows..][..rows]);
-            let a = |i: usize| if decay[t].len() == heads { decay[t][h] } else { decay[t][h * rows + i] };
-            s.chunks_mut(cols).enumerate().for_each(|(i, s)| s.iter_mut().for_each(|s| *s *= a(i)));
-            for j in 0..cols {
-                let column = |x: &[f64], s: &[f64]| (0..rows).map(|i| x[i] * s[i * cols + j]).sum::<f64>();
-                let held = if delta == Delta::Rule { column(k, s) } else { 0.0 };
-                let new = rate[t][h] * (v[t][h * cols + j] - held);
-                (0..rows).for_each(|i| s[i * cols + j] += k[i] * new);
-                y.push(column(q, s));
+/// A linear recurrence over matrices `S` `[rows, cols]`, one per head, whose queries and keys are
+/// those of its group: token by token what the update says.
+pub(crate) fn recur(state: &mut FixedState, seqs: &[usize], x: &Inputs, update: Update) -> Vec<Vec<f64>> {
+    let size = state.spec.rows * state.spec.cols;
+    let heads = state.spec.heads;
+    let token = |(t, seq): (usize, &usize)| {
+        let matrices = state.of(*seq).chunks_mut(size).enumerate();
+        matrices.flat_map(|(h, s)| step(s, x, update, (t, h, heads))).collect()
+    };
+    seqs.iter().enumerate().map(token).collect()
+}
+
+/// The matrix of a head after a token, and what is read of it.
+fn step(s: &mut [f64], x: &Inputs, update: Update, (t, h, heads): (usize, usize, usize)) -> Vec<f64> {
+    let cols = x.v.of(t).len() / heads;
+    let rows = s.len() / cols;
+    let group = h / (heads / (x.q.of(t).len() / rows));
+    let of_group = |x: &'_ Each, i: usize| x.of(t)[group * rows + i];
+    let (decay, with) = (x.decay.of(t), x.with.of(t));
+    let a = |i: usize, j: usize| match update {
+        Update::Scan => (with[(h * rows + i) * cols + j] * decay[h * cols + j]).exp(),
+        Update::Plain | Update::Delta | Update::Erase | Update::Bonus => {
+            if decay.len() == heads {
+                decay[h]
+            } else {
+                decay[h * rows + i]
             }
         }
-        out.push(y);
+    };
+    let mut out = vec![];
+    for j in 0..cols {
+        let v = x.v.of(t)[h * cols + j];
+        let mut column: Vec<f64> = (0..rows).map(|i| s[i * cols + j]).collect();
+        let before = column.clone();
+        (0..rows).for_each(|i| column[i] *= a(i, j));
+        let held = |keys: &Each| (0..rows).map(|i| of_group(keys, i) * column[i]).sum::<f64>();
+        let (new, erased) = match update {
+            Update::Plain => (with[h] * v, 0.0),
+            Update::Delta => (with[h] * (v - held(&x.k)), 0.0),
+            Update::Erase => (v, held(&x.with)),
+            Update::Bonus | Update::Scan => (v, 0.0),
+        };
+        for (i, column) in column.iter_mut().enumerate() {
+            let write = if update == Update::Erase { of_group(&x.write, i) } else { 0.0 };
+            *column += of_group(&x.k, i) * new - write * erased;
+            s[i * cols + j] = *column;
+        }
+        let read = |i: usize| match update {
+            Update::Bonus => before[i] + with[h * rows + i] * of_group(&x.k, i) * v,
+            Update::Plain | Update::Delta | Update::Erase | Update::Scan => column[i],
+        };
+        out.push((0..rows).map(|i| of_group(&x.q, i) * read(i)).sum());
+    }
+    out
+}
+
+/// Means of the values so far, channel by channel, with weights `e^key` that decay: see
+/// `wkv` of the graph level. The state has the sum of weighted values and that of the weights, both
+/// over the `e^m` of its third row; no weight has been seen where their sum is 0.
+pub(crate) fn weighted_means(
+    state: &mut FixedState,
+    seqs: &[usize],
+    [k, v]: [&[Vec<f64>]; 2],
+    [decay, bonus]: [&[f64]; 2],
+) -> Vec<Vec<f64>> {
+    let channels = state.spec.cols;
+    let mut out = vec![];
+    for (t, seq) in seqs.iter().enumerate() {
+        let s = state.of(*seq);
+        let mut mean = |c: usize| {
+            let [at_a, at_b, at_m] = [0, 1, 2].map(|row| row * channels + c);
+            let (a, b, k, v) = (s[at_a], s[at_b], k[t][c], v[t][c]);
+            let m = if b > 0.0 { s[at_m] } else { f64::NEG_INFINITY };
+            let joined = |m: f64, k: f64| {
+                let most = m.max(k);
+                let (old, new) = ((m - most).exp(), (k - most).exp());
+                (old * a + new * v, old * b + new, most)
+            };
+            let (sum, weights, _) = joined(m, k + bonus[c]);
+            (s[at_a], s[at_b], s[at_m]) = joined(m + decay[c], k);
+            sum / weights
+        };
+        out.push((0..channels).map(&mut mean).collect());
     }
     out
 }

@@ -55,6 +55,8 @@ fn functions_of_one_number() {
         (UnaryOp::Relu, 2.0, 2.0),
         (UnaryOp::Relu2, -2.0, 0.0),
         (UnaryOp::Relu2, 3.0, 9.0),
+        (UnaryOp::Sqrt, -2.0, 0.0),
+        (UnaryOp::Sqrt, 9.0, 3.0),
         (UnaryOp::Tanh, 0.5, 0.462_117_157_260_009_8),
     ] {
         let got = op.eval(x);

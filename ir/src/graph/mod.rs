@@ -13,8 +13,8 @@ mod value;
 
 pub use build::{FuncBuilder, Mistake};
 pub use op::{
-    Attr, AttrKind, AttrType, BinaryOp, Facts, Head, Input, Op, Reads, Router, Score, Stage, UnaryOp, picked_row,
-    places,
+    Attr, AttrKind, AttrType, BinaryOp, Facts, Head, Input, Op, Reads, Router, Score, Stage, UnaryOp, Update,
+    picked_row, places,
 };
 pub(crate) use op::{Operands, column, combined, expert};
 pub use value::{F32, ValueType};

@@ -1,6 +1,6 @@
 //! Attention over the paged cache.
 
-use super::{ATTEND_PARTS, Family, Field, Param, ParamId, ParamKind, ReadFamily, RowElem, Store, Use};
+use super::{ATTEND_PARTS, Family, Field, Outcome, Param, ParamId, ParamKind, ReadFamily, RowElem, Store, Use};
 use crate::eval::{Attend, EvalError, KernelRun, RowValues, attention, whole_queries};
 use crate::graph::F32;
 use crate::kv::KvSpec;
@@ -108,7 +108,7 @@ impl Family for Attention {
         }
     }
 
-    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
         let q = |i| match self.own {
             Some(own) => whole_queries(&x.kv(self.kv).spec, self.heads, &x.row(own, i), &x.row(self.q, i)),
             None => x.row(self.q, i),
@@ -118,7 +118,7 @@ impl Family for Attention {
         let Attention { heads, scale, softcap, causal, .. } = *self;
         let of = Attend { heads, scale, softcap, sinks: sinks.as_deref(), causal };
         let out = attention(x.kv(self.kv), x.batch, &q, &of)?;
-        Ok(vec![(Store::all(self.out), out)])
+        Ok(Outcome::rows(vec![(Store::all(self.out), out)]))
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {

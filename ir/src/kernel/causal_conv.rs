@@ -1,6 +1,6 @@
 //! Convolutions over time, a channel at a time.
 
-use super::{Family, Field, Param, ParamId, ParamKind, ReadFamily, Store, Use};
+use super::{Family, Field, Outcome, Param, ParamId, ParamKind, ReadFamily, Store, Use};
 use crate::eval::{EvalError, FixedState, KernelRun, RowValues, convolve};
 use crate::state::FixedSpec;
 use crate::text::{KernelReader, Parsed, Parser};
@@ -61,12 +61,9 @@ impl Family for CausalConv {
         }
     }
 
-    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
-        Ok(vec![(Store::all(self.out), self.run(x).0)])
-    }
-
-    fn states(&self, x: &KernelRun<'_, '_>) -> Vec<(ParamId, FixedState)> {
-        vec![(self.state, self.run(x).1)]
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
+        let (rows, state) = self.run(x);
+        Ok(Outcome { stores: vec![(Store::all(self.out), rows)], states: vec![(self.state, state)] })
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {

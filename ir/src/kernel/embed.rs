@@ -1,7 +1,7 @@
 //! Rows of a table by token or position.
 
-use super::{Family, Field, Param, ParamId, ReadFamily, Store, Use};
-use crate::eval::{EvalError, KernelRun, RowValues};
+use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Store, Use};
+use crate::eval::{EvalError, KernelRun};
 use crate::graph::F32;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
@@ -61,7 +61,7 @@ impl Family for Embed {
         }
     }
 
-    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
         let n = x.kernel.matrix(self.table).n;
         let (index, of, what) = match self.positions {
             true => (&x.batch.positions, "position", "a table of"),
@@ -78,7 +78,7 @@ impl Family for Embed {
             Ok(row)
         };
         let rows = index.iter().enumerate().map(row).collect::<Result<_, EvalError>>()?;
-        Ok(vec![(Store::all(self.out), rows)])
+        Ok(Outcome::rows(vec![(Store::all(self.out), rows)]))
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {

@@ -1,6 +1,6 @@
 //! Products with the matrices of each token's experts.
 
-use super::{Experts, Expr, Family, Field, Param, ParamId, Product, ReadFamily, RowElem, Segment, Store, Use};
+use super::{Experts, Expr, Family, Field, Outcome, Param, ParamId, Product, ReadFamily, RowElem, Segment, Store, Use};
 use crate::eval::{EvalError, KernelRun, RowValues};
 use crate::graph::expert;
 use crate::quant::BLOCK;
@@ -110,7 +110,7 @@ impl Family for ExpertMatmul {
         self.verify_store(v);
     }
 
-    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
         let (s, cols) = (&self.segment, x.kernel.rows(self.x).cols);
         let mut out = RowValues::new();
         for i in 0..x.m {
@@ -130,7 +130,7 @@ impl Family for ExpertMatmul {
             }
             out.push(values);
         }
-        Ok(vec![(s.store.clone(), out)])
+        Ok(Outcome::rows(vec![(s.store.clone(), out)]))
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {

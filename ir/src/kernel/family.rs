@@ -80,6 +80,21 @@ pub struct Experts {
     pub top: usize,
 }
 
+/// What a kernel leaves behind.
+pub(crate) struct Outcome {
+    /// What is stored where.
+    pub stores: Vec<(Store, RowValues)>,
+    /// The states of fixed size that it updates, as they are afterwards.
+    pub states: Vec<(ParamId, FixedState)>,
+}
+
+impl Outcome {
+    /// Rows, and nothing else.
+    pub fn rows(stores: Vec<(Store, RowValues)>) -> Outcome {
+        Outcome { stores, states: vec![] }
+    }
+}
+
 /// A family of kernels: its file has the structure, what it does with its operands, its rules, its
 /// meaning and its text.
 pub(crate) trait Family {
@@ -128,16 +143,11 @@ pub(crate) trait Family {
     /// Reports what is wrong beside the operands' own kinds.
     fn verify(&self, v: &mut KernelVerifier<'_>);
 
-    /// What is stored where.
+    /// What it leaves behind.
     ///
     /// # Errors
     /// The batch names tokens or positions that do not exist.
-    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError>;
-
-    /// The states of fixed size that it updates, as they are afterwards.
-    fn states(&self, _: &KernelRun<'_, '_>) -> Vec<(ParamId, FixedState)> {
-        vec![]
-    }
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError>;
 
     /// What it says of itself, in the order of its text.
     fn fields(&self) -> Vec<(&'static str, Field<'_>)>;

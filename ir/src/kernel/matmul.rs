@@ -1,7 +1,7 @@
 //! Matrix products.
 
 use super::expr::segment_operands;
-use super::{Family, Field, Norm, Param, ParamId, Product, ReadFamily, RowElem, Segment, Store, Use};
+use super::{Family, Field, Norm, Outcome, Param, ParamId, Product, ReadFamily, RowElem, Segment, Use};
 use crate::eval::{EvalError, KernelRun, RowValues};
 use crate::quant::ROW_GROUPS;
 use crate::text::{KernelReader, Parsed, Parser};
@@ -79,7 +79,7 @@ impl Family for Matmul {
         v.segments(&self.segments, Some(input.unwrap_or(Input { cols: 0, elem: RowElem::F32 })));
     }
 
-    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
         let input: RowValues = (0..x.m)
             .map(|i| match &self.prologue {
                 Some(p) => p.eval(x, x.row(self.x, i)),
@@ -90,7 +90,7 @@ impl Family for Matmul {
             let lanes: Vec<RowValues> = s.weights.iter().map(|w| x.product(&input, *w)).collect();
             Ok((s.store.clone(), x.segment(s, &lanes)?))
         };
-        self.segments.iter().map(segment).collect()
+        Ok(Outcome::rows(self.segments.iter().map(segment).collect::<Result<_, EvalError>>()?))
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {

@@ -24,8 +24,8 @@
 //! - [`Body::RopeTable`]: cosines and sines for the step's positions.
 //! - [`Body::Route`]: the experts of each token, with their weights.
 //! - [`Body::ExpertMatmul`]: as [`Body::Matmul`], with the matrices of each token's experts.
-//! - [`Body::CausalConv`], [`Body::Recurrence`]: as at the graph level, the tokens of a sequence in
-//!   order, with a state that they update.
+//! - [`Body::CausalConv`], [`Body::Recurrence`], [`Body::Wkv`]: as at the graph level, the tokens of
+//!   a sequence in order, with a state that they update.
 //! - [`Body::TopK`]: the most probable tokens of each row of logits, and how much all others weigh.
 
 mod attention;
@@ -45,6 +45,7 @@ mod rows;
 #[cfg(test)]
 mod tests;
 mod top_k;
+mod wkv;
 
 pub use attention::Attention;
 pub use causal_conv::CausalConv;
@@ -53,7 +54,7 @@ pub use embed::Embed;
 pub use expert_matmul::ExpertMatmul;
 pub use expr::{Expr, Norm, Segment, Store, lcm};
 pub use family::{Experts, Field, Product, Use};
-pub(crate) use family::{Family, ReadFamily};
+pub(crate) use family::{Family, Outcome, ReadFamily};
 pub use matmul::{Matmul, Prologue};
 pub use pointwise::Pointwise;
 pub use recurrence::Recurrence;
@@ -62,6 +63,7 @@ pub use route::Route;
 pub use row_norm::RowNorm;
 pub use rows::RowElem;
 pub use top_k::TopK;
+pub use wkv::Wkv;
 
 use crate::kv::KvSpec;
 use crate::quant::Format;
@@ -151,4 +153,6 @@ family::families! {
     CausalConv "causal_conv" "conv";
     /// Linear recurrences.
     Recurrence "recurrence" "recurrence";
+    /// Means with weights that decay.
+    Wkv "wkv" "wkv";
 }

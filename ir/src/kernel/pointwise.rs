@@ -1,8 +1,8 @@
 //! Elementwise work on its own.
 
 use super::expr::segment_operands;
-use super::{Family, Field, Param, ParamId, ReadFamily, RowElem, Segment, Store, Use};
-use crate::eval::{EvalError, KernelRun, RowValues};
+use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, RowElem, Segment, Use};
+use crate::eval::{EvalError, KernelRun};
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
@@ -38,8 +38,9 @@ impl Family for Pointwise {
         v.segments(&self.segments, None);
     }
 
-    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
-        self.segments.iter().map(|s| Ok((s.store.clone(), x.segment(s, &[])?))).collect()
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
+        let stores = self.segments.iter().map(|s| Ok((s.store.clone(), x.segment(s, &[])?)));
+        Ok(Outcome::rows(stores.collect::<Result<_, EvalError>>()?))
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {

@@ -1,14 +1,16 @@
 //! Linear recurrences.
 
-use super::{Family, Field, Param, ParamId, ParamKind, ReadFamily, Store, Use};
-use crate::eval::{Delta, EvalError, FixedState, KernelRun, RowValues, recur};
+use super::{Family, Field, Outcome, Param, ParamId, ParamKind, ReadFamily, Store, Use};
+use crate::eval::{Each, EvalError, FixedState, Inputs, KernelRun, RowValues, recur};
+use crate::graph::{Attr, AttrType, Update};
 use crate::state::FixedSpec;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
 /// A linear recurrence over a matrix `S` per head, as `recurrence` of the graph level. Work items
 /// are [`Recurrence::block`] columns of a head's matrix each, for all tokens in order: a column of
-/// `S` needs no other.
+/// `S` needs no other. Queries, keys, decays and what the update takes may be vectors, which are
+/// the same for all tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Recurrence {
     /// Queries, f32 rows: groups of as many columns as `S` has rows.
@@ -25,12 +27,16 @@ pub struct Recurrence {
     pub v: ParamId,
     /// First column of the values.
     pub v_start: usize,
-    /// Decays, f32 `[T, heads]` or `[T, heads · rows]`.
+    /// Decays, f32 `[T, heads]` or `[T, heads · rows]`; of [`Update::Scan`] steps, `[T, heads ·
+    /// columns]`.
     pub decay: ParamId,
-    /// Rates, f32 `[T, heads]`.
-    pub rate: ParamId,
-    /// What the state holds for the key is taken off the value.
-    pub delta: bool,
+    /// What becomes of the state.
+    pub update: Update,
+    /// Rates, f32 `[T, heads]`; of [`Update::Erase`] keys, as the queries; of [`Update::Bonus`] a
+    /// vector `[heads · rows]`; of [`Update::Scan`] one `[heads · rows · columns]`.
+    pub with: ParamId,
+    /// Keys of what is erased, as the queries, of [`Update::Erase`] only.
+    pub write: Option<ParamId>,
     /// f32 `[heads, rows, columns]`.
     pub state: ParamId,
     /// f32 `[T, heads · columns]`.
@@ -47,20 +53,59 @@ impl Recurrence {
     fn run(&self, x: &KernelRun<'_, '_>) -> (RowValues, FixedState) {
         let mut state = x.fixed(self.state).clone();
         let FixedSpec { heads, rows, cols } = state.spec;
-        let all = |p: ParamId, start: usize, n: usize| -> RowValues {
-            (0..x.m).map(|i| x.row(p, i)[start..][..n].to_vec()).collect()
+        let each = |p: ParamId, columns: Option<(usize, usize)>| match x.kernel.params[p].kind {
+            ParamKind::Vector { .. } => {
+                let all = x.vector(p).iter().map(|v| f64::from(*v));
+                let (start, n) = columns.unwrap_or((0, all.len()));
+                Each::Same(all.skip(start).take(n).collect())
+            }
+            ParamKind::Rows { cols, .. } => {
+                let (start, n) = columns.unwrap_or((0, cols));
+                Each::Rows((0..x.m).map(|i| x.row(p, i)[start..][..n].to_vec()).collect())
+            }
+            ParamKind::Matrix { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) => Each::Same(vec![]),
         };
-        let whole = |p: ParamId| -> RowValues { (0..x.m).map(|i| x.row(p, i)).collect() };
-        let inputs = [
-            all(self.q, self.q_start, self.groups * rows),
-            all(self.k, self.k_start, self.groups * rows),
-            all(self.v, self.v_start, heads * cols),
-            whole(self.decay),
-            whole(self.rate),
-        ];
-        let delta = if self.delta { Delta::Rule } else { Delta::Plain };
-        let out = recur(&mut state, &x.batch.seqs, &inputs, delta);
+        let inputs = Inputs {
+            q: each(self.q, Some((self.q_start, self.groups * rows))),
+            k: each(self.k, Some((self.k_start, self.groups * rows))),
+            v: each(self.v, Some((self.v_start, heads * cols))),
+            decay: each(self.decay, None),
+            with: each(self.with, None),
+            write: self.write.map_or(Each::Same(vec![]), |w| each(w, None)),
+        };
+        let out = recur(&mut state, &x.batch.seqs, &inputs, self.update);
         (out, state)
+    }
+
+    /// What the update takes beside query, key, value and decay has the columns that it needs.
+    fn verify_update(&self, v: &mut KernelVerifier<'_>, state: FixedSpec, keys: usize) {
+        let rows = state.heads.saturating_mul(state.rows);
+        match self.update {
+            Update::Plain | Update::Delta => self.has(v, self.with, state.heads),
+            Update::Erase => self.has(v, self.with, keys),
+            Update::Bonus => self.vector(v, rows),
+            Update::Scan => self.vector(v, rows.saturating_mul(state.cols)),
+        }
+        match (self.update, self.write) {
+            (Update::Erase, Some(write)) => self.has(v, write, keys),
+            (Update::Erase, None) => v.error("recurrence-update", "erases nothing"),
+            (Update::Plain | Update::Delta | Update::Bonus | Update::Scan, Some(_)) => {
+                v.error("recurrence-update", "does not erase, but has keys for it");
+            }
+            (Update::Plain | Update::Delta | Update::Bonus | Update::Scan, None) => {}
+        }
+    }
+
+    fn has(&self, v: &mut KernelVerifier<'_>, p: ParamId, want: usize) {
+        if let Some(have) = v.f32_each(p) {
+            v.columns(p, have, want);
+        }
+    }
+
+    fn vector(&self, v: &mut KernelVerifier<'_>, want: usize) {
+        if v.vector(self.with).is_some_and(|have| have != want) {
+            v.error("vector-length", format!("an update takes {want} numbers"));
+        }
     }
 }
 
@@ -70,7 +115,10 @@ impl Family for Recurrence {
         f(&mut self.k, Use::READ);
         f(&mut self.v, Use::READ);
         f(&mut self.decay, Use::READ);
-        f(&mut self.rate, Use::READ);
+        f(&mut self.with, Use::READ);
+        if let Some(write) = &mut self.write {
+            f(write, Use::READ);
+        }
         f(&mut self.state, Use::WRITE);
         f(&mut self.out, Use::WRITE);
     }
@@ -84,10 +132,10 @@ impl Family for Recurrence {
 
     fn verify(&self, v: &mut KernelVerifier<'_>) {
         v.tokens_only();
-        let rows = v.kernel.rows;
-        let cols = [self.q, self.k, self.v, self.decay, self.rate, self.out].map(|p| v.f32_rows(p, rows));
+        let [q, k, decay] = [self.q, self.k, self.decay].map(|p| v.f32_each(p));
+        let [values, out] = [self.v, self.out].map(|p| v.f32_rows(p, v.kernel.rows));
         let Some(state) = v.any_fixed(self.state) else { return };
-        let [Some(q), Some(k), Some(values), Some(decay), Some(rate), Some(out)] = cols else { return };
+        let [Some(q), Some(k), Some(decay), Some(values), Some(out)] = [q, k, decay, values, out] else { return };
         if self.groups == 0 || !state.heads.is_multiple_of(self.groups) {
             let what = format!("{} groups of queries do not divide {} heads", self.groups, state.heads);
             return v.error("recurrence-groups", what);
@@ -96,22 +144,25 @@ impl Family for Recurrence {
         v.range("recurrence-columns", self.q, self.q_start, keys, q);
         v.range("recurrence-columns", self.k, self.k_start, keys, k);
         v.range("recurrence-columns", self.v, self.v_start, width, values);
-        v.columns(self.rate, rate, state.heads);
         v.columns(self.out, out, width);
-        if decay != state.heads && decay != state.heads.saturating_mul(state.rows) {
-            v.columns(self.decay, decay, state.heads);
+        match self.update {
+            Update::Scan => v.columns(self.decay, decay, width),
+            Update::Plain | Update::Delta | Update::Erase | Update::Bonus => {
+                if decay != state.heads.saturating_mul(state.rows) {
+                    v.columns(self.decay, decay, state.heads);
+                }
+            }
         }
+        self.verify_update(v, state, keys);
     }
 
-    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
-        Ok(vec![(Store::all(self.out), self.run(x).0)])
-    }
-
-    fn states(&self, x: &KernelRun<'_, '_>) -> Vec<(ParamId, FixedState)> {
-        vec![(self.state, self.run(x).1)]
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
+        let (rows, state) = self.run(x);
+        Ok(Outcome { stores: vec![(Store::all(self.out), rows)], states: vec![(self.state, state)] })
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
+        let Attr::Word(update) = self.update.to_attr() else { return vec![] };
         vec![
             ("q", Field::Operand(self.q)),
             ("q_start", Field::Size(self.q_start)),
@@ -121,8 +172,9 @@ impl Family for Recurrence {
             ("v", Field::Operand(self.v)),
             ("v_start", Field::Size(self.v_start)),
             ("decay", Field::Operand(self.decay)),
-            ("rate", Field::Operand(self.rate)),
-            ("delta", Field::Flag(self.delta)),
+            ("update", Field::Word(update)),
+            ("with", Field::Operand(self.with)),
+            ("write", Field::Optional(self.write)),
             ("state", Field::Operand(self.state)),
             ("out", Field::Operand(self.out)),
         ]
@@ -140,8 +192,9 @@ impl ReadFamily for Recurrence {
             v: r.field(p, "v")?,
             v_start: p.field_size("v_start")?,
             decay: r.field(p, "decay")?,
-            rate: r.field(p, "rate")?,
-            delta: p.eat_word("delta"),
+            update: p.field_word::<Update>("update")?,
+            with: r.field(p, "with")?,
+            write: r.optional_field(p, "write")?,
             state: r.field(p, "state")?,
             out: r.field(p, "out")?,
         })

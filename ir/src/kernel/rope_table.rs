@@ -1,7 +1,7 @@
 //! Cosines and sines of the step.
 
-use super::{Family, Field, Param, ParamId, ReadFamily, Store, Use};
-use crate::eval::{EvalError, KernelRun, RowValues, rope_row, rope_set};
+use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Store, Use};
+use crate::eval::{EvalError, KernelRun, rope_row, rope_set};
 use crate::graph::F32;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
@@ -45,11 +45,11 @@ impl Family for RopeTable {
         }
     }
 
-    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
         let freq = x.vector(self.inv_freq);
         let row = |p: &i32| rope_row(*p, rope_set(freq, self.border, *p), self.scale.get().into());
         let rows = x.batch.positions.iter().map(row).collect();
-        Ok(vec![(Store::all(self.out), rows)])
+        Ok(Outcome::rows(vec![(Store::all(self.out), rows)]))
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {

@@ -1,7 +1,7 @@
 //! The choice of experts.
 
-use super::{Family, Field, Param, ParamId, ReadFamily, Store, Use};
-use crate::eval::{EvalError, KernelRun, RowValues};
+use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Store, Use};
+use crate::eval::{EvalError, KernelRun};
 use crate::graph::{Attr, AttrType, Router, Score};
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
@@ -46,13 +46,13 @@ impl Family for Route {
         }
     }
 
-    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
         let bias: Vec<f64> = x.vector(self.bias).iter().map(|b| f64::from(*b)).collect();
         let row = |i: usize| {
             let (chosen, weights) = self.router.choose(&x.row(self.x, i), &bias);
             chosen.into_iter().map(|e| e as f64).chain(weights).collect()
         };
-        Ok(vec![(Store::all(self.out), (0..x.m).map(row).collect())])
+        Ok(Outcome::rows(vec![(Store::all(self.out), (0..x.m).map(row).collect())]))
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {

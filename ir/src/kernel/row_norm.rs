@@ -1,7 +1,7 @@
 //! Row-wise work: gathers, norms, gains, biases, a residual, rounding to other storage.
 
-use super::{Family, Field, Norm, Param, ParamId, ParamKind, ReadFamily, RowElem, Store, Use};
-use crate::eval::{EvalError, KernelRun, RowValues};
+use super::{Family, Field, Norm, Outcome, Param, ParamId, ParamKind, ReadFamily, RowElem, Store, Use};
+use crate::eval::{EvalError, KernelRun};
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::ty::Dim;
 use crate::verify::KernelVerifier;
@@ -87,7 +87,7 @@ impl Family for RowNorm {
         }
     }
 
-    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
         let row = |i: usize| {
             let mut row = x.row(self.x, if self.gather { x.batch.out_rows[i] } else { i });
             if let Some(norm) = &self.norm {
@@ -100,7 +100,7 @@ impl Family for RowNorm {
             }
             row
         };
-        Ok(vec![(Store::all(self.out), (0..x.m).map(row).collect())])
+        Ok(Outcome::rows(vec![(Store::all(self.out), (0..x.m).map(row).collect())]))
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {

@@ -1,7 +1,7 @@
 //! The most probable tokens.
 
-use super::{Family, Field, Param, ParamId, ReadFamily, Store, Use};
-use crate::eval::{EvalError, KernelRun, RowValues, top_k};
+use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Store, Use};
+use crate::eval::{EvalError, KernelRun, top_k};
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::ty::Dim;
 use crate::verify::KernelVerifier;
@@ -72,10 +72,10 @@ impl Family for TopK {
         }
     }
 
-    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Vec<(Store, RowValues)>, EvalError> {
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
         let wanted = |i: usize| x.batch.wanted.get(i).copied().unwrap_or_default();
         let rows = (0..x.m).map(|i| top_k(&x.row(self.x, i), self.k, wanted(i))).collect();
-        Ok(vec![(Store::all(self.out), rows)])
+        Ok(Outcome::rows(vec![(Store::all(self.out), rows)]))
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {

@@ -5,7 +5,7 @@
 
 use crate::graph::{
     Arg, Attr, AttrKind, BinaryOp, Call, F32, Func, Head, Input, ModelInfo, Module, Node, Op, Param, Role, Router,
-    Score, UnaryOp, Value, ValueType, Weight,
+    Score, UnaryOp, Update, Value, ValueType, Weight,
 };
 use crate::kernel::{self, Body, Expr, Kernel, Norm, ParamKind, Prologue, RowElem, Segment, Store};
 use crate::kv::{KvDType, KvSpec};
@@ -319,9 +319,14 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
         1 => (vec(0..params, 4), vec(size(), 2)).prop_map(|(p, n)| Body::CausalConv(kernel::CausalConv {
             x: p[0], start: n[0], taps: p[1], width: n[1], state: p[2], out: p[3],
         })),
-        1 => (vec(0..params, 7), vec(size(), 4), any::<bool>()).prop_map(|(p, n, delta)| Body::Recurrence(kernel::Recurrence {
-            q: p[0], q_start: n[0], k: p[1], k_start: n[1], groups: n[2], v: p[2], v_start: n[3],
-            decay: p[3], rate: p[4], delta, state: p[5], out: p[6],
+        1 => (vec(0..params, 7), part(), vec(size(), 4), select(&Update::ALL[..])).prop_map(|(p, write, n, update)| {
+            Body::Recurrence(kernel::Recurrence {
+                q: p[0], q_start: n[0], k: p[1], k_start: n[1], groups: n[2], v: p[2], v_start: n[3],
+                decay: p[3], update, with: p[4], write, state: p[5], out: p[6],
+            })
+        }),
+        1 => (vec(0..params, 6), vec(size(), 2)).prop_map(|(p, n)| Body::Wkv(kernel::Wkv {
+            k: p[0], k_start: n[0], v: p[1], v_start: n[1], decay: p[2], bonus: p[3], state: p[4], out: p[5],
         })),
         1 => (0..params, size(), 0..params).prop_map(|(x, k, out)| Body::TopK(kernel::TopK { x, k, out })),
     ]

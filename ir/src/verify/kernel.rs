@@ -134,6 +134,16 @@ impl<'a> KernelVerifier<'a> {
         Some(cols)
     }
 
+    /// Columns of f32 rows of the kernel, or elements of a vector, which is the same for all rows.
+    pub fn f32_each(&mut self, id: ParamId) -> Option<usize> {
+        match self.kernel.params.get(id).map(|p| &p.kind) {
+            Some(ParamKind::Vector { len }) => Some(*len),
+            Some(ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_)) | None => {
+                self.f32_rows(id, self.kernel.rows)
+            }
+        }
+    }
+
     /// Columns of rows that are not quantized.
     pub fn float_rows(&mut self, id: ParamId, rows: Dim) -> Option<usize> {
         let (cols, elem) = self.rows(id, rows)?;

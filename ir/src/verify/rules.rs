@@ -40,6 +40,7 @@ pub const RULES: &[(&str, &str)] = &[
     ("conv-columns", "a convolution reads columns that are there"),
     ("conv-taps", "a convolution has a tap per channel and token that it sees"),
     ("recurrence-groups", "groups of queries and keys divide the heads of a recurrence"),
+    ("recurrence-update", "a recurrence has keys of what is erased if it erases"),
     ("recurrence-columns", "a recurrence reads columns that are there"),
     ("kernel-rows", "rows are T or R; tokens' work (attention, embedding, tables, cache) has T, gathers have R"),
     ("param-range", "operands exist"),

@@ -3,8 +3,8 @@
 use super::{Context, OpNode};
 use crate::spec::Draft;
 use egg::Id;
-use llmcc_ir::graph::{Attr, ValueType};
-use llmcc_ir::kernel::{Body, CausalConv, ParamKind, Recurrence, RowElem};
+use llmcc_ir::graph::{AttrType, Update, ValueType};
+use llmcc_ir::kernel::{Body, CausalConv, ParamKind, Recurrence, RowElem, Wkv};
 use llmcc_ir::state::FixedSpec;
 use llmcc_ir::ty::Dim;
 
@@ -16,6 +16,11 @@ pub fn convolutions(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> 
 /// A linear recurrence.
 pub fn recurrences(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
     recurrence(cx, class, op).into_iter().collect()
+}
+
+/// Means with weights that decay.
+pub fn weighted_means(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
+    weighted_mean(cx, class, op).into_iter().collect()
 }
 
 fn convolution(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
@@ -35,36 +40,72 @@ fn convolution(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
 
 fn recurrence(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     let (rows, width) = cx.rows_of(class)?;
-    let [q, k, v, decay, rate, state] = op.args[..] else { return None };
-    let delta = match cx.graph[*op.attrs.first()?].data.attr {
-        Some(Attr::Flag(delta)) => delta,
+    let ([q, k, v, decay, with, state], write) = match op.args[..] {
+        [q, k, v, decay, with, state] => ([q, k, v, decay, with, state], None),
+        [q, k, v, decay, with, state, write] => ([q, k, v, decay, with, state], Some(write)),
         _ => return None,
     };
+    let update = Update::from_attr(cx.graph[*op.attrs.first()?].data.attr.as_ref()?)?;
     let spec = fixed(cx, state)?;
-    let groups = cx.rows_of(q)?.1 / spec.rows.max(1);
-    let sources = [q, k, v].map(|class| cx.columns_of(class));
-    let whole = [decay, rate].map(|class| cx.rows_kind(class));
-    let [Some(decay_kind), Some(rate_kind)] = whole else { return None };
-    let kinds = sources.map(|(class, _)| cx.rows_kind(class));
-    let [Some(q_kind), Some(k_kind), Some(v_kind)] = kinds else { return None };
+    let [q, k, v] =
+        [q, k, v].map(|class| cx.columns_of(class)).map(|(class, start)| Some((class, start, each(cx, class)?)));
+    let (q, k, v) = (q?, k?, v?);
+    let [decay, with] = [decay, with].map(|class| Some((class, each(cx, class)?)));
+    let (decay, with) = (decay?, with?);
+    let write = match write {
+        Some(class) => Some((class, each(cx, class)?)),
+        None => None,
+    };
+    let groups = columns(cx, op.args[0])? / spec.rows.max(1);
     debug_assert!(rows == Dim::Tokens);
     Some(Draft::new(rows, |d| {
-        let [(q, q_start), (k, k_start), (v, v_start)] = sources;
         Body::Recurrence(Recurrence {
-            q: d.input(q, q_kind),
-            q_start,
-            k: d.input(k, k_kind),
-            k_start,
+            q: d.input(q.0, q.2),
+            q_start: q.1,
+            k: d.input(k.0, k.2),
+            k_start: k.1,
             groups,
-            v: d.input(v, v_kind),
-            v_start,
-            decay: d.input(decay, decay_kind),
-            rate: d.input(rate, rate_kind),
-            delta,
+            v: d.input(v.0, v.2),
+            v_start: v.1,
+            decay: d.input(decay.0, decay.1),
+            update,
+            with: d.input(with.0, with.1),
+            write: write.map(|(class, kind)| d.input(class, kind)),
             state: d.input(state, ParamKind::Fixed(spec)),
             out: d.output(width, RowElem::F32),
         })
     }))
+}
+
+fn weighted_mean(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+    let (rows, width) = cx.rows_of(class)?;
+    let [k, v, decay, bonus, state] = op.args[..] else { return None };
+    let [(k, k_start), (v, v_start)] = [k, v].map(|class| cx.columns_of(class));
+    let (k_kind, v_kind, spec) = (cx.rows_kind(k)?, cx.rows_kind(v)?, fixed(cx, state)?);
+    Some(Draft::new(rows, |d| {
+        let vector = ParamKind::Vector { len: width };
+        Body::Wkv(Wkv {
+            k: d.input(k, k_kind),
+            k_start,
+            v: d.input(v, v_kind),
+            v_start,
+            decay: d.input(decay, vector.clone()),
+            bonus: d.input(bonus, vector),
+            state: d.input(state, ParamKind::Fixed(spec)),
+            out: d.output(width, RowElem::F32),
+        })
+    }))
+}
+
+/// Rows, or a weight that is read as a vector.
+fn each(cx: &Context<'_>, class: Id) -> Option<ParamKind> {
+    let weight = cx.vector_of(class).or_else(|| cx.matrix_of(class).map(|(n, k)| n * k));
+    weight.map_or_else(|| cx.rows_kind(class), |len| Some(ParamKind::Vector { len }))
+}
+
+/// Columns of rows, or of a vector.
+fn columns(cx: &Context<'_>, class: Id) -> Option<usize> {
+    cx.vector_of(class).or_else(|| cx.rows_of(class).map(|(_, cols)| cols))
 }
 
 /// The state of fixed size of a class.

@@ -71,6 +71,7 @@ pub fn way(head: Head) -> Way {
         Head::RopeTable => Way::Kernel(generic::rope_table),
         Head::CausalConv => Way::Kernel(recurrent::convolutions),
         Head::Recurrence => Way::Kernel(recurrent::recurrences),
+        Head::Wkv => Way::Kernel(recurrent::weighted_means),
         Head::GatherRows => Way::Kernel(generic::gather),
         Head::Unary(f) => Way::Expression(Function::Unary(f)),
         Head::Binary(f) => Way::Expression(Function::Binary(f)),

@@ -3,6 +3,8 @@
 
 mod math;
 
+pub(crate) use math::exp;
+
 use llmcc_abi::math::{Binary, Unary};
 
 use crate::isa::Isa;

@@ -239,22 +239,37 @@ pub(crate) unsafe extern "C" fn quant_rows(
 
 /// See [`llmcc_abi::recur::RecurArgs`].
 pub(crate) unsafe extern "C" fn recur(a: *const llmcc_abi::recur::RecurArgs) {
+    use llmcc_abi::recur::Update;
     unsafe {
         let a = &*a;
-        let (rows, decays) = (a.rows as usize, a.decays as usize);
+        let (rows, decays, stride) = (a.rows as usize, a.decays as usize, a.stride as usize);
         for j in 0..a.cols as usize {
-            let at = |i: usize| a.state.add(i * a.stride as usize + j);
-            let decayed = |i: usize| *a.decay.add(i * decays) * *at(i);
-            let mut new = *a.v.add(j);
-            if a.delta != 0 {
-                new -= (0..rows).fold(0.0, |held, i| libm::fmaf(*a.k.add(i), decayed(i), held));
-            }
-            new *= *a.rate;
+            let at = |i: usize| a.state.add(i * stride + j);
+            let decayed = |i: usize| match a.update {
+                Update::Scan => exp_and_tail(*a.with.add(i * stride + j) * *a.decay.add(j), 0.0) * *at(i),
+                Update::Plain | Update::Delta | Update::Erase | Update::Bonus => *a.decay.add(i * decays) * *at(i),
+            };
+            let held = |keys: *const f32| (0..rows).fold(0.0, |d, i| libm::fmaf(*keys.add(i), decayed(i), d));
+            let v = *a.v.add(j);
+            let (new, erased) = match a.update {
+                Update::Plain => (*a.with * v, 0.0),
+                Update::Delta => (*a.with * (v - held(a.k)), 0.0),
+                Update::Erase => (v, 0.0 - held(a.with)),
+                Update::Bonus | Update::Scan => (v, 0.0),
+            };
             let mut y = 0.0;
             for i in 0..rows {
-                let s = libm::fmaf(*a.k.add(i), new, decayed(i));
+                let (old, mut s) = (*at(i), decayed(i));
+                if a.update == Update::Erase {
+                    s = libm::fmaf(*a.write.add(i), erased, s);
+                }
+                s = libm::fmaf(*a.k.add(i), new, s);
                 *at(i) = s;
-                y = libm::fmaf(*a.q.add(i), s, y);
+                let read = match a.update {
+                    Update::Bonus => libm::fmaf(*a.with.add(i) * *a.k.add(i), new, old),
+                    Update::Plain | Update::Delta | Update::Erase | Update::Scan => s,
+                };
+                y = libm::fmaf(*a.q.add(i), read, y);
             }
             *a.out.add(j) = y;
         }

@@ -7,19 +7,34 @@
 mod support;
 
 use llmcc_abi::Uk;
-use llmcc_abi::recur::{RecurArgs, RecurFn};
+use llmcc_abi::recur::{RecurArgs, RecurFn, Update};
 use llmcc_ukernels::{Level, table};
 use support::{Guarded, Rng, levels};
 
 /// The state and the result after a token of `cols` columns of a state with `stride`.
-fn run(level: Level, seed: u64, [rows, cols, stride]: [usize; 3], [delta, per_row]: [bool; 2]) -> [Vec<u8>; 2] {
+fn run(level: Level, seed: u64, [rows, cols, stride]: [usize; 3], (update, per_row): (Update, bool)) -> [Vec<u8>; 2] {
     let mut rng = Rng(seed);
     let mut floats = |n: usize| {
         let number = |_| (rng.below(2001) as f32 - 1000.0) / 1000.0;
         Guarded::from_bytes(&(0..n).map(number).flat_map(f32::to_le_bytes).collect::<Vec<u8>>())
     };
-    let decays = if per_row { rows } else { 1 };
-    let (q, k, v, decay, rate) = (floats(rows), floats(rows), floats(cols), floats(decays), floats(1));
+    let decays = match update {
+        Update::Scan => cols,
+        Update::Plain | Update::Delta | Update::Erase | Update::Bonus => {
+            if per_row {
+                rows
+            } else {
+                1
+            }
+        }
+    };
+    let withs = match update {
+        Update::Plain | Update::Delta => 1,
+        Update::Erase | Update::Bonus => rows,
+        Update::Scan => (rows - 1) * stride + cols,
+    };
+    let (q, k, v, decay, with) = (floats(rows), floats(rows), floats(cols), floats(decays), floats(withs));
+    let write = floats(rows);
     // Nothing behind the last column of the last row.
     let mut state = floats((rows - 1) * stride + cols);
     let mut out = Guarded::from_bytes(&vec![0xaa; 4 * cols]);
@@ -33,9 +48,10 @@ fn run(level: Level, seed: u64, [rows, cols, stride]: [usize; 3], [delta, per_ro
         v: v.as_ptr().cast(),
         decay: decay.as_ptr().cast(),
         decays: per_row.into(),
-        rate: rate.as_ptr().cast(),
+        with: with.as_ptr().cast(),
+        write: write.as_ptr().cast(),
         out: out.as_mut_ptr().cast(),
-        delta: delta.into(),
+        update,
     };
     let f = unsafe { std::mem::transmute::<usize, RecurFn>(table(level).f[Uk::Recur as usize]) };
     unsafe { f(&args) };
@@ -48,7 +64,7 @@ fn all_levels_have_the_same_bits() {
         let mut rng = Rng(seed + 1);
         let cols = 1 + rng.below(130);
         let shape = [1 + rng.below(40), cols, cols + rng.below(3) * 7];
-        let kinds = [rng.below(2) == 0, rng.below(2) == 0];
+        let kinds = (Update::ALL[rng.below(5)], rng.below(2) == 0);
         let want = run(Level::Scalar, seed, shape, kinds);
         for level in levels() {
             assert_eq!(run(level, seed, shape, kinds), want, "{level:?} {shape:?} {kinds:?}");

@@ -294,6 +294,59 @@ pub const RECURRENCE: &str = "kernel @recurrence rows T {
   param %rate: rows f32[T, 4]
   param %s: state<f32, 4x16x12>
   param %out: rows f32[T, 48]
-  recurrence q=%q q_start=3 k=%k k_start=7 groups=2 v=%v v_start=4 decay=%decay rate=%rate delta state=%s out=%out
+  recurrence q=%q q_start=3 k=%k k_start=7 groups=2 v=%v v_start=4 decay=%decay update=delta with=%rate state=%s out=%out
+}
+";
+
+/// A recurrence that erases, with decays that are the same for all tokens.
+pub const ERASING: &str = "kernel @recurrence rows T {
+  param %q: rows f32[T, 80]
+  param %k: rows f32[T, 80]
+  param %v: rows f32[T, 64]
+  param %decay: vector f32[4]
+  param %other: vector f32[4]
+  param %read: rows f32[T, 32]
+  param %write: rows f32[T, 32]
+  param %s: state<f32, 4x16x12>
+  param %out: rows f32[T, 48]
+  recurrence q=%q q_start=3 k=%k k_start=7 groups=2 v=%v v_start=4 decay=%decay update=erase with=%read write=%write state=%s out=%out
+}
+";
+
+/// A recurrence that reads the state before, and the token itself.
+pub const BONUS: &str = "kernel @recurrence rows T {
+  param %q: rows f32[T, 80]
+  param %k: rows f32[T, 80]
+  param %v: rows f32[T, 64]
+  param %decay: rows f32[T, 64]
+  param %bonus: vector f32[64]
+  param %s: state<f32, 4x16x12>
+  param %out: rows f32[T, 48]
+  recurrence q=%q q_start=3 k=%k k_start=7 groups=2 v=%v v_start=4 decay=%decay update=bonus with=%bonus state=%s out=%out
+}
+";
+
+/// A selective scan.
+pub const SCAN: &str = "kernel @recurrence rows T {
+  param %q: rows f32[T, 40]
+  param %k: rows f32[T, 40]
+  param %v: rows f32[T, 64]
+  param %step: rows f32[T, 24]
+  param %rates: vector f32[192]
+  param %s: state<f32, 2x8x12>
+  param %out: rows f32[T, 24]
+  recurrence q=%q q_start=3 k=%k k_start=7 groups=2 v=%v v_start=4 decay=%step update=scan with=%rates state=%s out=%out
+}
+";
+
+/// Means with weights that decay, of some columns.
+pub const WKV: &str = "kernel @wkv rows T {
+  param %k: rows f32[T, 40]
+  param %v: rows f32[T, 40]
+  param %decay: vector f32[24]
+  param %bonus: vector f32[24]
+  param %s: state<f32, 1x3x24>
+  param %out: rows f32[T, 24]
+  wkv k=%k k_start=5 v=%v v_start=7 decay=%decay bonus=%bonus state=%s out=%out
 }
 ";

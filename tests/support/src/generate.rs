@@ -86,6 +86,13 @@ impl Gen {
         }
     }
 
+    /// A function of the numbers of a vector.
+    pub fn change_vector(&mut self, p: ParamId, f: impl Fn(f32) -> f32) {
+        if let OperandData::Vector(v) = &mut self.operands[p] {
+            v.to_mut().iter_mut().for_each(|x| *x = f(*x));
+        }
+    }
+
     fn m(&self) -> usize {
         self.rows.eval(self.batch.env())
     }

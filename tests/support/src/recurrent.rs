@@ -2,7 +2,8 @@
 
 use crate::{Case, Gen};
 use llmcc_ir::eval::{Batch, OperandData, Rows};
-use llmcc_ir::kernel::{Body, CausalConv, Param, ParamId, ParamKind, Recurrence, RowElem};
+use llmcc_ir::graph::Update;
+use llmcc_ir::kernel::{Body, CausalConv, Param, ParamId, ParamKind, Recurrence, RowElem, Wkv};
 use llmcc_ir::state::FixedSpec;
 use llmcc_ir::ty::Dim;
 use std::ops::Range;
@@ -32,19 +33,78 @@ impl Gen {
         Body::CausalConv(CausalConv { x, start, taps, width, state, out })
     }
 
-    /// A linear recurrence: by the delta rule or not, with decays per row or per head.
-    pub fn recurrence(&mut self, spec: FixedSpec, groups: usize, [delta, per_row]: [bool; 2]) -> Body {
+    /// What is the same for all tokens half of the time: a vector of numbers from 0 to 1.
+    fn each_below_one(&mut self, len: usize) -> ParamId {
+        if self.rng.chance(2) {
+            return self.below_one(len);
+        }
+        let p = self.vector(len);
+        self.change_vector(p, |x| 1.0 / (1.0 + x.abs()));
+        p
+    }
+
+    /// A linear recurrence, with decays per row or per head.
+    pub fn recurrence(&mut self, spec: FixedSpec, groups: usize, update: Update, per_row: bool) -> Body {
         self.rows = Dim::Tokens;
         let FixedSpec { heads, rows, cols } = spec;
         let ((q, q_start), (k, k_start)) = (self.slice(groups * rows), self.slice(groups * rows));
         // Keys of a length below 1, so that the state does not grow.
-        self.change_rows(k, |x| x / (2.0 * rows as f32).sqrt());
+        let short = move |x: f32| x / (2.0 * rows as f32).sqrt();
+        self.change_rows(k, short);
         let (v, v_start) = self.slice(heads * cols);
-        let decay = self.below_one(if per_row { heads * rows } else { heads });
-        let rate = self.below_one(heads);
+        let (decay, with) = match update {
+            Update::Scan => {
+                let rates = self.vector(heads * rows * cols);
+                self.change_vector(rates, |x| -x.abs());
+                (self.below_one(heads * cols), rates)
+            }
+            Update::Plain | Update::Delta | Update::Erase | Update::Bonus => {
+                let decay = self.each_below_one(if per_row { heads * rows } else { heads });
+                let with = match update {
+                    Update::Plain | Update::Delta => self.each_below_one(heads),
+                    Update::Erase => self.keys(groups * rows, short),
+                    Update::Bonus | Update::Scan => self.vector(heads * rows),
+                };
+                (decay, with)
+            }
+        };
+        let write = (update == Update::Erase).then(|| self.keys(groups * rows, short));
         let state = self.fixed(spec);
         let out = self.output(heads * cols, RowElem::F32);
-        Body::Recurrence(Recurrence { q, q_start, k, k_start, groups, v, v_start, decay, rate, delta, state, out })
+        Body::Recurrence(Recurrence {
+            q,
+            q_start,
+            k,
+            k_start,
+            groups,
+            v,
+            v_start,
+            decay,
+            update,
+            with,
+            write,
+            state,
+            out,
+        })
+    }
+
+    fn keys(&mut self, cols: usize, short: impl Fn(f32) -> f32) -> ParamId {
+        let p = self.input(Dim::Tokens, cols);
+        self.change_rows(p, short);
+        p
+    }
+
+    /// Means with weights that decay.
+    pub fn wkv(&mut self, channels: usize) -> Body {
+        self.rows = Dim::Tokens;
+        let ((k, k_start), (v, v_start)) = (self.slice(channels), self.slice(channels));
+        // Keys whose exponentials f32 does not hold.
+        self.change_rows(k, |x| 100.0 * x);
+        let (decay, bonus) = (self.vector(channels), self.vector(channels));
+        self.change_vector(decay, |x| -x.abs());
+        let state = self.fixed(FixedSpec { heads: 1, rows: 3, cols: channels });
+        let out = self.output(channels, RowElem::F32);
+        Body::Wkv(Wkv { k, k_start, v, v_start, decay, bonus, state, out })
     }
 }
 

@@ -74,6 +74,10 @@ impl Builder {
     pub fn rcp(&mut self, a: V) -> V {
         self.asm(F32, "rcp.approx.ftz.f32 $0, $1;", "=f,f", &[a])
     }
+    /// `√a` (`sqrt.approx`: 1 ulp).
+    pub fn sqrt(&mut self, a: V) -> V {
+        self.asm(F32, "sqrt.approx.ftz.f32 $0, $1;", "=f,f", &[a])
+    }
     /// `1 / √a` (`rsqrt.approx`: 2 ulp).
     pub fn rsqrt(&mut self, a: V) -> V {
         self.asm(F32, "rsqrt.approx.ftz.f32 $0, $1;", "=f,f", &[a])

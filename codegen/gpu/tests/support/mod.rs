@@ -53,6 +53,8 @@ pub fn own_error(op: UnaryOp, x: f64, value: f64) -> f64 {
     match op {
         UnaryOp::Neg | UnaryOp::Relu => 0.0,
         UnaryOp::Relu2 => value.abs() * ULP,
+        // Subnormal arguments are 0.
+        UnaryOp::Sqrt => 2.0 * value.abs() * ULP + 1.1e-19,
         UnaryOp::Exp => (3.0 + size) * value.abs() * ULP,
         UnaryOp::Sigmoid | UnaryOp::Silu => (6.0 + size) * value.abs() * ULP,
         // 2·sigmoid(2x) − 1 from |x| = 0.25 on, where tanh is 0.245: four units of a number below

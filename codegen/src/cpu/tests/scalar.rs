@@ -83,6 +83,16 @@ fn sigmoid_and_silu() {
 }
 
 #[test]
+fn sqrt() {
+    check(UnaryOp::Sqrt, 1e30, |_| 1.0);
+    for run in super::all() {
+        let y = function(UnaryOp::Sqrt, &[f32::NEG_INFINITY, -2.0, 0.0, 1e-30, f32::INFINITY, f32::NAN], &run);
+        assert_eq!(y[..5], [0.0, 0.0, 0.0, 1e-15, f32::INFINITY]);
+        assert!(y[5].is_nan());
+    }
+}
+
+#[test]
 fn softplus() {
     check(UnaryOp::Softplus, 86.0, |_| 8.0);
     for run in super::all() {

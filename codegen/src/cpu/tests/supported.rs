@@ -58,7 +58,8 @@ fn every_field_of_a_kernel_matters() {
         &[edits::MATMUL],
         &[edits::ATTENTION, edits::BIDIRECTIONAL, edits::LATENT],
         &[edits::CAUSAL_CONV],
-        &[edits::RECURRENCE],
+        &[edits::RECURRENCE, edits::ERASING, edits::BONUS, edits::SCAN],
+        &[edits::WKV],
     ] {
         edits::check(texts, &run);
     }

@@ -429,8 +429,7 @@ fn declared_fields_are_read() {
                 Accepts::Size(_) if *name == "num_experts_per_tok" => {
                     (json!(2.5), json!(if base[name] == 1 { 2 } else { 1 }))
                 }
-                Accepts::Size(_) if *name == "block_multiple_of" => (json!(2.5), json!(5)),
-                Accepts::Size(_) if *name == "global_attn_every_n_layers" => (json!(2.5), json!(1)),
+                Accepts::Size(_) if name.ends_with("_period") || name.ends_with("_n_layers") => (json!(2.5), json!(1)),
                 Accepts::Size(_) if *name == "n_routed_experts" => (json!(2.5), json!(24)),
                 Accepts::Size(_) if *name == "topk_group" => (json!(2.5), json!(3)),
                 Accepts::Size(_) if name.ends_with("intermediate_size") => (json!(2.5), json!(48)),
@@ -439,7 +438,7 @@ fn declared_fields_are_read() {
                     (json!(2.5), json!(2))
                 }
                 Accepts::Size(_) if *name == "hidden_size" => (json!(2.5), json!(32)),
-                Accepts::Size(max) => (json!(max + 1), json!(12)),
+                Accepts::Size(max) => (json!(max + 1), json!(if *name == "block_multiple_of" { 5 } else { 12 })),
                 Accepts::Count => (json!(-1), json!(0)),
                 Accepts::Number => (
                     json!("1e-6"),

@@ -52,6 +52,8 @@ functions! {
         Relu2 "relu2"
         /// `ln(1 + eˣ)`
         Softplus "softplus"
+        /// `√x`, 0 of negative numbers
+        Sqrt "sqrt"
     }
 }
 
@@ -93,6 +95,7 @@ impl UnaryOp {
                 x * x
             }
             UnaryOp::Softplus => UnaryOp::Relu.eval(x) + (-x.abs()).exp().ln_1p(),
+            UnaryOp::Sqrt => UnaryOp::Relu.eval(x).sqrt(),
         }
     }
 }

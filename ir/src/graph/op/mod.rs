@@ -31,6 +31,7 @@ pub(crate) use columns::column;
 pub use columns::places;
 pub use elementwise::{BinaryOp, UnaryOp};
 pub use facts::{Facts, Input, Reads, Stage};
+pub use recurrent::Update;
 pub use route::{Router, Score};
 pub(crate) use route::{combined, expert};
 pub(crate) use rule::Operands;
@@ -172,16 +173,25 @@ table::operations! {
     /// it was in the `W − 1` tokens of the sequence before (zero before the first), which the state
     /// keeps: `y_t = Σ taps_{W−1−i} · x_{t−i}`.
     CausalConv "causal_conv" Run (x: Any, taps: Weight, state: Updated);
-    /// `recurrence{delta}(q [T,G·K], k [T,G·K], v [T,H·V], decay, rate [T,H], state [H,K,V]) →
+    /// `recurrence{update}(q [T,G·K], k [T,G·K], v [T,H·V], decay, with, state [H,K,V], write?) →
     /// [T,H·V]`: in each head a matrix `S`, zero at first, with `q` and `k` of group `h/(H/G)`.
-    /// Token by token `S ← a·S + k ⊗ rate·(v − kᵀ(a·S))`, the last term with `delta` only, then
-    /// `y = qᵀS`. `decay`: `[T,H]`, a number `a` per head, or `[T,H·K]`, one per row of `S`. Linear
-    /// attention with decay (RetNet, arXiv 2307.08621; GLA, 2312.06635; Mamba-2, 2405.21060) and
-    /// the gated delta rule (2412.06464).
+    /// Token by token `S ← a·S`, then what the update says, then `y = qᵀS`: see [`Update`].
+    /// `decay`: `[T,H]`, a number `a` per head, or `[T,H·K]`, one per row of `S`; of a scan `[T,H·V]`,
+    /// a step of each column. `with`: `[T,H]` (rates), `[T,G·K]` (keys whose values are erased),
+    /// `[H·K]` (weights of the token itself) or `[H·K,V]` (rates of a scan; also as a vector). `write`: `[T,G·K]`.
+    /// What has a row per token, but for `v`, may be a vector, which is the same for all. Linear
+    /// attention with decay (RetNet, arXiv 2307.08621; GLA, 2312.06635; Mamba-2, 2405.21060), the
+    /// gated delta rule (2412.06464), RWKV-5 and 6 (2404.05892), RWKV-7 (2503.14456), the selective
+    /// scan of Mamba (2312.00752) and, with `K` = 1, Griffin's linear unit (2402.19427).
     Recurrence "recurrence" {
-        /// What the state holds for the key is taken off the value.
-        delta: bool,
-    } Run (q: Any, k: Any, v: Any, decay: Any, rate: Any, state: Updated);
+        /// What becomes of the state.
+        update: Update,
+    } Run (q: Any, k: Any, v: Any, decay: Any, with: Any, state: Updated) + (write: Any);
+    /// `wkv(k [T,C], v [T,C], decay [C], bonus [C], state [1,3,C]) → [T,C]`: column by column the
+    /// mean of the sequence's values so far, with weights `e^k`, which decay by `e^decay` from token
+    /// to token; that of the token itself is `e^(k + bonus)` (RWKV-4, arXiv 2305.13048). The state
+    /// has the weighted values and the weights, both over `e^m`, and `m`, so that nothing overflows.
+    Wkv "wkv" Run (k: Any, v: Any, decay: Weight, bonus: Weight, state: Updated);
     /// `gather_rows(x [T,N], rows i32[R]) → [R,N]`.
     GatherRows "gather_rows" Run (x: Any, rows: Input(OutRows)) moves;
     /// `slice_cols{start,len}(x [M,N]) → [M,len]`.

@@ -1,11 +1,28 @@
-//! What keeps a state of fixed size: convolutions over time and linear recurrences.
+//! What keeps a state of fixed size: convolutions over time and recurrences.
 
-use super::of::{CausalConv, Recurrence};
+use super::of::{CausalConv, Recurrence, Wkv};
 use super::rule::{Operands, Rule, Types};
-use crate::eval::{Delta, EvalError, Tensor, Value, convolve, recur};
+use super::{Attr, AttrKind, AttrType};
+use crate::eval::{Each, EvalError, Inputs, Tensor, Value, convolve, recur, weighted_means};
 use crate::graph::value::ValueType;
 use crate::state::FixedSpec;
 use crate::ty::{Dim, TensorType};
+
+pub use llmcc_abi::recur::Update;
+
+/// Names of the updates in `.lir` text.
+const UPDATES: &[&str] = &["plain", "delta", "erase", "bonus", "scan"];
+
+impl AttrType for Update {
+    const KIND: AttrKind = AttrKind::Word(UPDATES);
+    fn to_attr(&self) -> Attr {
+        Attr::Word(UPDATES[*self as usize])
+    }
+    fn from_attr(attr: &Attr) -> Option<Update> {
+        let Attr::Word(word) = attr else { return None };
+        Update::ALL.iter().zip(UPDATES).find(|(_, name)| *name == word).map(|(update, _)| *update)
+    }
+}
 
 impl Rule for CausalConv {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
@@ -30,34 +47,96 @@ impl Rule for CausalConv {
 
 impl Rule for Recurrence {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
-        let (m, q) = a.activation(0)?;
-        tokens(a, m)?;
         let state = match a.args[5].state().as_ref().and_then(|s| s.fixed().copied()) {
             Some(state) => state,
             None => return Err(format!("argument 6 of `{}` must be a state of fixed size", a.name)),
         };
         let FixedSpec { heads, rows, cols } = state;
-        let columns = |i: usize| a.activation(i).and_then(|(rows, n)| tokens(a, rows).map(|()| n));
-        let (k, v, decay, rate) = (columns(1)?, columns(2)?, columns(3)?, columns(4)?);
+        let (q, k) = (each(a, 0)?, each(a, 1)?);
+        let (m, v) = a.activation(2)?;
+        tokens(a, m)?;
         a.same("columns of queries and keys", q, k)?;
         a.multiple("rows of the state", q, rows)?;
         a.multiple("heads of queries", heads, q / rows.max(1))?;
         a.same("value columns and heads × columns of the state", v, heads.saturating_mul(cols))?;
-        if decay != heads && decay != heads.saturating_mul(rows) {
-            return Err(format!("`{}`: {decay} decays are neither one per head nor one per row of each", a.name));
+        let (decay, by_row) = (each(a, 3)?, heads.saturating_mul(rows));
+        match self.update {
+            Update::Scan => a.same("steps and columns of values", decay, v)?,
+            Update::Plain | Update::Delta | Update::Erase | Update::Bonus if decay != heads && decay != by_row => {
+                return Err(format!("`{}`: {decay} decays are neither one per head nor one per row of each", a.name));
+            }
+            Update::Plain | Update::Delta | Update::Erase | Update::Bonus => {}
         }
-        a.same("rates and heads", rate, heads)?;
+        match self.update {
+            Update::Plain | Update::Delta => a.same("rates and heads", each(a, 4)?, heads)?,
+            Update::Erase => a.same("columns of keys and of what is read", each(a, 4)?, k)?,
+            Update::Bonus => a.same("bonuses and rows of the state", a.vector(4)?, by_row)?,
+            Update::Scan if a.vector(4).is_ok() => {
+                a.same("rates and numbers of the state", a.vector(4)?, by_row.saturating_mul(cols))?;
+            }
+            Update::Scan => {
+                let (n, of_row) = a.weight_matrix(4)?;
+                a.same("rows of the rates and of the state", n, by_row)?;
+                a.same("columns of the rates and of the state", of_row, cols)?;
+            }
+        }
+        match (self.update, a.len()) {
+            (Update::Erase, 7) => a.same("columns of keys and of what is written", each(a, 6)?, k)?,
+            (Update::Erase, _) => return Err(format!("`{}` needs what is erased", a.name)),
+            (Update::Plain | Update::Delta | Update::Bonus | Update::Scan, 7) => {
+                return Err(format!("`{}` erases nothing", a.name));
+            }
+            (Update::Plain | Update::Delta | Update::Bonus | Update::Scan, _) => {}
+        }
         Ok(TensorType::rows(m, v).into())
     }
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
-        let rows = |i: usize| Ok::<_, EvalError>(a.tensor(i)?.rows().map(<[f64]>::to_vec).collect::<Vec<_>>());
-        let inputs = [rows(0)?, rows(1)?, rows(2)?, rows(3)?, rows(4)?];
-        let (shape, seqs) = (a.tensor(2)?.shape.clone(), &a.batch.seqs);
-        let delta = if self.delta { Delta::Rule } else { Delta::Plain };
-        let out = recur(a.fixed(5)?, seqs, &inputs, delta);
+        let seqs = &a.batch.seqs;
+        let each = |i: usize| {
+            let x: &Tensor = a.tensor(i)?;
+            Ok::<_, EvalError>(match (x.shape[..].len(), self.update, i) {
+                // A matrix of rates.
+                (_, Update::Scan, 4) | (1, _, _) => Each::Same(x.data.clone()),
+                _ => Each::Rows(x.rows().map(<[f64]>::to_vec).collect()),
+            })
+        };
+        let write = if self.update == Update::Erase { each(6)? } else { Each::Same(vec![]) };
+        let inputs = Inputs { q: each(0)?, k: each(1)?, v: each(2)?, decay: each(3)?, with: each(4)?, write };
+        let shape = a.tensor(2)?.shape.clone();
+        let out = recur(a.fixed(5)?, seqs, &inputs, self.update);
         Ok(Value::tensor(Tensor { shape, data: out.concat() }))
     }
+}
+
+impl Rule for Wkv {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let ((m, k), (of_values, v)) = (a.activation(0)?, a.activation(1)?);
+        tokens(a, m)?;
+        tokens(a, of_values)?;
+        a.same("columns of keys and values", k, v)?;
+        a.same("decays and columns", a.vector(2)?, k)?;
+        a.same("bonuses and columns", a.vector(3)?, k)?;
+        a.fixed(4, FixedSpec { heads: 1, rows: 3, cols: k })?;
+        Ok(TensorType::rows(m, k).into())
+    }
+
+    fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
+        let (keys, values, decay, bonus) = (a.tensor(0)?, a.tensor(1)?, a.tensor(2)?, a.tensor(3)?);
+        let [k, v] = [keys, values].map(|x| x.rows().map(<[f64]>::to_vec).collect::<Vec<_>>());
+        let seqs = &a.batch.seqs;
+        let out = weighted_means(a.fixed(4)?, seqs, [&k, &v], [&decay.data, &bonus.data]);
+        Ok(Value::tensor(Tensor { shape: keys.shape.clone(), data: out.concat() }))
+    }
+}
+
+/// Columns of an argument that has a row per token, or is a vector that counts for all.
+fn each(a: &Types<'_>, i: usize) -> Result<usize, String> {
+    if let Ok(n) = a.vector(i) {
+        return Ok(n);
+    }
+    let (rows, n) = a.activation(i)?;
+    tokens(a, rows).map(|()| n)
 }
 
 fn tokens(a: &Types<'_>, rows: Dim) -> Result<(), String> {

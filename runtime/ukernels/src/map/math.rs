@@ -19,7 +19,7 @@ unsafe fn polynomial<I: Isa, const N: usize>(x: I::F, c: [f32; N]) -> I::F {
 
 /// `e^(x + tail)` for a small `tail`.
 #[inline(always)]
-unsafe fn exp<I: Isa>(x: I::F, tail: Option<I::F>) -> I::F {
+pub(crate) unsafe fn exp<I: Isa>(x: I::F, tail: Option<I::F>) -> I::F {
     unsafe {
         // NaN passes: it is the second operand.
         let x = I::min(I::splat(EXP_MOST), I::max(I::splat(EXP_LEAST), x));

@@ -1,0 +1,67 @@
+//! RWKV-4 (arXiv 2305.13048): means of the values so far, channel by channel, with weights that
+//! decay.
+
+use super::blocks::linear;
+use super::entry::Arch;
+use super::lifter::Draft;
+use super::names::{Kind, Names, Table};
+use super::rwkv_blocks::{
+    BONUS, CHANNEL_MIX_K, CHANNEL_MIX_R, ChannelMix, DECAY, FIELDS, FIXED, K, MIX_K, MIX_R, MIX_V, NAMES, OUT, Pair, R,
+    Rwkv, TimeMix, Toward, V,
+};
+use crate::config::common::MODEL;
+use crate::config::fields::IDENTITY;
+use llmcc_ir::graph::{Op, UnaryOp, Value};
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "rwkv",
+    class: "RwkvForCausalLM",
+    fields: &[IDENTITY, FIELDS, MODEL],
+    fixed: FIXED,
+    goldens: &["rwkv"],
+    names: Names(&[OWN, NAMES]),
+    read: |f| {
+        let channels = ChannelMix { ffn: 0, gated: true, toward: Toward::Itself };
+        Ok(Box::new(Rwkv::read(f, (channels, |hidden| hidden.saturating_mul(4)), |_| Ok(Means))?))
+    },
+};
+
+const OWN: Table = &[
+    (MIX_K, "blocks.{}.att.time_mix_k"),
+    (MIX_K, "rwkv.blocks.{}.attention.time_mix_key"),
+    (MIX_V, "blocks.{}.att.time_mix_v"),
+    (MIX_V, "rwkv.blocks.{}.attention.time_mix_value"),
+    (MIX_R, "blocks.{}.att.time_mix_r"),
+    (MIX_R, "rwkv.blocks.{}.attention.time_mix_receptance"),
+    (DECAY, "blocks.{}.att.time_decay"),
+    (DECAY, "rwkv.blocks.{}.attention.time_decay"),
+    (BONUS, "blocks.{}.att.time_first"),
+    (BONUS, "rwkv.blocks.{}.attention.time_first"),
+    (CHANNEL_MIX_K, "blocks.{}.ffn.time_mix_k"),
+    (CHANNEL_MIX_K, "rwkv.blocks.{}.feed_forward.time_mix_key"),
+    (CHANNEL_MIX_R, "blocks.{}.ffn.time_mix_r"),
+    (CHANNEL_MIX_R, "rwkv.blocks.{}.feed_forward.time_mix_receptance"),
+];
+
+#[derive(Debug)]
+struct Means;
+
+impl TimeMix for Means {
+    fn mix(&self, f: &mut Draft, h: Value, _: Option<Value>) -> (Value, Option<Value>) {
+        let hidden = f.facts().hidden;
+        let pair = Pair::new(f, "time.before", Toward::Itself, h);
+        let [k, v, r] = [(MIX_K, K), (MIX_V, V), (MIX_R, R)].map(|(mix, part)| {
+            let x = pair.mixed(f, mix);
+            linear(f, part, [hidden, hidden], false, x)
+        });
+        let decay = f.weight(DECAY, Kind::Bare, &[hidden]);
+        let decay = f.unary(UnaryOp::Exp, decay);
+        let decay = f.unary(UnaryOp::Neg, decay);
+        let bonus = f.weight(BONUS, Kind::Bare, &[hidden]);
+        let state = f.fixed("wkv", [1, 3, hidden]);
+        let y = f.op(Op::Wkv, &[k, v, decay, bonus, state]);
+        let r = f.unary(UnaryOp::Sigmoid, r);
+        let y = f.mul(r, y);
+        (linear(f, OUT, [hidden, hidden], false, y), None)
+    }
+}

@@ -1,0 +1,106 @@
+//! Mixers with a selective scan (Mamba, arXiv 2312.00752): each channel has a state of a few
+//! numbers, whose decays depend on the token, on the channel and on the number.
+
+use super::blocks::{Norm, linear, norm};
+use super::lifter::Draft;
+use super::names::{Kind, Part};
+use super::recurrent::{SSM_A, SSM_CONV, SSM_D, SSM_IN, SSM_OUT, short_conv};
+use super::weights::split_rows;
+use crate::config::ConfigError;
+use crate::config::common::WIDTH;
+use crate::config::fields::{Accepts, Field, Fields, Given};
+use llmcc_ir::graph::{Op, UnaryOp, Update, Value};
+
+/// Time steps (of low rank), what is written and what is read, in one matrix.
+pub(super) const SSM_X: Part = Part("ssm.x");
+/// Time steps of all channels.
+pub(super) const SSM_STEPS: Part = Part("ssm.steps");
+/// Norm of the time steps of low rank.
+pub(super) const SSM_STEPS_NORM: Part = Part("ssm.steps_norm");
+/// Norm of what is written.
+pub(super) const SSM_B_NORM: Part = Part("ssm.b_norm");
+/// Norm of what is read.
+pub(super) const SSM_C_NORM: Part = Part("ssm.c_norm");
+
+/// What a mixer of Mamba is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mamba1 {
+    /// Channels.
+    pub inner: usize,
+    /// Numbers that each has.
+    pub state: usize,
+    /// Rank of the time steps.
+    pub rank: usize,
+    /// Tokens that the convolution sees.
+    pub conv: usize,
+    /// Biases on what goes in and what comes out.
+    pub bias: bool,
+    /// A bias on the convolution.
+    pub conv_bias: bool,
+    /// Activation of the convolution.
+    pub act: UnaryOp,
+    /// Norms of the time steps and of what is written and read.
+    pub norms: Option<Norm>,
+}
+
+/// What [`rank`] reads of Mamba's own checkpoints.
+pub(super) const RANK: Field = Field::new("time_step_rank", Accepts::Any);
+
+/// The rank of the time steps that `field` has: a number, or `"auto"` for a sixteenth of the width.
+pub(super) fn rank(f: &Fields, field: &str, hidden: usize) -> Result<usize, ConfigError> {
+    let Given::Value(v) = f.get(field) else { return Ok(hidden.div_ceil(16)) };
+    let given = v.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| (1..=1 << 20).contains(n));
+    match (v.as_str(), given) {
+        (Some("auto"), _) => Ok(hidden.div_ceil(16)),
+        (_, Some(n)) => Ok(n),
+        (_, None) => Err(f.invalid_value(field, v, "\"auto\", or a whole number from 1 to 1048576".into())),
+    }
+}
+
+/// Fields of a model of nothing but such mixers.
+pub(super) const MIXERS: &[Field] = &[
+    Field::new("state_size", WIDTH),
+    Field::new("expand", Accepts::Size(64)),
+    Field::new("conv_kernel", Accepts::Size(64)),
+    Field::new("use_bias", Accepts::Flag),
+    Field::new("use_conv_bias", Accepts::Flag),
+    Field::new("layer_norm_epsilon", Accepts::Number),
+    RANK,
+];
+
+/// What it makes of `h`, a row per token.
+#[track_caller]
+pub(super) fn mamba1(f: &mut Draft, m: &Mamba1, h: Value) -> Value {
+    let hidden = f.facts().hidden;
+    let w = f.matrix(SSM_IN, [2 * m.inner, hidden]);
+    let b = m.bias.then(|| f.bias(SSM_IN, 2 * m.inner));
+    let (w, b) = (split_rows(f, w, [m.inner; 2]), b.map(|b| split_rows(f, b, [m.inner; 2])));
+    let [x, gate] = [0, 1].map(|i| {
+        let y = f.matmul(h, w[i]);
+        b.map_or(y, |b| f.add(y, b[i]))
+    });
+    let x = short_conv(f, SSM_CONV, [m.conv, m.inner], m.conv_bias, x);
+    let x = f.unary(m.act, x);
+    let w = f.matrix(SSM_X, [m.rank + 2 * m.state, m.inner]);
+    let w = split_rows(f, w, [m.rank, m.state, m.state]);
+    let parts = [(SSM_STEPS_NORM, m.rank), (SSM_B_NORM, m.state), (SSM_C_NORM, m.state)];
+    let [dt, k, q] = [0, 1, 2].map(|i| {
+        let y = f.matmul(x, w[i]);
+        m.norms.map_or(y, |spec| norm(f, parts[i].0, spec, y, parts[i].1))
+    });
+    let dt = linear(f, SSM_STEPS, [m.inner, m.rank], true, dt);
+    let dt = f.unary(UnaryOp::Softplus, dt);
+    let a = f.weight(SSM_A, Kind::Bare, &[m.inner, m.state]);
+    let a = f.unary(UnaryOp::Exp, a);
+    let a = f.unary(UnaryOp::Neg, a);
+    let a = f.op(Op::Transpose, &[a]);
+    let v = f.mul(dt, x);
+    let state = f.fixed("ssm", [1, m.state, m.inner]);
+    let y = f.op(Op::Recurrence { update: Update::Scan }, &[q, k, v, dt, a, state]);
+    let d = f.weight(SSM_D, Kind::Bare, &[m.inner]);
+    let passed = f.mul(x, d);
+    let y = f.add(y, passed);
+    let gate = f.unary(UnaryOp::Silu, gate);
+    let y = f.mul(y, gate);
+    linear(f, SSM_OUT, [hidden, m.inner], m.bias, y)
+}
