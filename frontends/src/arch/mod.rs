@@ -26,6 +26,7 @@ mod nested;
 mod olmo_experts;
 mod output;
 mod recurrent;
+mod scores;
 mod soft_caps;
 mod weights;
 mod xielu;
@@ -153,6 +154,11 @@ archs! {
     mod mellum;
     mod hy_v3;
     mod exaone_moe;
+    mod bloom;
+    mod mpt;
+    mod baichuan;
+    mod mpnet;
+    mod longcat_flash;
     #[cfg(test)]
     mod dummy;
 }

@@ -325,6 +325,17 @@ pub(crate) fn unread_rope(rope: &Map<String, Value>, at: &str, reads: impl Fn(&s
     judge(rope, at, reads, of_rope, ROPE_METADATA)
 }
 
+/// The unread fields of another object, with its name and a point before them.
+pub(crate) fn unread_inside(
+    map: &Map<String, Value>,
+    at: &str,
+    reads: impl Fn(&str) -> bool,
+    fixed: &[(&str, Neutral)],
+) -> Unread {
+    let own = |name: &str| fixed.iter().find(|(n, _)| *n == name).map(|(_, rule)| *rule);
+    judge(map, at, reads, |name| own(name).or_else(|| of_mathematics(name)), METADATA)
+}
+
 /// The rules of the fields of a list, of which the first counts.
 fn rules(lists: &'static [(Neutral, &'static str)]) -> HashMap<&'static str, Neutral> {
     let each = lists.iter().rev().flat_map(|(rule, names)| names.split_whitespace().map(|name| (name, *rule)));

@@ -29,6 +29,9 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Result<Source, CodegenError> {
         shared: 0,
     };
     let reason = match shape.spec.dtype {
+        KvDType::F32 | KvDType::F16 | KvDType::Bf16 | KvDType::Int8 | KvDType::Int4 if shape.bias.is_some() => {
+            "attention with biases by distance, without tensor cores"
+        }
         KvDType::F32 | KvDType::F16 | KvDType::Bf16 | KvDType::Int8 | KvDType::Int4 if shape.spec.latent => {
             "attention over a latent cache, without tensor cores"
         }
@@ -62,6 +65,8 @@ struct Walk<'a> {
     /// Row of the block table.
     table: V,
     pool: V,
+    args: Args<'a>,
+    position: V,
 }
 
 impl<'a> Walk<'a> {
@@ -76,7 +81,8 @@ impl<'a> Walk<'a> {
         let latent = shape.own.map(|_| of(b, shape.q));
         let seq = args.seq(b, item.token);
         let table = args.table(b, seq);
-        Walk { shape, item, warp, lane, query, latent, table, pool: args.operand(shape.kv) }
+        let position = if shape.bias.is_some() { args.position(b, item.token) } else { item.first };
+        Walk { shape, item, warp, lane, query, latent, table, pool: args.operand(shape.kv), args, position }
     }
 
     /// Columns that a lane weighs.
@@ -107,6 +113,9 @@ impl<'a> Walk<'a> {
         let at = b.add(start, slot);
         let seen = b.cmp(Cmp::Ult, at, self.item.seen);
         let score = self.score(b, page, slot);
+        let key = b.shlc(number, 4);
+        let key = b.add(key, slot);
+        let score = self.shape.biased(b, self.args, (self.item.head, self.position, key), score);
         let (none, zero) = (b.f32(f32::NEG_INFINITY), b.f32(0.0));
         let score = b.select(seen, score, none);
         let largest = b.reduce(score, &[8, 4, 2, 1], |b, x, y| b.fmax(x, y));
