@@ -13,6 +13,7 @@ use super::names::{ATTN_QKV, HUGGING_FACE, Names, Table};
 use super::scores::Distance;
 use crate::config::common::{HEADS, MLP, MODEL, TOKENS};
 use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
 use crate::config::rope;
 
 /// The vocabulary of Baichuan 2.
@@ -27,12 +28,14 @@ pub(super) const ARCH: Arch = Arch {
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
         let sloped = f.size("max_position_embeddings").value().is_none();
-        let max_position = f.size("model_max_length").or(4096);
+        let longest = f.size("model_max_length").value();
+        let max_position = longest.unwrap_or(4096);
         let defaults = Defaults { vocab: Some(64_000), heads: Some(32), max_position, ..Defaults::LLAMA };
         let mut d = Decoder::read_with(f, &defaults, |heads, max_position| match sloped {
             true => Ok(vec![]),
             false => Ok(vec![rope::read(f, heads.dim, max_position, defaults.theta)?]),
         })?;
+        d.facts.max_position = d.facts.max_position.min(longest.unwrap_or(usize::MAX));
         d.unit_head = d.facts.vocab == SECOND || f.number("z_loss_weight").is_some();
         Ok(Box::new(d.with_attention(|_, a| {
             a.fused = true;
@@ -43,6 +46,9 @@ pub(super) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("model_max_length", TOKENS), Field::new("z_loss_weight", Accepts::Number)];
+const OWN: &[Field] = &[
+    Field::new("model_max_length", TOKENS).unless(Neutral::Any),
+    Field::new("z_loss_weight", Accepts::Number).unless(Neutral::Any),
+];
 
 const NAMES: Table = &[(ATTN_QKV, "model.layers.{}.self_attn.W_pack")];

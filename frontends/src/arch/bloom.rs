@@ -10,6 +10,7 @@ use super::names::{
 use super::scores::Distance;
 use crate::config::common::{TOKENS, WIDTH};
 use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
 
 pub(super) const ARCH: Arch = Arch {
@@ -48,7 +49,7 @@ const OWN: &[Field] = &[
     Field::new("hidden_size", WIDTH).or(&["n_embed"]),
     Field::new("num_hidden_layers", Accepts::Size(4096)).or(&["n_layer"]),
     Field::new("num_attention_heads", Accepts::Size(1 << 14)).or(&["n_head"]),
-    Field::new("max_position_embeddings", TOKENS).or(&["seq_length"]),
+    Field::new("max_position_embeddings", TOKENS).or(&["seq_length"]).unless(Neutral::Any),
     Field::new("tie_word_embeddings", Accepts::Flag),
     Field::new("bos_token_id", Accepts::Tokens),
     Field::new("eos_token_id", Accepts::Tokens),

@@ -59,7 +59,7 @@ pub(super) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = &[
-    Field::new("max_position_embeddings", TOKENS).or(&["model_max_length"]),
+    Field::new("max_position_embeddings", TOKENS).or(&["model_max_length"]).unless(Neutral::Any),
     Field::new("linear_attn_config", Accepts::Object),
     Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_experts", "num_local_experts"]),
     Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["num_experts_per_token"]),

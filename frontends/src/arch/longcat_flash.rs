@@ -13,7 +13,7 @@ use super::names::{
     ATTN_NORM, ATTN_OUT, EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP,
     Names, ROUTER, Table,
 };
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, Facts, MODEL, RMS_NORM, ROTARY, TOKENS, WIDTH};
+use crate::config::common::{ACTIVATIONS, ATTENTION, ATTENTION_BIAS, Facts, MODEL, RMS_NORM, ROTARY, TOKENS, WIDTH};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
 use crate::error::FrontendError;
@@ -55,15 +55,15 @@ pub(super) const ARCH: Arch = Arch {
         });
         let router = Router {
             scale: F32::new(f.factor_or("routed_scaling_factor", 6.0)? as f32),
-            ..Router::softmax(f.size("moe_topk").or(12), false)
+            ..Router::softmax(f.size("num_experts_per_tok").or(12), false)
         };
         let experts = Experts {
             correction: Some(CORRECTION),
             zero: f.count("zero_expert_num").unwrap_or(256),
-            ffn: f.size("expert_ffn_hidden_size").or(2048),
+            ffn: f.size("moe_intermediate_size").or(2048),
             ..Experts::like(&d, router, f.size("n_routed_experts").or(512))
         };
-        let experts = experts.checked(f, ["n_routed_experts", "moe_topk", "expert_ffn_hidden_size"])?;
+        let experts = experts.checked(f, ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])?;
         Ok(Box::new(Longcat { decoder: d, experts }))
     },
 };
@@ -136,9 +136,9 @@ const OWN: &[Field] = &[
     Field::new("eos_token_id", Accepts::Tokens),
     RMS_NORM,
     Field::new("intermediate_size", WIDTH).or(&["ffn_hidden_size"]),
-    Field::new("hidden_act", Accepts::OneOf(&["silu"])),
-    Field::new("expert_ffn_hidden_size", WIDTH).or(&["moe_intermediate_size"]),
-    Field::new("moe_topk", Accepts::Size(4096)).or(&["num_experts_per_tok"]),
+    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
+    Field::new("moe_intermediate_size", WIDTH).or(&["expert_ffn_hidden_size"]),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["moe_topk"]),
     Field::new("n_routed_experts", Accepts::Size(4096)),
     Field::new("zero_expert_num", Accepts::Count),
     Field::new("routed_scaling_factor", Accepts::Number),
