@@ -122,6 +122,7 @@ def load(folder, dtype):
         # Some classes keep the weights of routers in float32, whatever the model's type.
         for p in model.parameters():
             p.data = p.data.to(dtype)
+    model = as_baichuan(model)
     inv_freqs = [b for name, b in model.named_buffers() if name.endswith("inv_freq")]
     assert all(b.dtype == torch.float32 for b in inv_freqs)
     return model, inv_freqs
@@ -163,6 +164,13 @@ def random_weights(folder, seed):
         model.to(config.dtype).save_pretrained(scratch)
         (folder / "model.safetensors").write_bytes((Path(scratch) / "model.safetensors").read_bytes())
     return config.get_text_config().vocab_size
+
+
+def without_spare(folder, experts):
+    """Takes out the matrices that Transformers' class has, and does not use, for experts that compute nothing; no published checkpoint has them."""
+    path = folder / "model.safetensors"
+    spare = lambda name: ".experts." in name and int(name.split(".experts.")[1].split(".")[0]) >= experts
+    save_file({k: v for k, v in load_file(path).items() if not spare(k)}, path, metadata={"format": "pt"})
 
 
 # ---- embedders and classifiers
@@ -313,7 +321,71 @@ def of_granite(config):
     }
 
 
-FOREIGN = {"internlm2": (of_llama, to_internlm2), "minicpm": (of_granite, lambda tensors, _: tensors)}
+def of_llama_with_slopes(config):
+    """Baichuan as Llama, which `as_baichuan` changes; what it is to be is written beside."""
+    same = {k: v for k, v in config.items() if k not in ("architectures", "model_type", "model_max_length", "z_loss_weight")}
+    twin = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "unit_head": "z_loss_weight" in config, "slopes": "max_position_embeddings" not in config}
+    return same | twin | {"max_position_embeddings": config["model_max_length"]}
+
+
+def to_baichuan(tensors, _):
+    out = {}
+    for name, t in tensors.items():
+        if ".q_proj." in name:
+            out[name.replace("q_proj", "W_pack")] = torch.cat([tensors[name.replace("q_proj", part)] for part in ("q_proj", "k_proj", "v_proj")])
+        elif ".k_proj." not in name and ".v_proj." not in name:
+            out[name] = t
+    return out
+
+
+class NoRotation(torch.nn.Module):
+    """Rotary tables that change nothing."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x, position_ids):
+        shape = (*position_ids.shape, self.dim)
+        return x.new_ones(shape), x.new_zeros(shape)
+
+
+def slopes_of(heads):
+    """The slopes of ALiBi, as the paper's authors publish them (arXiv 2108.12409)."""
+    if heads & (heads - 1) == 0:
+        return [2 ** (-8 * (i + 1) / heads) for i in range(heads)]
+    less = 1 << (heads.bit_length() - 1)
+    return slopes_of(less) + slopes_of(2 * less)[0::2][: heads - less]
+
+
+class WithSlopes(torch.nn.Module):
+    """A model of Llama's class whose scores get `slope · (j - i)`, as a mask that is added to them."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.config = model, model.config
+        model.model.rotary_emb = NoRotation(model.config.head_dim)
+
+    def forward(self, input_ids, **more):
+        dtype, n = next(self.model.parameters()).dtype, input_ids.shape[1]
+        far = torch.arange(n)[None, :] - torch.arange(n)[:, None]
+        slopes = torch.tensor(slopes_of(self.config.num_attention_heads), dtype=dtype)
+        mask = (slopes[:, None, None] * far.to(dtype)).masked_fill(far > 0, torch.finfo(dtype).min)
+        return self.model(input_ids=input_ids, attention_mask=mask[None], **more)
+
+
+def as_baichuan(model):
+    """What `of_llama_with_slopes` says that the model is to be."""
+    if getattr(model.config, "unit_head", False):
+        model.lm_head.weight.data = torch.nn.functional.normalize(model.lm_head.weight.data)
+    return WithSlopes(model) if getattr(model.config, "slopes", False) else model
+
+
+FOREIGN = {
+    "internlm2": (of_llama, to_internlm2),
+    "minicpm": (of_granite, lambda tensors, _: tensors),
+    "baichuan": (of_llama_with_slopes, to_baichuan),
+}
 
 
 def make_foreign(name, folder, config):
@@ -368,6 +440,8 @@ def write_golden(name, folder, tokens, greedy, margin, inv_freqs, all_logits):
         "logits_bf16": bf16,
     }
     save_file(golden, folder / "golden.safetensors")
+    if config["model_type"] == "longcat_flash":
+        without_spare(folder, config["n_routed_experts"])
     for file in folder.iterdir():
         file.chmod(0o644)
     e32, e16 = (f32.double() - f64).abs(), (bf16.double() - f64).abs()

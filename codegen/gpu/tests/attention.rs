@@ -7,6 +7,8 @@
 
 #[path = "attention/company.rs"]
 mod company;
+#[path = "attention/kinds.rs"]
+mod kinds;
 #[path = "attention/prompt.rs"]
 mod prompt;
 #[path = "attention/registers.rs"]
@@ -41,7 +43,11 @@ struct Shape {
     out: RowElem,
     softcap: Option<f32>,
     sinks: bool,
+    /// With a bias: how far its distances reach.
+    reach: Option<usize>,
     causal: bool,
+    /// The window is a chunk.
+    chunked: bool,
     tile_m: usize,
     target: &'static str,
 }
@@ -58,7 +64,9 @@ const DECODE: Shape = Shape {
     out: RowElem::F16,
     softcap: None,
     sinks: false,
+    reach: None,
     causal: true,
+    chunked: false,
     tile_m: 1,
     target: "sm90",
 };
@@ -102,18 +110,17 @@ impl Shape {
             scale: F32::new(self.scale()),
             softcap: self.softcap.map(F32::new),
             sinks: self.sinks.then_some(3),
+            bias: self.reach.map(|_| if self.sinks || self.latent { 4 } else { 3 }),
             causal: self.causal,
+            chunked: self.chunked && self.window.is_some(),
             tile_m: self.tile_m,
         };
-        let sinks = Param { name: "sinks".into(), kind: ParamKind::Vector { len: self.heads() } };
-        let last = if self.latent { rows("own", self.d, self.q) } else { sinks };
-        let params = [rows("q", self.dq(), self.q), kv, rows("a", self.dv(), self.out), last];
-        Kernel {
-            name: "layer.attention0".into(),
-            rows: Dim::Tokens,
-            params: params[..if self.sinks || self.latent { 4 } else { 3 }].to_vec(),
-            body: Body::Attention(body),
-        }
+        let vector = |name: &str, len| Param { name: name.into(), kind: ParamKind::Vector { len } };
+        let mut params = vec![rows("q", self.dq(), self.q), kv, rows("a", self.dv(), self.out)];
+        params.extend(self.latent.then(|| rows("own", self.d, self.q)));
+        params.extend(self.sinks.then(|| vector("sinks", self.heads())));
+        params.extend(self.reach.map(|_| vector("bias", self.heads() * self.bias_width())));
+        Kernel { name: "layer.attention0".into(), rows: Dim::Tokens, params, body: Body::Attention(body) }
     }
 
     fn compiled(&self, target: &TargetSpec) -> Compiled {
@@ -155,6 +162,7 @@ struct Step {
     q: Rows,
     own: Rows,
     sinks: Vec<f32>,
+    bias: Vec<f32>,
 }
 
 impl Step {
@@ -181,16 +189,20 @@ impl Step {
         let own = rows(if shape.latent { shape.heads() * shape.d } else { 0 });
         // As large as scores are, and larger.
         let sinks = (0..shape.heads()).map(|_| rng.float() * 4.0).collect();
-        Step { batch: batch(tokens), state, q, own, sinks }
+        let slope = |rng: &mut Rng| if shape.reach == Some(0) { rng.float().abs() * 0.1 } else { rng.float() * 3.0 };
+        let bias = (0..shape.heads() * shape.bias_width()).map(|_| slope(&mut rng)).collect();
+        Step { batch: batch(tokens), state, q, own, sinks, bias }
     }
 
     fn case(&self, kernel: Kernel) -> Case {
         let out = OperandData::poisoned(&kernel.params[2].kind, &self.batch).unwrap();
         let mut operands = vec![OperandData::Rows(self.q.clone()), OperandData::Kv(self.state.clone()), out];
-        if kernel.params.len() > 3 && self.own.cols > 0 {
-            operands.push(OperandData::Rows(self.own.clone()));
-        } else if kernel.params.len() > 3 {
-            operands.push(OperandData::Vector(self.sinks.clone().into()));
+        for param in &kernel.params[3..] {
+            operands.push(match param.name.as_str() {
+                "own" => OperandData::Rows(self.own.clone()),
+                "sinks" => OperandData::Vector(self.sinks.clone().into()),
+                _ => OperandData::Vector(self.bias.clone().into()),
+            });
         }
         Case { kernel, batch: self.batch.clone(), operands }
     }
@@ -207,7 +219,7 @@ impl Step {
             true => [of_head(&self.own, shape.d), of_head(&self.q, shape.dv())].concat(),
             false => of_head(&self.q, shape.d),
         };
-        let seen = shape.spec().sees(position, (!shape.causal).then_some(self.batch.ends()[token] as usize));
+        let seen = shape.sees(position, self.batch.ends()[token] as usize);
         let scale = f64::from(shape.scale());
         let mut scores = vec![];
         let mut largest: f64 = 0.0;
@@ -218,8 +230,10 @@ impl Step {
             }
             let products = || q.iter().zip(&k).map(|(q, k)| f64::from(*q) * k);
             let score = scale * products().sum::<f64>();
-            scores.push(shape.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh()));
-            largest = largest.max(scale * products().map(f64::abs).sum::<f64>());
+            let score = shape.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh());
+            let bias = self.biased(shape, head, position, p);
+            scores.push(score + bias);
+            largest = largest.max(scale * products().map(f64::abs).sum::<f64>() + bias.abs());
         }
         let sink = shape.sinks.then(|| f64::from(self.sinks[head]));
         let max = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
@@ -416,6 +430,7 @@ fn scales_of_int8_values_may_be_anything() {
             q: step.q.clone(),
             own: step.own.clone(),
             sinks: vec![],
+            bias: vec![],
         };
         if keep < 1.0 {
             (0..101).for_each(|p| step.state.store_value(0, p, &vec![keep * p as f64; width]));
@@ -426,32 +441,6 @@ fn scales_of_int8_values_may_be_anything() {
             assert!((g - w).abs() <= size * 4e-3, "{g} for {w} of at most {size}");
         }
     }
-}
-
-/// Softcaps, sinks, and tokens that look both ways, in each of the kernels.
-#[test]
-fn other_kinds_of_softmax() {
-    let prompt = prompts(&[(2, 5, 20), (0, 0, 33), (1, 77, 1), (3, 16, 16)]);
-    let whole = prompts(&[(0, 0, 70), (1, 0, 9)]);
-    for (softcap, sinks, causal) in [(Some(2.0), false, true), (None, true, true), (Some(30.0), true, false)] {
-        let of = |shape: Shape| Shape { softcap, sinks, causal, ..shape };
-        check(&of(DECODE), &[RAGGED, LONG]);
-        check(&of(Shape { dtype: KvDType::Int8, window: Some(50), out: RowElem::F32, ..DECODE }), &[MIXED, LONG]);
-        check(&of(Shape { d: 36, group: 3, window: Some(20), ..DECODE }), &[RAGGED, MIXED]);
-        check(&of(Shape { d: 256, kv_heads: 1, dtype: KvDType::Bf16, target: "sm86", ..DECODE }), &[MIXED]);
-        assert_eq!(of(PROMPT).source().threads, 384);
-        check(&of(PROMPT), &[&prompt, &whole]);
-        check(&of(Shape { window: Some(9), target: "sm80", ..PROMPT }), &[&prompt, &whole]);
-        check(&of(Shape { dtype: KvDType::Int8, target: "sm80", ..PROMPT }), &[&prompt]);
-        check(&of(Shape { window: Some(9), d: 128, ..PROMPT }), &[&whole]);
-    }
-}
-
-/// As many chunks as there can be.
-#[test]
-fn decode_of_a_very_long_context() {
-    let shape = Shape { kv_heads: 1, group: 2, d: 32, ..DECODE };
-    check(&shape, &[&[(0, 5000)], &[(0, 4095), (1, 2)]]);
 }
 
 const PROMPT: Shape = Shape { tile_m: 32, ..DECODE };

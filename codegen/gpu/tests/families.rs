@@ -131,7 +131,7 @@ fn every_field_of_a_kernel_matters() {
         &[edits::EMBED],
         &[edits::ROPE_TABLE, edits::ROPE_TABLE_OF_TWO],
         &[edits::MATMUL],
-        &[edits::ATTENTION, edits::BIDIRECTIONAL, edits::LATENT],
+        &[edits::ATTENTION, edits::CHUNKED, edits::BIASED, edits::BIDIRECTIONAL, edits::LATENT],
     ] {
         let texts: Vec<String> = texts.iter().map(|text| text.replace("matrix f32[", "matrix f32.frag[")).collect();
         edits::check(&texts.iter().map(String::as_str).collect::<Vec<_>>(), &run);

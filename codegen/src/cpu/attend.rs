@@ -35,9 +35,13 @@ struct Plan {
     with: bool,
     /// The f32 vector of sinks.
     sinks: Option<ParamId>,
+    /// The f32 vector that is added to scores, and how far its distances reach.
+    bias: Option<ParamId>,
+    reach: usize,
     /// Of a latent cache: queries of what is stored as keys.
     own: Option<ParamId>,
     causal: bool,
+    chunked: bool,
     softcap: f32,
     spec: KvSpec,
     page: Page,
@@ -157,19 +161,22 @@ fn slot(low: &Lowering, e: &mut Emit, item: Value, kv_units: usize) -> Value {
 impl Plan {
     fn new(low: &Lowering, frame: &mut Frame, k: &Attention) -> Plan {
         // What of it is used elsewhere is named here, too, so that nothing is overlooked.
-        let Attention { q: _, own, kv, out, heads, scale: _, softcap, sinks, causal, tile_m: _ } = *k;
+        let Attention { q: _, own, kv, out, heads, scale: _, softcap, sinks, bias, causal, chunked, tile_m: _ } = *k;
         let spec = low.kernel.kv(kv);
         let (out_cols, out_elem) = low.rows(out);
         let heads = heads / spec.kv_heads;
         let width = heads * spec.value_dim;
         let query = if spec.latent { spec.value_dim } else { spec.key_dim };
         let rounded = out_elem != RowElem::F32;
-        let with = softcap.is_some() || sinks.is_some() || !causal || !spec.uniform();
+        let with = softcap.is_some() || sinks.is_some() || bias.is_some() || !causal || chunked || !spec.uniform();
         Plan {
             with,
             sinks,
+            bias,
+            reach: k.reach(&low.kernel.params),
             own,
             causal,
+            chunked,
             softcap: softcap.map_or(0.0, F32::get),
             spec,
             page: spec.page(),
@@ -214,6 +221,11 @@ impl Plan {
             e.store(none, call, more(offset_of!(AttendMore, sinks)));
             e.store(none, call, more(offset_of!(AttendMore, ends)));
             e.store(none, call, more(offset_of!(AttendMore, own)));
+            e.store(none, call, more(offset_of!(AttendMore, bias)));
+            let reach = e.b.ins().iconst(I32, self.reach as i64);
+            e.store(reach, call, more(offset_of!(AttendMore, reach)));
+            let chunked = e.b.ins().iconst(I32, i64::from(self.chunked));
+            e.store(chunked, call, more(offset_of!(AttendMore, chunked)));
             let values = e.b.ins().iconst(I32, self.spec.value_dim as i64);
             e.store(values, call, more(offset_of!(AttendMore, values)));
             let own_stride = e.int(row(self.own_width()) as i64);
@@ -231,6 +243,11 @@ impl Plan {
         if let Some(sinks) = self.sinks {
             let sinks = e.index(low.args.operand(sinks), at.head, self.heads * 4);
             e.store(sinks, call, more(offset_of!(AttendMore, sinks)));
+        }
+        if let Some(bias) = self.bias {
+            let width = 2 * self.reach + 1;
+            let bias = e.index(low.args.operand(bias), at.head, self.heads * width * 4);
+            e.store(bias, call, more(offset_of!(AttendMore, bias)));
         }
         if let Some(own) = self.own {
             let row = row_bytes(self.spec.kv_heads * self.own_width(), RowElem::F32);

@@ -2,9 +2,10 @@
 
 use super::lifter::Draft;
 use super::names::{
-    ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_SINKS, ATTN_V, Kind, MLP_DOWN, MLP_GATE,
-    MLP_GATE_UP, MLP_UP, Part,
+    ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_V, Kind, MLP_DOWN, MLP_GATE, MLP_GATE_UP,
+    MLP_UP, Part,
 };
+use super::scores::{Distance, attended, clipped};
 use super::weights::{halves, run_parts, split_rows, transposed};
 use super::xielu::xielu;
 use crate::config::common::Heads;
@@ -39,7 +40,7 @@ impl Norm {
 }
 
 /// Sizes of latent attention.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Latent {
     /// Width of the row that queries are made of; `None` = of the input itself.
     pub q_rank: Option<usize>,
@@ -55,6 +56,8 @@ pub(super) struct Latent {
     pub interleaved: bool,
     /// Biases on what makes the latent (and the row that queries are made of).
     pub bias: bool,
+    /// Multiplies the latent.
+    pub factor: Option<f32>,
 }
 
 /// What an attention block is.
@@ -94,6 +97,12 @@ pub(super) struct Attention {
     pub softcap: Option<f32>,
     /// A learned sink for each head, one more score.
     pub sinks: bool,
+    /// What is added to scores by the distance of the key.
+    pub distance: Option<Distance>,
+    /// The window is a chunk.
+    pub chunked: bool,
+    /// Queries, keys and values are no larger than this.
+    pub clip: Option<f32>,
     /// Whether a token sees nothing after it.
     pub causal: bool,
     /// Keys and values are made of one row; the rest but `heads`, `scale` and `rotary` means
@@ -123,6 +132,9 @@ impl Attention {
             window,
             softcap: None,
             sinks: false,
+            distance: None,
+            chunked: false,
+            clip: None,
             causal: true,
             latent: None,
         }
@@ -296,8 +308,12 @@ pub(super) fn attention(
     let hidden = f.facts().hidden;
     let (qkv, gate) = projections(f, a, hidden);
     let [q, k, v] = qkv;
-    let (q, k) = (product(f, h, q.0, q.1), product(f, h, k.0, k.1));
-    let v = if a.value_is_key { k } else { product(f, h, v.0, v.1) };
+    let made = |f: &mut Draft, (w, b): Linear| {
+        let y = product(f, h, w, b);
+        clipped(f, y, a.clip)
+    };
+    let (q, k) = (made(f, q), made(f, k));
+    let v = if a.value_is_key { k } else { made(f, v) };
     let v = if a.value_norm { norm(f, ATTN_V, Norm { gain: false, bias: false, ..eps }, v, a.heads.dim) } else { v };
     let mut y = attend(f, a, eps, [q, k, v], kv, positions, rope);
     if let Some((w, b)) = gate {
@@ -378,15 +394,7 @@ pub(super) fn attend(
         [q] = tuned(f, tuning, [q], positions);
     }
     let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
-    let softcap = F32::new(a.softcap.unwrap_or(0.0));
-    let op = Op::Attention { heads: a.heads.queries, scale: F32::new(a.scale), softcap, causal: a.causal };
-    match a.sinks {
-        false => f.op(op, &[q, kv, positions]),
-        true => {
-            let sinks = f.weight(ATTN_SINKS, Kind::Bare, &[a.heads.queries]);
-            f.op(op, &[q, kv, positions, sinks])
-        }
-    }
+    attended(f, a, q, kv, positions)
 }
 
 /// The norm of queries or of keys, `heads` of them.

@@ -41,6 +41,8 @@ pub(super) struct Decoder {
     pub table_norm: bool,
     /// The head, if it is not the embedding table, has a bias.
     pub head_bias: bool,
+    /// The rows of the head have a norm of 1.
+    pub unit_head: bool,
     /// Multiply embeddings, what a block adds, and logits.
     pub scales: Scales,
 }
@@ -211,8 +213,8 @@ impl Decoder {
             })
             .collect();
         let (norms, scales) = (Norms::Before, Scales::default());
-        let (learned, table_norm, head_bias) = (None, false, false);
-        Ok(Decoder { facts, norm, norms, layers, ropes, learned, table_norm, head_bias, scales })
+        let (learned, table_norm, head_bias, unit_head) = (None, false, false, false);
+        Ok(Decoder { facts, norm, norms, layers, ropes, learned, table_norm, head_bias, unit_head, scales })
     }
 
     /// Changes the attention of every layer.
@@ -258,6 +260,7 @@ impl Experts {
             correction: None,
             shared: None,
             beside_mlp: false,
+            zero: 0,
         }
     }
 }
@@ -285,7 +288,7 @@ impl Shape for Decoder {
 }
 
 /// `embed`: rows of the table, and the rotary tables that layers share.
-fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Carried>), FrontendError> {
+pub(super) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Carried>), FrontendError> {
     let mut f = l.func("embed");
     let shape = [d.facts.vocab, d.facts.hidden];
     let shared = d.facts.tied && f.embedding().is_none();
@@ -467,7 +470,7 @@ fn residual(
 }
 
 /// `head`: picks the wanted rows first, so that norm and head cost only what is asked for.
-fn head(l: &mut Lifter, d: &Decoder, x: &Carried) -> Result<(), FrontendError> {
+pub(super) fn head(l: &mut Lifter, d: &Decoder, x: &Carried) -> Result<(), FrontendError> {
     let mut f = l.func("head");
     let x = f.carried("x", x);
     let rows = f.input(Input::OutRows);
@@ -482,6 +485,10 @@ fn head(l: &mut Lifter, d: &Decoder, x: &Carried) -> Result<(), FrontendError> {
     let logits = if d.facts.tied {
         let table = f.tied_table(shape);
         f.matmul(x, table)
+    } else if d.unit_head {
+        let w = f.matrix(HEAD, shape);
+        let w = f.op(Op::UnitRows, &[w]);
+        f.matmul(x, w)
     } else {
         linear(&mut f, HEAD, shape, d.head_bias, x)
     };

@@ -89,6 +89,9 @@ pub(super) const FIELDS: &[Field] = &[
     Field::new("type_vocab_size", Accepts::Size(1 << 14)),
 ];
 
+/// Those without kinds of tokens.
+pub(super) const FIELDS_WITHOUT_TYPES: &[Field] = FIELDS.split_at(4).0;
+
 /// Those without the heads.
 pub(super) const FIELDS_OF_LAYERS: &[Field] = FIELDS.split_at(1).1;
 

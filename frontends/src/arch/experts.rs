@@ -42,6 +42,8 @@ pub(super) struct Experts {
     /// They stand beside the layer's MLP, each behind norms of its own; the router reads what goes
     /// into the layer's second block, see [`router_input`], and each expert's weight has a factor.
     pub beside_mlp: bool,
+    /// Further experts, after the others, that give back what they get.
+    pub zero: usize,
 }
 
 /// How the matrices of experts are stored.
@@ -115,7 +117,7 @@ impl Experts {
     /// # Errors
     /// When there is no such choice, or the width has no whole blocks.
     pub(super) fn checked(self, f: &Fields, [count, top, width]: [&str; 3]) -> Result<Experts, ConfigError> {
-        if let Some(what) = self.router.misfit(self.count) {
+        if let Some(what) = self.router.misfit(self.count.saturating_add(self.zero)) {
             return Err(f.invalid(top, &self.router.top, format!("a choice of `{count}` experts: {what}")));
         }
         if !self.ffn.is_multiple_of(BLOCK) {
@@ -246,14 +248,15 @@ fn each(f: &mut Draft, part: Part, count: usize, shape: [usize; 2]) -> Value {
 /// The routes of `h`.
 fn route(f: &mut Draft, m: &Experts, h: Value) -> Value {
     let hidden = f.facts().hidden;
-    let logits = linear(f, ROUTER, [m.count, hidden], m.router_bias, h);
+    let count = m.count.saturating_add(m.zero);
+    let logits = linear(f, ROUTER, [count, hidden], m.router_bias, h);
     let bias = match m.correction {
         Some(CORRECTION_ROW) => {
-            let row = f.weight(CORRECTION_ROW, Kind::Bare, &[1, m.count]);
+            let row = f.weight(CORRECTION_ROW, Kind::Bare, &[1, count]);
             f.op(Op::Flatten, &[row])
         }
-        Some(part) => f.weight(part, Kind::Bare, &[m.count]),
-        None => f.shared_constant("router.none", &format!("$router.none{}", m.count), vec![0.0; m.count]),
+        Some(part) => f.weight(part, Kind::Bare, &[count]),
+        None => f.shared_constant("router.none", &format!("$router.none{count}"), vec![0.0; count]),
     };
     let Router { score, top, normalize, eps, scale, groups, kept, pairs } = m.router;
     f.op(Op::Route { score, top, normalize, eps, scale, groups, kept, pairs }, &[logits, bias])
@@ -275,6 +278,7 @@ pub(super) fn router_input(f: &mut Draft, eps: Norm, x: Value) -> Value {
 pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Value {
     let (top, experts) = (m.router.top, m.count);
     let routes = route(f, m, routed);
+    let (routes, kept) = if m.zero > 0 { apart(f, m, routes) } else { (routes, None) };
     let (gate, [up, down]) = matrices(f, m);
     let weighted = |f: &mut Draft, y| {
         let mut weights = f.op(Op::SliceCols { start: top, len: top }, &[routes]);
@@ -305,10 +309,33 @@ pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Va
     };
     let y = product(f, inner, down);
     let y = if m.weigh_input { y } else { weighted(f, y) };
+    let y = match kept {
+        Some(weight) => {
+            let own = f.op(Op::Combine, &[weight, h]);
+            f.add(y, own)
+        }
+        None => y,
+    };
     match m.shared {
         Some(shared) => beside(f, m, shared, h, y),
         None => y,
     }
+}
+
+/// Routes to experts that compute something, and `[T, 1]` what those that do not weigh together.
+/// In the slots of these stands the last expert, with a weight of 0.
+fn apart(f: &mut Draft, m: &Experts, routes: Value) -> (Value, Option<Value>) {
+    let top = m.router.top;
+    let [numbers, weights] = [0, top].map(|start| f.op(Op::SliceCols { start, len: top }, &[routes]));
+    let [last, none, one] = [m.count as f32 - 1.0, 0.0, 1.0].map(|x| f.scalar(x));
+    let beyond = f.op(Op::Binary(BinaryOp::Sub), &[numbers, last]);
+    let beyond = f.op(Op::Binary(BinaryOp::Max), &[beyond, none]);
+    let beyond = f.op(Op::Binary(BinaryOp::Min), &[beyond, one]);
+    let kept = f.op(Op::Combine, &[weights, beyond]);
+    let numbers = f.op(Op::Binary(BinaryOp::Min), &[numbers, last]);
+    let within = f.op(Op::Binary(BinaryOp::Sub), &[one, beyond]);
+    let weights = f.mul(weights, within);
+    (f.op(Op::ConcatCols, &[numbers, weights]), Some(kept))
 }
 
 /// `y` and what the MLP for all tokens adds.

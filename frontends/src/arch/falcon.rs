@@ -1,5 +1,6 @@
 //! Falcon (arXiv 2311.16867): attention and MLP side by side, Q, K and V stored group by group, no
-//! gate. Those with ALiBi are refused.
+//! gate. Those with ALiBi are refused: Transformers rounds their slopes, and these times positions,
+//! to bfloat16, which no function of the distance is.
 
 use super::blocks::Norm;
 use super::decoder::{Decoder, Defaults, Norms};

@@ -38,8 +38,16 @@ pub(super) const ARCH: Arch = Arch {
     read: |f| {
         let defaults =
             Defaults { vocab: Some(163_840), heads: Some(32), max_position: 1_048_576, eps: 1e-5, ..Defaults::LLAMA };
-        let latent =
-            Latent { q_rank: None, kv_rank: 512, nope: 128, rope: 64, value: 128, interleaved: false, bias: false };
+        let latent = Latent {
+            q_rank: None,
+            kv_rank: 512,
+            nope: 128,
+            rope: 64,
+            value: 128,
+            interleaved: false,
+            bias: false,
+            factor: None,
+        };
         let mut d = latent_decoder::decoder(f, defaults, latent)?.with_attention(|_, a| a.rotary = None);
         d.ropes.clear();
         let (delta, linear) = delta(f, d.facts.layers)?;
@@ -51,7 +59,7 @@ pub(super) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = &[
-    Field::new("max_position_embeddings", TOKENS).or(&["model_max_length"]),
+    Field::new("max_position_embeddings", TOKENS).or(&["model_max_length"]).unless(Neutral::Any),
     Field::new("linear_attn_config", Accepts::Object),
     Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_experts", "num_local_experts"]),
     Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["num_experts_per_token"]),

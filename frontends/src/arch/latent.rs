@@ -7,7 +7,7 @@
 //! W_v (Σ p·c)`): two products by heads (the absorbed form, section 2.1.2 of the paper).
 
 pub(super) use super::blocks::Latent;
-use super::blocks::{Attention, Norm, linear, norm, tuned};
+use super::blocks::{Attention, Norm, linear, norm, scaled, tuned};
 use super::lifter::Draft;
 use super::names::{ATTN_OUT, ATTN_Q, Part, Table};
 use super::weights::{Run, by_heads, split_rows};
@@ -16,12 +16,12 @@ use crate::config::common::Heads;
 use crate::config::fields::{Accepts, Field, Fields, Given};
 use llmcc_ir::graph::{F32, Op, Value};
 
-const Q_DOWN: Part = Part("attn.q_down");
-const Q_DOWN_NORM: Part = Part("attn.q_down_norm");
-const Q_UP: Part = Part("attn.q_up");
-const KV_DOWN: Part = Part("attn.kv_down");
-const KV_DOWN_NORM: Part = Part("attn.kv_down_norm");
-const KV_UP: Part = Part("attn.kv_up");
+pub(super) const Q_DOWN: Part = Part("attn.q_down");
+pub(super) const Q_DOWN_NORM: Part = Part("attn.q_down_norm");
+pub(super) const Q_UP: Part = Part("attn.q_up");
+pub(super) const KV_DOWN: Part = Part("attn.kv_down");
+pub(super) const KV_DOWN_NORM: Part = Part("attn.kv_down_norm");
+pub(super) const KV_UP: Part = Part("attn.kv_up");
 
 /// What checkpoints of Transformers call its tensors. Before
 /// [`HUGGING_FACE`](super::names::HUGGING_FACE).
@@ -48,8 +48,16 @@ pub(super) const LATENT: &[Field] = &[
 
 impl Latent {
     /// Those of DeepSeek-V2 and V3.
-    pub(super) const DEEPSEEK: Latent =
-        Latent { q_rank: Some(1536), kv_rank: 512, nope: 128, rope: 64, value: 128, interleaved: true, bias: false };
+    pub(super) const DEEPSEEK: Latent = Latent {
+        q_rank: Some(1536),
+        kv_rank: 512,
+        nope: 128,
+        rope: 64,
+        value: 128,
+        interleaved: true,
+        bias: false,
+        factor: None,
+    };
 
     /// Reads [`LATENT`] for `heads` query heads; absent fields are as in `default`. The queries of
     /// attention have the width that is returned beside, before they are those of the latent.
@@ -149,7 +157,8 @@ fn keys(f: &mut Draft, l: &Latent, spec: Norm, h: Value) -> (Value, Value) {
         let of_key = f.op(in_order, &[of_key]);
         k = f.add(k, of_key);
     }
-    (norm(f, KV_DOWN_NORM, of_latent(spec), latent, l.kv_rank), k)
+    let latent = norm(f, KV_DOWN_NORM, of_latent(spec), latent, l.kv_rank);
+    (scaled(f, latent, l.factor), k)
 }
 
 /// Rows of a rotated part that are stored as neighbours.

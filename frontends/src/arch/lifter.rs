@@ -77,6 +77,8 @@ pub(super) struct Draft<'l, 'a> {
     lifter: &'l mut Lifter<'a>,
     name: &'static str,
     layer: Option<usize>,
+    /// Of a layer that has blocks twice, which of them.
+    half: Option<usize>,
     f: FuncBuilder,
     args: Vec<Arg>,
     /// Orders of columns that the function knows.
@@ -109,12 +111,17 @@ impl<'a> Lifter<'a> {
     /// Starts a function that is no layer's.
     pub(super) fn func(&mut self, name: &'static str) -> Draft<'_, 'a> {
         let f = FuncBuilder::new(name);
-        Draft { lifter: self, name, layer: None, f, args: vec![], orders: vec![], error: None }
+        Draft { lifter: self, name, layer: None, half: None, f, args: vec![], orders: vec![], error: None }
     }
 
     /// Starts the function of layer `i`. `name` is numbered if functions of that name differ.
     pub(super) fn layer(&mut self, name: &'static str, i: usize) -> Draft<'_, 'a> {
         Draft { layer: Some(i), ..self.func(name) }
+    }
+
+    /// Starts the function of one half of layer `i`: `{e}` in names is its number.
+    pub(super) fn half(&mut self, name: &'static str, i: usize, half: usize) -> Draft<'_, 'a> {
+        Draft { half: Some(half), ..self.layer(name, i) }
     }
 
     /// Ends the module; the last call's result is the output.
@@ -148,12 +155,8 @@ impl<'a> Lifter<'a> {
         i
     }
 
-    /// What the checkpoint calls a tensor; `None` where no table has the part.
-    fn tensor(&self, part: Part, kind: Kind, layer: Option<usize>) -> Option<String> {
-        self.tensor_of(part, kind, layer, None)
-    }
-
-    /// The same of an expert.
+    /// What the checkpoint calls a tensor of a layer or none, and of one of its experts or halves;
+    /// `None` where no table has the part.
     fn tensor_of(&self, part: Part, kind: Kind, layer: Option<usize>, expert: Option<usize>) -> Option<String> {
         let has = |name: &str| self.has(name);
         let name = self.origin.names.tensor_of(part, kind, (layer, expert), has)?;
@@ -273,7 +276,7 @@ impl<'a> Draft<'_, 'a> {
     /// Whether the checkpoint has the tensor of a part as codes.
     pub(super) fn is_coded(&self, part: Part, kind: Kind) -> bool {
         let Source::Checkpoint(ckpt) = &self.lifter.origin.source else { return false };
-        let tensor = self.lifter.tensor(part, kind, self.layer);
+        let tensor = self.lifter.tensor_of(part, kind, self.layer, self.half);
         let info = tensor.and_then(|name| ckpt.info(&name));
         info.and_then(|i| i.dtype.dtype).is_some_and(|t| t.coded().is_some())
     }
@@ -290,7 +293,7 @@ impl<'a> Draft<'_, 'a> {
 
     /// Whether the checkpoint has a tensor; never where there is none yet.
     pub(super) fn stores(&self, part: Part, kind: Kind) -> bool {
-        self.lifter.tensor(part, kind, self.layer).is_some_and(|name| self.lifter.has(&name))
+        self.lifter.tensor_of(part, kind, self.layer, self.half).is_some_and(|name| self.lifter.has(&name))
     }
 
     /// What one of several, as a head, has of a part.
@@ -316,7 +319,7 @@ impl<'a> Draft<'_, 'a> {
     /// The table of embedding and head, which two functions read; a file may hold it by either
     /// name.
     pub(super) fn tied_table(&mut self, shape: [usize; 2]) -> Value {
-        let name = |part, kind| self.lifter.tensor(part, kind, None);
+        let name = |part, kind| self.lifter.tensor_of(part, kind, None, None);
         let has = |name: Option<String>| name.is_some_and(|n| self.lifter.has(&n));
         let by_head = !has(name(TABLE, Kind::Table)) && has(name(HEAD, Kind::Matrix));
         let tensor = if by_head { name(HEAD, Kind::Matrix) } else { name(TABLE, Kind::Table) };
@@ -329,7 +332,7 @@ impl<'a> Draft<'_, 'a> {
     }
 
     fn weight_for(&mut self, part: Part, kind: Kind, shape: &[usize], role: Role) -> Value {
-        let tensor = self.lifter.tensor(part, kind, self.layer);
+        let tensor = self.lifter.tensor_of(part, kind, self.layer, self.half);
         self.named(&kind.parameter(part), tensor, kind, shape, role)
     }
 

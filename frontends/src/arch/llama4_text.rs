@@ -2,8 +2,7 @@
 //! without gains in most layers, queries that grow with the position in the others, one expert of
 //! each token beside an MLP for all.
 //!
-//! Layers that rotate see the chunk of the sequence that a token is in. Here sequences are not
-//! longer than the first chunk, which is the longest context that the model is given.
+//! Layers that rotate see the chunk of the sequence that a token is in.
 
 use super::blocks::{QkNorm, Tuning};
 use super::decoder::{Decoder, Defaults};
@@ -23,7 +22,7 @@ pub(super) const ARCH: Arch = Arch {
     class: "Llama4ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, OWN],
     fixed: &[],
-    goldens: &["llama4_text"],
+    goldens: &["llama4_text", "llama4_chunks"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
         let defaults = Defaults {
@@ -36,14 +35,12 @@ pub(super) const ARCH: Arch = Arch {
             theta: 5e5,
             ..Defaults::LLAMA
         };
-        let mut d = Decoder::read(f, &defaults)?;
+        let d = Decoder::read(f, &defaults)?;
         let layers = d.facts.layers;
         let rotates = rotated_layers(f, layers)?;
         let (tuning, bias) = (tuning(f)?, f.flag("attention_bias"));
         let qk_norm = f.flag_or("use_qk_norm", true).then_some(QkNorm::BareAfter);
-        if let Some(chunk) = chunk(f, &rotates)? {
-            d.facts.max_position = d.facts.max_position.min(chunk);
-        }
+        let chunks = chunks(f, &rotates)?;
         let experts = experts(f, &d)?;
         let every = f.size("interleave_moe_layer_step").or(1);
         let listed = f.numbers("moe_layers");
@@ -51,6 +48,7 @@ pub(super) const ARCH: Arch = Arch {
             |i: usize| listed.as_ref().map_or((i + 1).is_multiple_of(every), |list| list.contains(&(i as f64)));
         let d = d.with_attention(|i, a| {
             (a.qkv_bias, a.out_bias, a.qk_norm, a.neighbours) = (bias, bias, qk_norm, a.heads.dim);
+            (a.window, a.chunked) = (chunks[i], true);
             if !rotates[i] {
                 (a.rotary, a.qk_norm, a.neighbours, a.tuning) = (None, None, 0, tuning);
             }
@@ -104,18 +102,19 @@ fn rotated_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     }
 }
 
-/// The chunk that sequences are cut into in some layer, if there is one.
-fn chunk(f: &Fields, rotates: &[bool]) -> Result<Option<usize>, ConfigError> {
+/// The chunks that sequences are cut into in each layer.
+fn chunks(f: &Fields, rotates: &[bool]) -> Result<Vec<Option<usize>>, ConfigError> {
+    let chunk = f.size("attention_chunk_size").or_null(8192);
     let types = common::layer_types(f, rotates.len())?;
-    let chunked = match types {
+    let chunked: Vec<bool> = match types {
         Some(types) if types.contains(&"sliding_attention") => {
             let help = "this architecture has full attention and attention in chunks".to_string();
             return Err(f.unsupported("layer_types", "\"sliding_attention\"".into(), help));
         }
-        Some(types) => types.contains(&"chunked_attention"),
-        None => rotates.contains(&true),
+        Some(types) => types.iter().map(|t| *t == "chunked_attention").collect(),
+        None => rotates.to_vec(),
     };
-    Ok(f.size("attention_chunk_size").or_null(8192).filter(|_| chunked))
+    Ok(chunked.into_iter().map(|yes| chunk.filter(|_| yes)).collect())
 }
 
 /// How queries grow in layers that do not rotate. The first files have a number for "yes".

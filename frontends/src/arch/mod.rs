@@ -30,6 +30,7 @@ mod output;
 mod recurrent;
 mod rwkv_blocks;
 mod selective;
+mod scores;
 mod soft_caps;
 mod weights;
 mod xielu;
@@ -166,6 +167,11 @@ archs! {
     mod rwkv6;
     mod rwkv7;
     mod zamba2;
+    mod bloom;
+    mod mpt;
+    mod baichuan;
+    mod mpnet;
+    mod longcat_flash;
     #[cfg(test)]
     mod dummy;
 }

@@ -46,6 +46,8 @@ pub(super) const ATTN_Q_NORM: Part = Part("attn.q_norm");
 pub(super) const ATTN_K_NORM: Part = Part("attn.k_norm");
 /// A score of each head beside those of the keys.
 pub(super) const ATTN_SINKS: Part = Part("attn.sinks");
+/// What scores get by the distance of their keys, `[buckets, heads]`.
+pub(super) const ATTN_BIAS: Part = Part("attn.bias");
 /// Output of attention.
 pub(super) const ATTN_OUT: Part = Part("attn.out");
 /// Norm before the MLP.

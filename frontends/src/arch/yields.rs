@@ -40,7 +40,7 @@ impl Top {
         }
         let (family, top) = Top::split(class)?;
         // The text model of one that sees images too has a name between.
-        let same = |ours: &str| ours == family || family.strip_suffix("Text") == Some(ours);
+        let same = |ours: &str| ours.eq_ignore_ascii_case(family) || family.strip_suffix("Text") == Some(ours);
         Some(top).filter(|_| Top::split(arch).is_some_and(|(ours, _)| same(ours)))
     }
 }

@@ -292,7 +292,9 @@ const METADATA: &str = "transformers_version torch_dtype dtype auto_map custom_p
      num_return_sequences num_beams num_beam_groups diversity_penalty do_sample early_stopping max_length min_length max_new_tokens output_scores \
      forced_bos_token_id forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens \
      generation_config num_logits_to_keep output_past seq_classif_dropout qa_dropout tie_weights_ deterministic_flash_attn \
-     sparse_prediction sparse_pred_ignore_index decoder_bias reference_compile repad_logits_with_grad max_sequence_length max_seq_len max_seq_length seq_length n_positions n_ctx model_max_length";
+     sparse_prediction sparse_pred_ignore_index decoder_bias reference_compile repad_logits_with_grad max_sequence_length max_seq_len max_seq_length seq_length n_positions n_ctx model_max_length \
+     attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add skip_bias_add_qkv slow_but_exact \
+     embedding_fraction init_device";
 
 /// What an architecture does not read of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -323,6 +325,17 @@ pub(crate) fn unread(
 /// them.
 pub(crate) fn unread_rope(rope: &Map<String, Value>, at: &str, reads: impl Fn(&str) -> bool) -> Unread {
     judge(rope, at, reads, of_rope, ROPE_METADATA)
+}
+
+/// The unread fields of another object, with its name and a point before them.
+pub(crate) fn unread_inside(
+    map: &Map<String, Value>,
+    at: &str,
+    reads: impl Fn(&str) -> bool,
+    fixed: &[(&str, Neutral)],
+) -> Unread {
+    let own = |name: &str| fixed.iter().find(|(n, _)| *n == name).map(|(_, rule)| *rule);
+    judge(map, at, reads, |name| own(name).or_else(|| of_mathematics(name)), METADATA)
 }
 
 /// The rules of the fields of a list, of which the first counts.

@@ -97,7 +97,14 @@ fn layer_func(kv: KvSpec) -> Func {
     let k = f.op(Op::Rope { head_dim: HEAD }, &[k, table]);
     let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
     let a = f.op(
-        Op::Attention { heads: HEADS, scale: F32::new(SCALE), softcap: F32::new(0.0), causal: true },
+        Op::Attention {
+            heads: HEADS,
+            scale: F32::new(SCALE),
+            softcap: F32::new(0.0),
+            causal: true,
+            chunked: false,
+            biased: false,
+        },
         &[q, kv, positions],
     );
     let o = f.matmul(a, w[4]);
@@ -238,7 +245,7 @@ fn matmul(segments: Vec<Segment>, norm: Option<Prologue>) -> Body {
 }
 
 /// Of queries 0 over the state 1 into rows 2.
-fn usual_attention() -> Attention {
+pub(crate) fn usual_attention() -> Attention {
     Attention {
         q: 0,
         own: None,
@@ -248,7 +255,9 @@ fn usual_attention() -> Attention {
         scale: F32::new(SCALE),
         softcap: None,
         sinks: None,
+        bias: None,
         causal: true,
+        chunked: false,
         tile_m: 1,
     }
 }

@@ -89,10 +89,11 @@ impl KvState {
         self.len(seq) == 0
     }
 
-    /// Attention of query head `h` over the positions `seen` of `seq`. `q`: `[key_dim]`.
+    /// Attention of query head `h` at `position` over the positions `seen` of `seq`. `q`:
+    /// `[key_dim]`.
     fn attend(
         &self,
-        (seq, seen): (usize, Range<usize>),
+        (seq, position, seen): (usize, usize, Range<usize>),
         q: &[f64],
         h: usize,
         of: &Attend<'_>,
@@ -108,7 +109,8 @@ impl KvState {
                 product += step * super::scalar::dot(rest, value);
             }
             let score = f64::from(of.scale.get()) * product;
-            scores.push(of.softcap.map_or(score, |cap| f64::from(cap.get()) * (score / f64::from(cap.get())).tanh()));
+            let score = of.softcap.map_or(score, |cap| f64::from(cap.get()) * (score / f64::from(cap.get())).tanh());
+            scores.push(score + of.bias(h, position, p));
         }
         // The sink is the last score, whose value is zero.
         scores.extend(of.sinks.map(|sinks| sinks[h]));
@@ -197,7 +199,52 @@ pub(crate) struct Attend<'a> {
     pub softcap: Option<F32>,
     /// `[heads]`
     pub sinks: Option<&'a [f64]>,
+    /// `[heads · (2r + 1)]`, see [`bias_reach`].
+    pub bias: Option<&'a [f64]>,
     pub causal: bool,
+    /// The window is a chunk.
+    pub chunked: bool,
+}
+
+impl Attend<'_> {
+    /// The usual softmax.
+    pub fn plain(heads: usize, scale: F32) -> Attend<'static> {
+        Attend { heads, scale, softcap: None, sinks: None, bias: None, causal: true, chunked: false }
+    }
+
+    /// What is added to the score of the key at `key` in head `h`.
+    fn bias(&self, h: usize, position: usize, key: usize) -> f64 {
+        let Some(bias) = self.bias else { return 0.0 };
+        let width = bias.len() / self.heads;
+        let (of_head, distance) = (&bias[h * width..][..width], key as f64 - position as f64);
+        match of_head {
+            [slope] => -slope * distance.abs(),
+            table => {
+                let reach = (width / 2) as f64;
+                table[(reach + distance.clamp(-reach, reach)) as usize]
+            }
+        }
+    }
+
+    /// Positions that a token sees, of `end` if it looks both ways.
+    fn sees(&self, kv: &KvSpec, position: usize, end: Option<usize>) -> Range<usize> {
+        match kv.window {
+            Some(chunk) if self.chunked => position / chunk.max(1) * chunk..position + 1,
+            _ => kv.sees(position, end),
+        }
+    }
+}
+
+/// Of a bias `[heads · (2r + 1)]` the largest distance `r` with a number of its own; 0: they are
+/// slopes.
+///
+/// # Errors
+/// Says in words why it is none.
+pub(crate) fn bias_reach(len: usize, heads: usize) -> Result<usize, String> {
+    match len.checked_div(heads).filter(|width| width * heads == len && width % 2 == 1) {
+        Some(width) => Ok(width / 2),
+        None => Err(format!("a bias of {len} numbers has no odd number of them for each of {heads} heads")),
+    }
 }
 
 /// Attention of each token's queries `[heads · key_dim]` over its sequence, as at the graph level:
@@ -211,6 +258,7 @@ pub(crate) fn attention(
     let (d, groups, heads) = (kv.spec.key_dim, kv.spec.kv_heads, of.heads);
     let fits = d > 0 && kv.spec.own_dim() > 0 && groups > 0 && heads > 0 && heads.is_multiple_of(groups);
     let fits = fits && of.sinks.is_none_or(|s| s.len() == heads);
+    let fits = fits && of.bias.is_none_or(|b| bias_reach(b.len(), heads).is_ok());
     if !fits || q.iter().any(|r| r.len() != heads * d) || q.len() != batch.seqs.len() {
         return Err(EvalError::malformed("", format!("attention of {heads} heads over {}", kv.spec)));
     }
@@ -219,10 +267,11 @@ pub(crate) fn attention(
     let mut out = vec![];
     for (i, q) in q.iter().enumerate() {
         let end = (!of.causal).then_some(ends[i] as usize);
-        let seen = kv.spec.sees(batch.positions[i] as usize, end);
+        let position = batch.positions[i] as usize;
+        let seen = of.sees(&kv.spec, position, end);
         let mut row = vec![];
         for (h, q) in q.chunks(d).enumerate() {
-            row.extend(kv.attend((batch.seqs[i], seen.clone()), q, h, of)?);
+            row.extend(kv.attend((batch.seqs[i], position, seen.clone()), q, h, of)?);
         }
         out.push(row);
     }

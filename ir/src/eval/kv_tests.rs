@@ -91,7 +91,7 @@ fn latent_attention_is_attention_over_whole_keys() {
         states[1].store_key(0, p, &in_full[p]);
         states.iter_mut().for_each(|s| s.store_value(0, p, &values[p]));
     }
-    let of = Attend { heads: count, scale: F32::new(0.4), softcap: None, sinks: None, causal: true };
+    let of = Attend::plain(count, F32::new(0.4));
     let rows: Vec<Vec<f64>> = q.iter().zip(&of_own).map(|(q, own)| whole_queries(&latent, count, own, q)).collect();
     assert_eq!(rows, joined(&of_own, &q));
     let [got, want] = states.each_ref().map(|s| attention(s, &batch, &rows, &of).unwrap().concat());
@@ -124,6 +124,63 @@ fn widths_are_checked() {
     };
     assert_eq!(product(12, 48).unwrap(), "f32[T, 30]");
     assert!(product(4, 48).is_err() && product(12, 47).is_err() && product(12, 27).is_err());
-    let plain = Op::Attention { heads: 2, scale: F32::new(1.0), softcap: F32::new(0.0), causal: true };
-    assert!(typed(plain, vec![rows(16).into(), state(latent), positions()]).is_err());
+    let plain = |biased, chunked, causal| Op::Attention {
+        heads: 2,
+        scale: F32::new(1.0),
+        softcap: F32::new(0.0),
+        causal,
+        chunked,
+        biased,
+    };
+    let usual = plain(false, false, true);
+    assert!(typed(usual.clone(), vec![rows(16).into(), state(latent), positions()]).is_err());
+    let vector = |n: usize| crate::graph::ValueType::from(TensorType::vector(n));
+    let kv = |window| state(heads(KvDType::F32, 1, 8, window));
+    let of = |op: &Op, window, more: &[usize]| {
+        let mut args = vec![rows(16).into(), kv(window), positions()];
+        args.extend(more.iter().map(|n| vector(*n)));
+        typed(op.clone(), args).is_ok()
+    };
+    assert!(of(&usual, None, &[]) && of(&usual, None, &[2]) && !of(&usual, None, &[6]) && !of(&usual, None, &[2, 2]));
+    let biased = plain(true, false, true);
+    assert!(of(&biased, None, &[2]) && of(&biased, None, &[6]) && of(&biased, None, &[2, 10]));
+    assert!(!of(&biased, None, &[]) && !of(&biased, None, &[4]) && !of(&biased, None, &[3, 2]));
+    assert!(of(&plain(false, true, true), Some(4), &[]) && !of(&plain(false, true, true), None, &[]));
+    assert!(!of(&plain(false, true, false), Some(4), &[]));
+}
+
+/// Slopes, a table by distance, and chunks.
+#[test]
+fn biases_and_chunks_by_hand() {
+    let spec = heads(KvDType::F32, 1, 1, Some(3));
+    let mut kv = KvState::new(spec);
+    (0..6).for_each(|p| {
+        kv.store_key(0, p, &[0.0]);
+        kv.store_value(0, p, &[f64::from(1 << p)]);
+    });
+    let batch = Batch { tokens: vec![0; 2], seqs: vec![0; 2], positions: vec![1, 5], ..Batch::default() };
+    let run = |bias: &[f64], (causal, chunked): (bool, bool)| {
+        let of = Attend { bias: Some(bias), causal, chunked, ..Attend::plain(1, F32::new(1.0)) };
+        attention(&kv, &batch, &[vec![1.0], vec![1.0]], &of).unwrap().concat()
+    };
+    let mean = |scores: &[(usize, f64)]| {
+        let weights: f64 = scores.iter().map(|(_, s)| s.exp()).sum();
+        scores.iter().map(|(p, s)| f64::from(1 << p) * s.exp()).sum::<f64>() / weights
+    };
+    let near = |got: Vec<f64>, want: [f64; 2]| {
+        assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-12), "{got:?} {want:?}");
+    };
+    let slopes = [mean(&[(0, -0.5), (1, 0.0)]), mean(&[(3, -1.0), (4, -0.5), (5, 0.0)])];
+    near(run(&[0.5], (true, false)), slopes);
+    // Chunks 0..3 and 3..6: the last token's is all that it sees.
+    near(run(&[0.5], (true, true)), slopes);
+    let both = [mean(&[(0, -0.5), (1, 0.0), (2, -0.5), (3, -1.0)]), slopes[1]];
+    near(run(&[0.5], (false, false)), both);
+    let table = [0.1, 0.7, -0.3];
+    let both = [mean(&[(0, 0.1), (1, 0.7), (2, -0.3), (3, -0.3)]), mean(&[(3, 0.1), (4, 0.1), (5, 0.7)])];
+    near(run(&table, (false, false)), both);
+    let batch = Batch { positions: vec![2, 4], ..batch.clone() };
+    let of = Attend { chunked: true, ..Attend::plain(1, F32::new(1.0)) };
+    let got = attention(&kv, &batch, &[vec![1.0], vec![1.0]], &of).unwrap().concat();
+    near(got, [7.0 / 3.0, 12.0]);
 }

@@ -39,7 +39,7 @@ pub use graph::{eval_func, eval_module};
 pub(crate) use kernel::{KernelRun, RowValues};
 pub use kernel::{OperandData, eval_kernel};
 pub use kv::KvState;
-pub(crate) use kv::{Attend, attention, whole_queries};
+pub(crate) use kv::{Attend, attention, bias_reach, whole_queries};
 pub use plan::{eval_plan, eval_plan_watched};
 pub(crate) use recurrent::{Each, Inputs, convolve, recur, weighted_means};
 pub use rows::{Fp8Rows, Q8Rows, Rows, dequantize_q8_row, quantize_q8_row};

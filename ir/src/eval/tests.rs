@@ -351,18 +351,8 @@ fn attention_by_hand_with_window_and_two_sequences() {
         param("kv", ParamKind::Kv(spec)),
         param("out", f32_rows(Dim::Tokens, 2)),
     ];
-    let body = Body::Attention(Attention {
-        q: 0,
-        own: None,
-        kv: 1,
-        out: 2,
-        heads: 2,
-        scale: F32::new(0.5),
-        softcap: None,
-        sinks: None,
-        causal: true,
-        tile_m: 1,
-    });
+    let body = Attention { heads: 2, scale: F32::new(0.5), ..fixture::usual_attention() };
+    let body = Body::Attention(body);
     let k = kernel("a", Dim::Tokens, params, body);
     let mut kv = KvState::new(spec);
     for (p, (key, value)) in [(1e6, 1e6), (2.0, 10.0), (4.0, 20.0)].into_iter().enumerate() {
@@ -409,16 +399,13 @@ fn softcaps_sinks_and_both_ways_by_hand() {
         |a: (f64, f64), b: (f64, f64)| (score(a.0) * a.1 + score(b.0) * b.1) / (score(a.0) + score(b.0) + 0.5f64.exp());
     let want = [mean((1.0, 10.0), (2.0, 20.0)), mean((2.0, 20.0), (3.0, 30.0))];
     let body = Attention {
-        q: 0,
-        own: None,
-        kv: 1,
         out: 3,
         heads: 1,
         scale: F32::new(1.0),
         softcap: Some(F32::new(4.0)),
         sinks: Some(2),
         causal: false,
-        tile_m: 1,
+        ..fixture::usual_attention()
     };
     let k = kernel("a", Dim::Tokens, params, Body::Attention(body));
     let mut o = [rows(1, &[1.0, 1.0]), OperandData::Kv(kv), OperandData::Vector(vec![0.5].into()), rows(1, &[0.0; 2])];
@@ -561,6 +548,10 @@ fn every_graph_operation_by_hand() {
     assert_eq!(run(Op::Transpose, &[w()]), [1.0, 0.0, 2.0, 0.0, 1.0, -1.0]);
     assert_eq!(run(Op::ScaleCols, &[w(), v(&[2.0, 3.0])]), [2.0, 0.0, 0.0, 3.0, 4.0, -3.0]);
     assert_eq!(run(Op::ScaleRows, &[w(), v(&[2.0, 3.0, 4.0])]), [2.0, 0.0, 0.0, 3.0, 8.0, -4.0]);
+    let unit = |a: f64, b: f64| [a / a.hypot(b), b / a.hypot(b)];
+    assert_eq!(run(Op::UnitRows, &[w()]), [unit(1.0, 0.0), unit(0.0, 1.0), unit(2.0, -1.0)].concat());
+    assert_eq!(run(Op::UnitRows, &[Tensor::new([1, 2], vec![0.0, 1e-13]).unwrap()]), [0.0, 1e-13 / 1e-12]);
+    assert_eq!(run(Op::LookUp, &[v(&[5.0, 6.0]), v(&[1.0, 0.0, 1.0])]), [6.0, 5.0, 6.0]);
     assert_eq!(run(Op::ConcatRows, &[w(), w()])[6..], w().data);
     assert_eq!(run(Op::ConcatRows, &[v(&[1.0]), v(&[2.0, 3.0])]), [1.0, 2.0, 3.0]);
     assert_eq!(run(Op::SliceRows { start: 1, len: 2 }, &[w()]), [0.0, 1.0, 2.0, -1.0]);

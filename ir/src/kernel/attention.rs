@@ -1,7 +1,7 @@
 //! Attention over the paged cache.
 
 use super::{ATTEND_PARTS, Family, Field, Outcome, Param, ParamId, ParamKind, ReadFamily, RowElem, Store, Use};
-use crate::eval::{Attend, EvalError, KernelRun, RowValues, attention, whole_queries};
+use crate::eval::{Attend, EvalError, KernelRun, RowValues, attention, bias_reach, whole_queries};
 use crate::graph::F32;
 use crate::kv::KvSpec;
 use crate::text::{KernelReader, Parsed, Parser};
@@ -29,9 +29,16 @@ pub struct Attention {
     pub softcap: Option<F32>,
     /// A vector `[heads]`: each head's sink, one more score, of a value that is zero.
     pub sinks: Option<ParamId>,
+    /// A vector `[heads·(2r + 1)]` that is added to scores: with `r` 0 of head `h` a slope, which
+    /// gives `−slope·|j − i|` to the key at `j` and the query at `i`; else what it has at
+    /// `r + clamp(j − i, −r, r)`.
+    pub bias: Option<ParamId>,
     /// Whether a token sees nothing after it. Else it sees all positions of its sequence up to the
     /// largest of the step, or those less than the cache's window away on either side.
     pub causal: bool,
+    /// The cache's window is a chunk: a token sees what is before it from the last multiple of the
+    /// chunk on.
+    pub chunked: bool,
     /// Tokens that a GPU's block takes together, sharing what it reads of the cache: 1 for
     /// decoding, more for prompts. A CPU takes runs of tokens as it finds them.
     pub tile_m: usize,
@@ -46,6 +53,9 @@ impl Family for Attention {
         f(&mut self.kv, Use::READ);
         if let Some(sinks) = &mut self.sinks {
             f(sinks, Use::READ);
+        }
+        if let Some(bias) = &mut self.bias {
+            f(bias, Use::READ);
         }
         f(&mut self.out, Use::WRITE);
     }
@@ -76,9 +86,15 @@ impl Family for Attention {
         if let Some(len) = self.sinks.and_then(|s| v.vector(s)).filter(|len| *len != self.heads) {
             v.error("vector-length", format!("{len} sinks for {} heads", self.heads));
         }
+        if let Some(Err(what)) = self.bias.and_then(|b| v.vector(b)).map(|len| bias_reach(len, self.heads)) {
+            v.error("vector-length", what);
+        }
         let rows = v.kernel.rows;
         let (q, kv, out) = (v.float_rows(self.q, rows), v.kv(self.kv), v.rows(self.out, rows));
         let Some(spec) = kv else { return };
+        if self.chunked && (spec.window.is_none() || !self.causal) {
+            v.error("attribute", "chunks are causal windows");
+        }
         if spec.kv_heads == 0 || self.heads == 0 || !self.heads.is_multiple_of(spec.kv_heads) {
             return v.error(
                 "attention-heads",
@@ -114,9 +130,11 @@ impl Family for Attention {
             None => x.row(self.q, i),
         };
         let q: RowValues = (0..x.m).map(q).collect();
-        let sinks: Option<Vec<f64>> = self.sinks.map(|s| x.vector(s).iter().map(|v| f64::from(*v)).collect());
-        let Attention { heads, scale, softcap, causal, .. } = *self;
-        let of = Attend { heads, scale, softcap, sinks: sinks.as_deref(), causal };
+        let vector = |p: Option<ParamId>| p.map(|p| x.vector(p).iter().map(|v| f64::from(*v)).collect::<Vec<f64>>());
+        let (sinks, bias) = (vector(self.sinks), vector(self.bias));
+        let Attention { heads, scale, softcap, causal, chunked, .. } = *self;
+        let (sinks, bias) = (sinks.as_deref(), bias.as_deref());
+        let of = Attend { heads, scale, softcap, sinks, bias, causal, chunked };
         let out = attention(x.kv(self.kv), x.batch, &q, &of)?;
         Ok(Outcome::rows(vec![(Store::all(self.out), out)]))
     }
@@ -130,7 +148,9 @@ impl Family for Attention {
             ("scale", Field::Real(self.scale)),
             ("softcap", Field::RealIf(self.softcap)),
             ("sinks", Field::Optional(self.sinks)),
+            ("bias", Field::Optional(self.bias)),
             ("bidirectional", Field::Flag(!self.causal)),
+            ("chunked", Field::Flag(self.chunked)),
             ("tile_m", Field::SizeOr1(self.tile_m)),
             ("out", Field::Operand(self.out)),
         ]
@@ -138,6 +158,14 @@ impl Family for Attention {
 }
 
 impl Attention {
+    /// Of the bias the largest distance with a number of its own; 0: slopes, or none.
+    pub fn reach(&self, params: &[Param]) -> usize {
+        match self.bias.and_then(|b| params.get(b)).map(|p| &p.kind) {
+            Some(ParamKind::Vector { len }) => bias_reach(*len, self.heads).unwrap_or_default(),
+            _ => 0,
+        }
+    }
+
     /// Latent caches have queries of their own for what is stored as keys, others none.
     fn verify_own(&self, v: &mut KernelVerifier<'_>, spec: &KvSpec) {
         if self.own.is_some() != spec.latent {
@@ -164,7 +192,9 @@ impl ReadFamily for Attention {
             scale: p.field_real("scale")?,
             softcap: if p.peek_word() == "softcap" { Some(p.field_real("softcap")?) } else { None },
             sinks: r.optional_field(p, "sinks")?,
+            bias: r.optional_field(p, "bias")?,
             causal: !p.eat_word("bidirectional"),
+            chunked: p.eat_word("chunked"),
             tile_m: if p.peek_word() == "tile_m" { p.field_size("tile_m")? } else { 1 },
             out: r.field(p, "out")?,
         })

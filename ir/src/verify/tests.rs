@@ -87,7 +87,14 @@ fn functions_are_typed_ssa() {
     bad_layer("empty-name", "function `layer`, parameter ``", |f| f.params[0].name.clear());
     // Absurd sizes and missing arguments are findings, not overflows.
     bad_layer("ill-typed", "function `layer`, node 8 (`attention`)", |f| {
-        f.nodes[8].op = Op::Attention { heads: usize::MAX, scale: F32::new(1.0), softcap: F32::new(0.0), causal: true };
+        f.nodes[8].op = Op::Attention {
+            heads: usize::MAX,
+            scale: F32::new(1.0),
+            softcap: F32::new(0.0),
+            causal: true,
+            chunked: false,
+            biased: false,
+        };
     });
     bad_layer("ill-typed", "function `layer`, node 8 (`attention`)", |f| {
         if let Op::Attention { softcap, .. } = &mut f.nodes[8].op {

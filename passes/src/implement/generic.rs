@@ -93,20 +93,21 @@ fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, 
     let (rows, cols) = cx.rows_of(class)?;
     let (heads, scale) = (int(cx.graph, op.attrs[0])?, float(cx.graph, op.attrs[1])?);
     let softcap = float(cx.graph, op.attrs[2]).filter(|cap| cap.get() != 0.0);
-    let causal = flag(cx.graph, op.attrs[3])?;
+    let [causal, chunked, biased] = [3, 4, 5].map(|i| flag(cx.graph, op.attrs[i]));
+    let (causal, chunked, biased) = (causal?, chunked?, biased?);
     let q = op.args[0];
-    let sinks = match op.args.get(3) {
-        Some(sinks) => Some((*sinks, cx.vector_of(*sinks)?)),
-        None => None,
-    };
+    let mut more = op.args.get(3..)?.iter().map(|id| Some((*id, cx.vector_of(*id)?))).collect::<Option<Vec<_>>>()?;
+    let bias = if biased { more.pop() } else { None };
+    let sinks = more.pop();
     let q_kind = cx.rows_kind(q)?;
     Some(Draft::new(rows, |d| {
         let q = d.input(q, q_kind);
         let kv = d.input(kv, ParamKind::Kv(spec));
         let own = None;
-        let sinks = sinks.map(|(sinks, len)| d.input(sinks, ParamKind::Vector { len }));
+        let [sinks, bias] = [sinks, bias].map(|v| v.map(|(v, len)| d.input(v, ParamKind::Vector { len })));
         let out = d.output(cols, RowElem::F32);
-        Body::Attention(Attention { q, own, kv, out, heads, scale, softcap, sinks, causal, tile_m: 1 })
+        let tile_m = 1;
+        Body::Attention(Attention { q, own, kv, out, heads, scale, softcap, sinks, bias, causal, chunked, tile_m })
     }))
 }
 
@@ -120,8 +121,8 @@ fn latent_attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (K
         let own = Some(d.input(own, own_kind));
         let kv = d.input(kv, ParamKind::Kv(spec));
         let out = d.output(cols, RowElem::F32);
-        let (softcap, sinks, causal) = (None, None, true);
-        Body::Attention(Attention { q, own, kv, out, heads, scale, softcap, sinks, causal, tile_m: 1 })
+        let (softcap, sinks, bias, causal, chunked, tile_m) = (None, None, None, true, false, 1);
+        Body::Attention(Attention { q, own, kv, out, heads, scale, softcap, sinks, bias, causal, chunked, tile_m })
     }))
 }
 

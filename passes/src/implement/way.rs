@@ -87,6 +87,8 @@ pub fn way(head: Head) -> Way {
         | Head::ScaleRows
         | Head::ConcatRows
         | Head::SliceRows
+        | Head::LookUp
+        | Head::UnitRows
         | Head::Row
         | Head::PickRows
         | Head::PlaceCols

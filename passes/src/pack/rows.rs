@@ -4,7 +4,7 @@ use super::{PackError, TensorBytes, WeightSource};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use llmcc_ir::eval::{WeightTensor, eval_weight_op};
-use llmcc_ir::graph::{BinaryOp, Module, Op, UnaryOp, picked_row, places};
+use llmcc_ir::graph::{BinaryOp, Module, Op, UnaryOp, picked_row, places, row_norm};
 use llmcc_ir::plan::WeightExpr;
 use llmcc_ir::quant::{CodedRow, Format, Packing, StoredRows};
 use llmcc_ir::ty::{DType, TensorType};
@@ -30,6 +30,7 @@ enum Node<'a> {
     Transpose(Box<Rows<'a>>),
     ScaleCols(Box<Rows<'a>>, Vec<f32>),
     ScaleRows(Box<Rows<'a>>, Vec<f32>),
+    UnitRows(Box<Rows<'a>>),
     Concat(Vec<Rows<'a>>),
     Slice(usize, Box<Rows<'a>>),
     /// Attributes as [`picked_row`] takes them.
@@ -118,10 +119,8 @@ impl<'a> Rows<'a> {
             }
             Op::PlaceCols => return placed(exactly(op, args)?),
             Op::Binary(f) => return elementwise(*f, exactly(op, args)?),
-            Op::Unary(f) => {
-                let [x] = exactly(op, args)?;
-                (x.n, x.k, x.rank, Node::Unary(*f, Box::new(x)))
-            }
+            Op::UnitRows => return Ok(of_one(exactly(op, args)?, Node::UnitRows)),
+            Op::Unary(f) => return Ok(of_one(exactly(op, args)?, |x| Node::Unary(*f, x))),
             // Nothing to stream: the whole of it, by the definition of the operation.
             op => return whole(op, args),
         };
@@ -158,6 +157,13 @@ impl<'a> Rows<'a> {
             Node::ScaleRows(x, g) => {
                 x.fill(from, out);
                 out.chunks_exact_mut(k).zip(&g[from..]).for_each(|(row, g)| row.iter_mut().for_each(|v| *v *= g));
+            }
+            Node::UnitRows(x) => {
+                x.fill(from, out);
+                for row in out.chunks_exact_mut(k) {
+                    let norm = row_norm(row.iter().map(|v| f64::from(*v)));
+                    row.iter_mut().for_each(|v| *v = (f64::from(*v) / norm) as f32);
+                }
             }
             Node::Concat(parts) => fill_parts(parts, from, out, k),
             Node::Slice(start, x) => x.fill(start + from, out),
@@ -224,6 +230,7 @@ impl<'a> Rows<'a> {
             | Node::Placed(..)
             | Node::ScaleCols(..)
             | Node::ScaleRows(..)
+            | Node::UnitRows(..)
             | Node::Binary(..)
             | Node::Tiled(..)
             | Node::Unary(..) => false,
@@ -298,6 +305,11 @@ fn leaf<'a>(i: usize, module: &'a Module, source: &'a dyn WeightSource) -> Resul
 fn exactly<'a, const N: usize>(op: &Op, args: Vec<Rows<'a>>) -> Result<[Rows<'a>; N], RowsError> {
     let found = args.len();
     args.try_into().map_err(|_| RowsError::Shape(format!("`{}` of {found} arguments, not {N}", op.name())))
+}
+
+/// What is as large as what it is made of.
+fn of_one<'a>([x]: [Rows<'a>; 1], node: impl FnOnce(Box<Rows<'a>>) -> Node<'a>) -> Rows<'a> {
+    Rows { n: x.n, k: x.k, rank: x.rank, stack: 1, node: node(Box::new(x)) }
 }
 
 /// An operation evaluated at once.

@@ -138,6 +138,7 @@ fn streams_exactly_what_the_evaluator_defines() {
     check(&m, &s, w(5), all);
     check(&m, &s, op(Op::ScaleCols, [w(0), w(2)]), all);
     check(&m, &s, op(Op::ScaleRows, [w(0), w(3)]), all);
+    check(&m, &s, op(Op::UnitRows, [w(0)]), all);
     check(&m, &s, op(Op::Transpose, [w(0)]), all);
     check(&m, &s, op(Op::Transpose, [op(Op::ScaleRows, [w(0), w(3)])]), &["f32"]);
     check(&m, &s, op(Op::ConcatRows, [w(0), w(1), op(Op::SliceRows { start: 5, len: 20 }, [w(0)])]), all);
@@ -149,6 +150,7 @@ fn streams_exactly_what_the_evaluator_defines() {
     let order: Vec<f32> = (0..172).map(|j| (j * 5 % 172) as f32).collect();
     let cols = std::mem::replace(&mut s.tensors[2].3, encode(Float, &order));
     check(&m, &s, op(Op::PlaceCols, [w(0), w(2)]), all);
+    check(&m, &s, op(Op::LookUp, [w(3), w(2)]), &["f32"]);
     s.tensors[2].3 = cols;
     check(&m, &s, op(Op::Row { index: 36 }, [w(1)]), &["f32"]);
     check(&m, &s, op(Op::Binary(BinaryOp::Add), [w(0), op(Op::Row { index: 3 }, [w(1)])]), all);

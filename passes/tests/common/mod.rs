@@ -28,7 +28,7 @@ pub struct Toy {
     pub qk_norm: bool,
     pub tied: bool,
     pub window: Option<usize>,
-    /// Scores with a softcap and sinks, tokens that look both ways, two sets of rotary frequencies.
+    /// Scores with a softcap, sinks and biases, tokens that look both ways, two sets of rotary frequencies.
     pub other: bool,
     /// Experts, of which each token has two, in place of the MLP; 0: none.
     pub experts: usize,
@@ -101,7 +101,7 @@ impl Toy {
             w.extend([("bq", q, 0), ("bk", kv, 0), ("bv", kv, 0)]);
         }
         if self.other {
-            w.push(("sinks", self.heads, 0));
+            w.extend([("sinks", self.heads, 0), ("distances", 9 * self.heads, 0)]);
         }
         if self.qk_norm {
             w.extend([("nq", self.head_dim, 0), ("nk", self.head_dim, 0)]);
@@ -156,9 +156,10 @@ impl Toy {
         let kv = f.op(Op::KvAppend, &[kv, k, qkv[2], positions]);
         let scale = F32::new(1.0 / (self.head_dim as f32).sqrt());
         let softcap = F32::new(if self.other { 2.0 } else { 0.0 });
-        let op = Op::Attention { heads: self.heads, scale, softcap, causal: !self.other };
-        let a = match get("sinks") {
-            Some(sinks) => f.op(op, &[q, kv, positions, sinks]),
+        let (causal, biased) = (!self.other, self.other);
+        let op = Op::Attention { heads: self.heads, scale, softcap, causal, chunked: false, biased };
+        let a = match get("sinks").zip(get("distances")) {
+            Some((sinks, distances)) => f.op(op, &[q, kv, positions, sinks, distances]),
             None => f.op(op, &[q, kv, positions]),
         };
         let o = f.matmul(a, w[4]);

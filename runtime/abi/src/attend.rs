@@ -98,6 +98,14 @@ pub struct AttendMore {
     pub own: *const f32,
     /// Bytes from one token's queries `own` to the next's.
     pub own_stride: u64,
+    /// f32 `[kv_heads][heads][2·reach + 1]` that are added to scores, after `softcap`: with a reach
+    /// of 0 each head's slope, which gives `−slope·|s − position|` to the score of slot `s`; else
+    /// the number at `reach + (s − position)`, or the first or last one further away. Null = none.
+    pub bias: *const f32,
+    /// See `bias`.
+    pub reach: u32,
+    /// Not 0: `window` is a chunk. A token sees what is before it from the last multiple of it on.
+    pub chunked: u32,
 }
 
 /// Arguments of [`Uk::AttendWith`](crate::Uk::AttendWith).
@@ -123,6 +131,9 @@ impl AttendWith {
         let heads = n * a.heads as usize;
         if !more.sinks.is_null() {
             more.sinks = more.sinks.wrapping_add(heads);
+        }
+        if !more.bias.is_null() {
+            more.bias = more.bias.wrapping_add(heads * more.bias_width());
         }
         if self.latent() {
             more.own = more.own.wrapping_add(heads * self.own_dim());
@@ -177,7 +188,15 @@ impl AttendMore {
         ends: core::ptr::null(),
         own: core::ptr::null(),
         own_stride: 0,
+        bias: core::ptr::null(),
+        reach: 0,
+        chunked: 0,
     };
+
+    /// Numbers that the bias has for a head.
+    pub fn bias_width(&self) -> usize {
+        2 * self.reach as usize + 1
+    }
 }
 
 /// Query rows (token, head) whose scores are kept at once.

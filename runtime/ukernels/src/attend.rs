@@ -34,6 +34,7 @@ use llmcc_abi::{
 use crate::isa::Isa;
 use crate::split::{self, Share};
 
+mod bias;
 mod exp;
 mod merge;
 mod score;
@@ -156,6 +157,7 @@ struct Row {
     out: *mut f32,
     /// Query head, of those of the KV head.
     head: usize,
+    position: usize,
     /// Slots, counted from the block's first, that it sees; none if not `from < to`.
     from: usize,
     to: usize,
@@ -252,7 +254,7 @@ impl<'a> Run<'a> {
         unsafe {
             for i in 0..count {
                 let position = a.positions.add(token).read() as usize;
-                let (oldest, end) = (split::oldest(a, position), split::end(a, self.more, token));
+                let (oldest, end) = (split::oldest(a, self.more, position), split::end(a, self.more, token));
                 table.get_unchecked_mut(i).write(Row {
                     q: a.q.byte_add(token * a.q_stride as usize).add(head * query),
                     own: self
@@ -263,6 +265,7 @@ impl<'a> Run<'a> {
                     out: a.out.byte_add(token * a.out_stride as usize).add(head * self.values),
                     from: oldest.saturating_sub(start),
                     head,
+                    position,
                     to: end.saturating_sub(start).min(ATTEND_BLOCK),
                     begins: oldest >= start,
                     ends: end <= start + ATTEND_BLOCK,

@@ -377,6 +377,8 @@ pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
             return 1;
         }
         let (share, d) = (Share::new(a, more), with.value_dim());
+        let position = |token: usize| a.positions.add(token).read() as usize;
+        let of_row = |row: usize| (row % a.heads as usize, position(row / a.heads as usize));
         let rows = |f: &mut dyn FnMut(usize, Range<usize>, (*const f32, *const f32), *mut f32)| {
             for row in 0..(a.tokens * a.heads) as usize {
                 let (token, head) = (row / a.heads as usize, row % a.heads as usize);
@@ -384,13 +386,15 @@ pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
                 let own =
                     more.own.wrapping_byte_add(token * more.own_stride as usize).wrapping_add(head * with.own_dim());
                 let out = a.out.byte_add(token * a.out_stride as usize).add(head * d);
-                f(row, oldest(a, a.positions.add(token).read() as usize)..end(a, more, token), (q, own), out);
+                f(row, oldest(a, more, position(token))..end(a, more, token), (q, own), out);
             }
         };
         if !share.alone() {
             for block in share.own.clone() {
                 let records = share.record(with, block);
-                rows(&mut |row, seen, q, _| attend_block(with, block, seen, q, records.add(row * attend_record(d))));
+                rows(&mut |row, seen, q, _| {
+                    attend_block(with, block, (seen, of_row(row)), q, records.add(row * attend_record(d)));
+                });
             }
             if !share.arrive(a) {
                 return 0;
@@ -405,7 +409,7 @@ pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
             for block in seen.start / ATTEND_BLOCK..seen.end.div_ceil(ATTEND_BLOCK) {
                 let mut record = a.work;
                 if share.alone() {
-                    attend_block(with, block, seen.clone(), q, record);
+                    attend_block(with, block, (seen.clone(), of_row(row)), q, record);
                 } else {
                     record = share.record(with, block).add(row * attend_record(d));
                 }
@@ -422,11 +426,24 @@ pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
     }
 }
 
-/// One query that sees slots `seen`, and one block: weighted values, maximum, sum at `record`.
+/// What a slot's score gets by its distance from a head's query.
+unsafe fn bias(more: &AttendMore, (head, position): (usize, usize), slot: usize) -> f32 {
+    let (reach, distance) = (i64::from(more.reach), slot as i64 - position as i64);
+    unsafe {
+        let of_head = more.bias.add(head * more.bias_width());
+        if reach == 0 {
+            return -(of_head.read() * distance.abs() as f32);
+        }
+        of_head.add((distance.clamp(-reach, reach) + reach) as usize).read()
+    }
+}
+
+/// One query, of a head at a position, that sees slots `seen`, and one block: weighted values,
+/// maximum, sum at `record`.
 unsafe fn attend_block(
     with: &AttendWith,
     block: usize,
-    seen: Range<usize>,
+    (seen, row): (Range<usize>, (usize, usize)),
     (q, own): (*const f32, *const f32),
     record: *mut f32,
 ) {
@@ -456,7 +473,8 @@ unsafe fn attend_block(
                 (0..own_dim).fold(0.0, |acc, i| libm::fmaf(key(i), q.add(i).read(), acc)) * of_key
             };
             let score = product * a.scale;
-            p[slot % ATTEND_BLOCK] = if softcap == 0.0 { score } else { tanh(score / softcap) * softcap };
+            let score = if softcap == 0.0 { score } else { tanh(score / softcap) * softcap };
+            p[slot % ATTEND_BLOCK] = if with.more.bias.is_null() { score } else { score + bias(&with.more, row, slot) };
         }
         let maximum = p.iter().fold(f32::NEG_INFINITY, |m, s| if *s > m { *s } else { m });
         p.iter_mut().for_each(|s| *s = exp(*s - maximum));

@@ -14,8 +14,12 @@ pub(crate) struct Share {
 }
 
 /// First slot that a token at `position` sees.
-pub(crate) fn oldest(a: &AttendArgs, position: usize) -> usize {
-    if a.window == 0 { 0 } else { (position + 1).saturating_sub(a.window as usize) }
+pub(crate) fn oldest(a: &AttendArgs, more: &AttendMore, position: usize) -> usize {
+    match (a.window as usize, more.chunked) {
+        (0, _) => 0,
+        (window, 0) => (position + 1).saturating_sub(window),
+        (chunk, _) => position / chunk * chunk,
+    }
 }
 
 /// The slot after the last one that token `token` sees.
@@ -38,7 +42,7 @@ impl Share {
     /// As [`llmcc_abi::AttendFn`]; there is a token.
     pub unsafe fn new(a: &AttendArgs, more: &AttendMore) -> Share {
         let (first, end) = unsafe { (a.positions.read() as usize, end(a, more, a.tokens as usize - 1)) };
-        let all = oldest(a, first) / ATTEND_BLOCK..end.div_ceil(ATTEND_BLOCK);
+        let all = oldest(a, more, first) / ATTEND_BLOCK..end.div_ceil(ATTEND_BLOCK);
         let at = |part: u64| all.start + (all.len() * part as usize).div_ceil(ATTEND_PARTS);
         Share { own: at(a.part_from)..at(a.part_to), all: all.clone() }
     }

@@ -1,6 +1,8 @@
 //! Attention over pages: every level equals the scalar reference bit for bit, the reference equals
 //! softmax in f64, and no row depends on its neighbours.
 
+#[path = "attend/kinds.rs"]
+mod kinds;
 #[path = "attend/parts.rs"]
 mod parts;
 mod support;
@@ -37,6 +39,11 @@ struct Case {
     softcap: f32,
     /// `[kv_heads·heads]`, or none.
     sinks: Vec<f32>,
+    /// `[kv_heads·heads·(2·reach + 1)]`, or none.
+    bias: Vec<f32>,
+    reach: usize,
+    /// The window is a chunk.
+    chunked: bool,
     /// Length of the sequence, whose tokens look both ways.
     end: Option<usize>,
     /// Of KV head `head`, f64 `[slot][d]` and `[slot][dv]`.
@@ -154,7 +161,7 @@ impl Case {
             || (0..positions.len() * (kv_heads * heads * d.max(dv) + 3)).map(|_| rng.signed() * 2.0).collect();
         let (q, own) = (queries(), queries());
         let latent = false;
-        let (softcap, sinks, end) = (0.0, vec![], None);
+        let (softcap, sinks, bias, reach, chunked, end) = (0.0, vec![], vec![], 0, false, None);
         Case {
             dtype,
             d,
@@ -171,6 +178,9 @@ impl Case {
             pages,
             softcap,
             sinks,
+            bias,
+            reach,
+            chunked,
             end,
             keys,
             values,
@@ -213,6 +223,9 @@ impl Case {
         let mut shared = Guarded::from_bytes(&bytes);
         let sinks: Vec<u8> = self.sinks.iter().skip(heads.start * self.heads).flat_map(|x| x.to_le_bytes()).collect();
         let sinks = Guarded::from_bytes(&sinks);
+        let before = heads.start * self.heads * self.bias_width();
+        let bias: Vec<u8> = self.bias.iter().skip(before).flat_map(|x| x.to_le_bytes()).collect();
+        let bias = Guarded::from_bytes(&bias);
         let ends: Vec<u8> = range.clone().flat_map(|_| (self.end.unwrap_or(0) as i32).to_le_bytes()).collect();
         let ends = Guarded::from_bytes(&ends);
         let more = AttendMore {
@@ -222,6 +235,9 @@ impl Case {
             own_stride: stride as u64 * 4,
             sinks: if self.sinks.is_empty() { std::ptr::null() } else { sinks.as_ptr().cast() },
             ends: if self.end.is_none() { std::ptr::null() } else { ends.as_ptr().cast() },
+            bias: if self.bias.is_empty() { std::ptr::null() } else { bias.as_ptr().cast() },
+            reach: self.reach as u32,
+            chunked: self.chunked.into(),
         };
         let layout = page(self.kv_heads, self.own_dim(), self.dv, bits(self.dtype));
         let part = |d: usize| heads.start * d * PAGE_TOKENS * bits(self.dtype) / 8;
@@ -256,6 +272,7 @@ impl Case {
             let f: AttendFn = std::mem::transmute(table(level).f[Uk::Attend as usize]);
             let with: AttendWithFn = std::mem::transmute(table(level).f[Uk::AttendWith as usize]);
             let plain = self.softcap == 0.0 && self.sinks.is_empty() && self.end.is_none() && self.d == self.dv;
+            let plain = plain && self.bias.is_empty() && !self.chunked;
             let call = |p: &Range<usize>| {
                 let args = AttendArgs { part_from: p.start as u64, part_to: p.end as u64, ..args };
                 if plain { f(&args) } else { with(&AttendWith { args, more }) }
@@ -274,6 +291,20 @@ impl Case {
     fn stride(&self) -> usize {
         // Keys that are not stored whole were made with fewer elements.
         self.kv_heads * self.heads * self.own_dim().max(self.dv) + 3
+    }
+
+    /// Numbers of the bias for a head.
+    fn bias_width(&self) -> usize {
+        2 * self.reach + 1
+    }
+
+    /// What the key at `s` gets in head `h` of this KV head for a query at `position`.
+    fn bias(&self, h: usize, position: usize, s: usize) -> f64 {
+        let of_head = self.bias.chunks(self.bias_width()).nth(self.head * self.heads + h);
+        let far = s as f64 - position as f64;
+        let reach = self.reach as f64;
+        let near = (far.clamp(-reach, reach) + reach) as usize;
+        of_head.map_or(0.0, |b| if self.reach == 0 { -f64::from(b[0]) * far.abs() } else { b[near].into() })
     }
 
     /// Elements of a key that are stored as such.
@@ -295,7 +326,11 @@ impl Case {
         let mut out = vec![];
         for (t, position) in self.positions.iter().enumerate() {
             let position = *position as usize;
-            let first = if self.window == 0 { 0 } else { (position + 1).saturating_sub(self.window) };
+            let first = match self.window {
+                0 => 0,
+                chunk if self.chunked => position / chunk * chunk,
+                window => (position + 1).saturating_sub(window),
+            };
             for h in 0..self.heads {
                 let q = self.query(t, h);
                 let score = |s: usize| {
@@ -305,7 +340,7 @@ impl Case {
                 };
                 let ahead = if self.window == 0 { usize::MAX } else { position + self.window };
                 let end = self.end.map_or(position + 1, |end| end.min(ahead));
-                let mut scores: Vec<f64> = (first..end).map(score).collect();
+                let mut scores: Vec<f64> = (first..end).map(|s| score(s) + self.bias(h, position, s)).collect();
                 scores.extend(self.sinks.get(self.head * self.heads + h).map(|s| f64::from(*s)));
                 let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let p: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
@@ -392,28 +427,6 @@ fn keys_and_values_of_different_width() {
         let heads = [1, 4, 13, 30][i % 4];
         for positions in [vec![3, 4, 9], (250..262).collect::<Vec<i32>>(), vec![290]] {
             Case::widths(dtype, dims[i % 6], heads, positions, &mut rng).check();
-        }
-    }
-}
-
-/// Softcaps that matter and that do not, sinks that weigh more and less than all else, and tokens
-/// that look both ways, alone and together, over one block and several.
-#[test]
-fn softcaps_sinks_and_both_ways() {
-    let mut rng = Rng(21);
-    for (i, dtype) in DTYPES.into_iter().cycle().take(24).enumerate() {
-        let (softcap, sinks, both) = ([0.0, 0.5, 30.0][i % 3], i % 2 == 0, i / 2 % 3 > 0);
-        let (d, heads) = [(16, 2), (24, 13), (if dtype == kv_dtype::INT4 { 10 } else { 9 }, 30), (64, 1)][i % 4];
-        for (positions, more) in [(vec![3, 4, 9], 30), ((250..262).collect::<Vec<i32>>(), 300), (vec![0], 1)] {
-            let slots = *positions.last().expect("tokens") as usize + if both { more } else { 1 };
-            let window = [0, 0, 20, 280][i / 3 % 4];
-            let mut case = Case::of(dtype, (d, d, heads), window, (positions, slots), &mut rng);
-            case.softcap = softcap;
-            case.end = both.then_some(slots);
-            if sinks {
-                case.sinks = (0..3 * heads).map(|_| rng.signed() * 12.0).collect();
-            }
-            case.check();
         }
     }
 }

@@ -248,6 +248,28 @@ pub const ATTENTION: &str = "kernel @attention rows T {
 }
 ";
 
+/// Attention in chunks, with slopes.
+pub const CHUNKED: &str = "kernel @attention rows T {
+  param %q: rows f32[T, 64]
+  param %kv: kv<f32, 2x16, window 6>
+  param %sinks: vector f32[4]
+  param %slopes: vector f32[4]
+  param %out: rows f32[T, 64]
+  attention q=%q kv=%kv heads=4 scale=0.25 sinks=%sinks bias=%slopes chunked out=%out
+}
+";
+
+/// Attention with a table of biases by distance.
+pub const BIASED: &str = "kernel @attention rows T {
+  param %q: rows f32[T, 64]
+  param %kv: kv<f32, 2x16>
+  param %near: vector f32[12]
+  param %far: vector f32[28]
+  param %out: rows f32[T, 64]
+  attention q=%q kv=%kv heads=4 scale=0.25 bias=%far bidirectional out=%out
+}
+";
+
 /// Attention that sees what follows.
 pub const BIDIRECTIONAL: &str = "kernel @attention rows T {
   param %q: rows f32[T, 64]

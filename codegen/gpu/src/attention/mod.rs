@@ -61,8 +61,12 @@ struct Shape {
     scores: Scores,
     /// An f32 vector: one more score of each query head, of a value that is zero.
     sinks: Option<ParamId>,
+    /// An f32 vector that is added to scores, and how far its distances reach.
+    bias: Option<(ParamId, usize)>,
     /// Whether a token sees nothing after it.
     causal: bool,
+    /// Whether the window is a chunk.
+    chunked: bool,
 }
 
 /// Rows of queries or results.
@@ -142,7 +146,8 @@ pub fn emit(cx: &Cx<'_>, k: &Attention) -> Source {
 impl Shape {
     fn new(cx: &Cx<'_>, k: &Attention) -> Shape {
         // All of it is named, so that nothing is overlooked.
-        let Attention { q: queries, own, kv, out: to, heads, scale, softcap, sinks, causal, tile_m: _ } = *k;
+        let Attention { q: queries, own, kv, out: to, heads, scale, softcap, sinks, bias, causal, chunked, tile_m: _ } =
+            *k;
         let spec = cx.kernel.kv(kv);
         let rows = |param: ParamId| {
             let (cols, elem) = cx.rows(param);
@@ -158,14 +163,16 @@ impl Shape {
             group: heads / spec.kv_heads,
             scores: Scores::new(scale.get(), softcap.map(Real::get)),
             sinks,
+            bias: bias.map(|bias| (bias, k.reach(&cx.kernel.params))),
             causal,
+            chunked,
         }
     }
 
     /// The 16-bit float that tensor cores multiply, and whether it comes from int8 codes; `None` if
     /// only the plain kernel will do.
     fn multiplied(&self) -> Option<(Elem, bool)> {
-        if !self.spec.uniform() {
+        if !self.spec.uniform() || self.bias.is_some() {
             return None;
         }
         let (d, dtype) = (self.spec.key_dim, self.spec.dtype);
@@ -228,10 +235,41 @@ impl Shape {
         b.fadd(sum, weight)
     }
 
+    /// The score, in base 2, of the key at `key` in query head `head` at `position`, with what it
+    /// gets by its distance.
+    fn biased(&self, b: &mut Builder, args: Args<'_>, (head, position, key): (V, V, V), score: V) -> V {
+        let Some((bias, reach)) = self.bias else { return score };
+        let distance = b.sub(key, position);
+        let of_head = b.mulc(head, 2 * reach as i64 + 1);
+        let log2 = std::f32::consts::LOG2_E;
+        let (at, factor) = if reach == 0 {
+            let zero = b.i32(0);
+            let back = b.sub(zero, distance);
+            let far = b.smax(distance, back);
+            let far = b.sitofp(far, F32);
+            let per_slope = b.f32(-log2);
+            (of_head, b.fmul(far, per_slope))
+        } else {
+            let (most, zero) = (b.i32(2 * reach as i64), b.i32(0));
+            let at = b.addc(distance, reach as i64);
+            let at = b.smax(at, zero);
+            let at = b.min(at, most);
+            (b.add(of_head, at), b.f32(log2))
+        };
+        let offset = b.shlc(at, 2);
+        let p = b.at(args.operand(bias), offset);
+        let bias = b.load_const(p, F32);
+        b.fma(bias, factor, score)
+    }
+
     /// First position that a token at `position` sees.
     fn first_seen(&self, b: &mut Builder, position: V) -> V {
         let zero = b.i32(0);
         match self.spec.window {
+            Some(chunk) if self.chunked => {
+                let of_chunk = b.remc(position, chunk.min(i32::MAX as usize) as i64);
+                b.sub(position, of_chunk)
+            }
             Some(window) => {
                 let first = b.addc(position, 1 - window.min(i32::MAX as usize) as i64);
                 b.smax(first, zero)

@@ -31,7 +31,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Source {
         blocks: Split::blocks(cx.gpu, RESIDENT),
         shared: 0,
     };
-    split.emit(cx, shape, Some(reason(&shape.spec)), RESIDENT, |b, args, item, chunks| {
+    split.emit(cx, shape, Some(reason(shape)), RESIDENT, |b, args, item, chunks| {
         let walk = Walk::new(b, shape, args, item);
         chunks.each(b, &[], |b, pages, _, results| {
             let state = walk.run(b, pages);
@@ -42,8 +42,10 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Source {
 }
 
 /// Why tensor cores do not do it.
-fn reason(spec: &KvSpec) -> &'static str {
+fn reason(shape: &Shape) -> &'static str {
+    let spec = &shape.spec;
     match (spec.dtype.float(), spec.dtype.bits()) {
+        _ if shape.bias.is_some() => "attention with biases by distance, without tensor cores",
         _ if spec.latent => "attention over a latent cache, without tensor cores",
         (Some(Float::F32), _) => "attention over an f32 cache, without tensor cores",
         (None, ..8) => "attention over an int4 cache, without tensor cores",
@@ -65,6 +67,8 @@ struct Walk<'a> {
     /// Row of the block table.
     table: V,
     pool: V,
+    args: Args<'a>,
+    position: V,
 }
 
 impl<'a> Walk<'a> {
@@ -79,7 +83,8 @@ impl<'a> Walk<'a> {
         let latent = shape.own.map(|_| of(b, shape.q));
         let seq = args.seq(b, item.token);
         let table = args.table(b, seq);
-        Walk { shape, item, warp, lane, query, latent, table, pool: args.operand(shape.kv) }
+        let position = if shape.bias.is_some() { args.position(b, item.token) } else { item.first };
+        Walk { shape, item, warp, lane, query, latent, table, pool: args.operand(shape.kv), args, position }
     }
 
     /// Whether codes and scales are stored.
@@ -120,6 +125,9 @@ impl<'a> Walk<'a> {
         let at = b.add(start, slot);
         let seen = b.cmp(Cmp::Ult, at, self.item.seen);
         let score = self.score(b, page, slot);
+        let key = b.shlc(number, 4);
+        let key = b.add(key, slot);
+        let score = self.shape.biased(b, self.args, (self.item.head, self.position, key), score);
         let (none, zero) = (b.f32(f32::NEG_INFINITY), b.f32(0.0));
         let score = b.select(seen, score, none);
         let largest = b.reduce(score, &[8, 4, 2, 1], |b, x, y| b.fmax(x, y));

@@ -17,7 +17,14 @@ fn same_bits_in_any_company(shape: &Shape, sms: u32, tokens: &[(usize, usize)]) 
             |rows: &Rows| Rows { cols: rows.cols, data: which.iter().flat_map(|i| rows.row(*i).to_vec()).collect() };
         let (q, own) = (picked(&whole.q), picked(&whole.own));
         let of: Vec<(usize, usize)> = which.iter().map(|i| tokens[*i]).collect();
-        run(&Step { batch: batch(&of), state: whole.state.clone(), q, own, sinks: whole.sinks.clone() })
+        run(&Step {
+            batch: batch(&of),
+            state: whole.state.clone(),
+            q,
+            own,
+            sinks: whole.sinks.clone(),
+            bias: whole.bias.clone(),
+        })
     };
     let all = run(&whole);
     for i in 0..tokens.len() {

@@ -91,7 +91,9 @@ fn warpgroups_on_random_steps() {
             target: "sm90",
             softcap: None,
             sinks: false,
+            reach: None,
             causal: true,
+            chunked: rng.below(0, 2) == 0,
         };
         let parts: Vec<(usize, usize, usize)> =
             (0..1 + rng.below(0, 4)).map(|s| (s, rng.below(0, 300) * rng.below(0, 2), 1 + rng.below(0, 30))).collect();

@@ -132,7 +132,7 @@ proptest! {
         let q = g.input(g.rows, heads * d);
         let kv = cached(&mut g, spec);
         let (exact, rounded) = (g.output(heads * d, RowElem::F32), g.output(heads * d, RowElem::Bf16));
-        let attention = |out| Body::Attention(Attention { q, own: None, kv, out, heads, scale: F32::new(0.3), softcap: None, sinks: None, causal: true, tile_m: 1 });
+        let attention = |out| Body::Attention(Attention { q, own: None, kv, out, heads, scale: F32::new(0.3), softcap: None, sinks: None, bias: None, causal: true, chunked: false, tile_m: 1 });
         let mut case = g.case(attention(exact));
         for run in super::with_microkernels() {
             case.kernel.body = attention(exact);
@@ -184,6 +184,7 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
     let q = g.input(g.rows, heads * if latent { dv } else { d });
     let own = latent.then(|| g.input(g.rows, heads * d));
     let causal = !more || g.rng.chance(2);
+    let chunked = more && causal && window.is_some() && g.rng.chance(2);
     // Only what the tokens may see is stored: anything else is NaN in the pages.
     let mut state = KvState::new(spec);
     let ends = g.batch.ends();
@@ -202,8 +203,11 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
     let out = g.output(heads * dv, if whole { RowElem::Q8 { group } } else { RowElem::F32 });
     let softcap = (more && g.rng.chance(2)).then(|| F32::new(g.rng.pick(&[0.5, 3.0, 50.0])));
     let sinks = (more && g.rng.chance(2)).then(|| g.vector(heads));
+    let width = g.rng.pick(&[1, 3, 61]);
+    let bias = (more && g.rng.chance(2)).then(|| g.vector(heads * width));
     let scale = 1.0 / (key_dim as f32).sqrt();
-    let body = Attention { q, own, kv, out, heads, scale: F32::new(scale), softcap, sinks, causal, tile_m: 1 };
+    let (scale_of, tile_m) = (F32::new(scale), 1);
+    let body = Attention { q, own, kv, out, heads, scale: scale_of, softcap, sinks, bias, causal, chunked, tile_m };
     let case = g.case(Body::Attention(body));
     let oracle_f32 = {
         let mut c = case.clone();
@@ -227,7 +231,9 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
             }
             let sum = sums.into_iter().fold(0.0, f64::max);
             let score = f64::from(scale) * 2.0 * sum;
-            let relative = 2.0 * score * (key_dim as f64 + 4.0) * ULP + (n + n / 4.0 + 16.0) * ULP;
+            // A bias of at most 2 times the distance is rounded, and so is its sum with the score.
+            let bias = if bias.is_some() { 2.0 * n } else { 0.0 };
+            let relative = 2.0 * score * (key_dim as f64 + 4.0) * ULP + (n + n / 4.0 + 16.0 + 4.0 * bias) * ULP;
             let values: Vec<Approx> =
                 want.row(i).iter().map(|v| Approx { value: (*v).into(), error: 2.0 * relative * 2.0 }).collect();
             bounds.check_row(&values, got, out, i, 0);
@@ -265,7 +271,9 @@ fn threads_share_long_contexts() {
             scale: F32::new(0.3),
             softcap: None,
             sinks: None,
+            bias: None,
             causal: true,
+            chunked: false,
             tile_m: 1,
         }));
         for run in super::with_microkernels() {

@@ -61,6 +61,8 @@ fn attention() -> Case {
         scale: F32::new(0.125),
         softcap: None,
         sinks: None,
+        bias: None,
+        chunked: false,
         causal: true,
         tile_m: 1,
     }))

@@ -2,8 +2,7 @@
 
 use super::of::{Attention, KvAppend, LatentAttention};
 use super::rule::{Operands, Rule, Types};
-use crate::eval::{Attend, Batch, EvalError, Tensor, Value, attention, whole_queries};
-use crate::graph::F32;
+use crate::eval::{Attend, Batch, EvalError, Tensor, Value, attention, bias_reach, whole_queries};
 use crate::graph::value::ValueType;
 use crate::ty::{Dim, TensorType};
 
@@ -47,11 +46,18 @@ impl Rule for Attention {
             return Err("`attention`: queries need a row per token".into());
         }
         a.multiple("number of KV heads", self.heads, spec.kv_heads)?;
+        if self.chunked && (spec.window.is_none() || !self.causal) {
+            return Err("`attention`: chunks are causal windows".into());
+        }
         if self.softcap.get() < 0.0 {
             return Err(format!("`attention`: softcap {} is negative", self.softcap));
         }
-        if a.len() > 3 {
-            a.same("sinks and heads", a.vector(3)?, self.heads)?;
+        let Extras { sinks, bias } = self.extras(a.len())?;
+        if let Some(sinks) = sinks {
+            a.same("sinks and heads", a.vector(sinks)?, self.heads)?;
+        }
+        if let Some(bias) = bias {
+            bias_reach(a.vector(bias)?, self.heads)?;
         }
         Ok(TensorType::rows(m, self.heads.saturating_mul(spec.value_dim)).into())
     }
@@ -61,11 +67,30 @@ impl Rule for Attention {
         let positions: Vec<i32> = (0..positions.data.len()).map(|i| positions.int(i)).collect();
         let batch = Batch { positions, ..a.batch.clone() };
         let rows: Vec<Vec<f64>> = q.rows().map(<[f64]>::to_vec).collect();
-        let sinks = if a.args.len() > 3 { Some(&a.tensor(3)?.data[..]) } else { None };
+        let Extras { sinks, bias } = self.extras(a.args.len()).map_err(|e| EvalError::malformed("", e))?;
+        let extra = |at: Option<usize>| at.map(|at| a.tensor(at).map(|t| &t.data[..])).transpose();
+        let (sinks, bias) = (extra(sinks)?, extra(bias)?);
         let softcap = (self.softcap.get() != 0.0).then_some(self.softcap);
-        let of = Attend { heads: self.heads, scale: self.scale, softcap, sinks, causal: self.causal };
+        let Attention { heads, scale, causal, chunked, .. } = *self;
+        let of = Attend { heads, scale, softcap, sinks, bias, causal, chunked };
         let out = attention(a.kv(1)?.1, &batch, &rows, &of)?;
         Ok(rows_of(out))
+    }
+}
+
+/// Which arguments the optional ones are.
+struct Extras {
+    sinks: Option<usize>,
+    bias: Option<usize>,
+}
+
+impl Attention {
+    fn extras(&self, args: usize) -> Result<Extras, String> {
+        let bias = self.biased.then(|| args.saturating_sub(1)).filter(|at| *at >= 3);
+        if bias.is_some() != self.biased || args > 4 + usize::from(self.biased) {
+            return Err("`attention` has a bias, the last operand, if and only if it is `biased`".into());
+        }
+        Ok(Extras { sinks: (args > 3 + usize::from(self.biased)).then_some(3), bias })
     }
 }
 
@@ -100,7 +125,7 @@ impl Rule for LatentAttention {
         let kv = a.kv(2)?.1;
         let queries = |(q, own): (&[f64], &[f64])| whole_queries(&kv.spec, self.heads, own, q);
         let rows: Vec<Vec<f64>> = q.rows().zip(own.rows()).map(queries).collect();
-        let of = Attend { heads: self.heads, scale: self.scale, softcap: None::<F32>, sinks: None, causal: true };
+        let of = Attend::plain(self.heads, self.scale);
         Ok(rows_of(attention(kv, &batch, &rows, &of)?))
     }
 }

@@ -35,7 +35,7 @@ pub use recurrent::Update;
 pub use route::{Router, Score};
 pub(crate) use route::{combined, expert};
 pub(crate) use rule::Operands;
-pub use weights::picked_row;
+pub use weights::{picked_row, row_norm};
 
 use super::value::{F32, ValueType};
 use crate::eval::EvalError;
@@ -145,10 +145,12 @@ table::operations! {
     /// `kv_append(kv, k [T,KD], v [T,VD], positions) → kv`: stores each token's key and value at
     /// its position in its sequence. In a latent state `k` is what comes before the value in a key.
     KvAppend "kv_append" Run (kv: Replaced, k: Any, v: Any, positions: Input(Positions));
-    /// `attention(q [T,QD], kv, positions, sinks [heads]?) → [T,heads·V]`: softmax attention of each
-    /// token over positions `0..=p` of its sequence (the last `window` of them where the state has a
-    /// window); query head `h` reads KV head `h / (heads/kv_heads)`. A head's sink is one more
-    /// score, of a value that is zero.
+    /// `attention(q [T,QD], kv, positions, sinks [heads]?, bias [heads·w]?) → [T,heads·V]`: softmax
+    /// attention of each token over positions `0..=p` of its sequence (the last `window` of them
+    /// where the state has a window); query head `h` reads KV head `h / (heads/kv_heads)`. A head's
+    /// sink is one more score, of a value that is zero. The bias is added to scores: by one number
+    /// per head, its slope, `−slope·|j − i|` (ALiBi, arXiv 2108.12409); by an odd number `2r + 1` of
+    /// them the one at `r + clamp(j − i, −r, r)` (T5, arXiv 1910.10683, its buckets written out).
     Attention "attention" {
         /// Query heads.
         heads: usize,
@@ -159,7 +161,12 @@ table::operations! {
         /// Otherwise a token sees all positions of its sequence up to the largest of this step, or
         /// those less than `window` away on either side.
         causal: bool = true,
-    } Run (q: Any, kv: State, positions: Input(Positions)) + (sinks: Weight);
+        /// The window is a chunk: sequences are cut at multiples of it, and a token sees its own
+        /// chunk up to itself (Llama 4).
+        chunked: bool = false,
+        /// The last operand is the bias.
+        biased: bool = false,
+    } Run (q: Any, kv: State, positions: Input(Positions)) + (sinks: Weight, bias: Weight);
     /// `latent_attention(q [T,heads·V], own [T,heads·K], kv, positions) → [T,heads·V]`: causal
     /// attention over a latent state, whose keys are `K` columns of their own, which `own` is
     /// multiplied with, followed by the value's `V`, which `q` is (DeepSeek-V2, arXiv 2405.04434).
@@ -220,6 +227,11 @@ table::operations! {
         /// Rows.
         len: usize,
     } Pack (w: Any) moves;
+    /// `look_up(w [n], order [m]) → [m]`: element `i` is the one at `order_i` (weights only).
+    LookUp "look_up" Pack (w: Any, order: Any);
+    /// `unit_rows(w [n,k]) → [n,k]`: each row divided by its Euclidean norm, or by 1e-12 if that is
+    /// more (weights only).
+    UnitRows "unit_rows" Pack (w: Any);
     /// `row{index}(w [n,k]) → [k]`: one row as a vector (weights only).
     Row "row" {
         /// Which.

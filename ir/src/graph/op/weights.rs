@@ -1,10 +1,17 @@
 //! Operations on weights alone, evaluated when packing.
 
-use super::of::{ConcatRows, Flatten, PickRows, RepeatEach, Row, ScaleCols, ScaleRows, SliceRows, Transpose};
+use super::of::{
+    ConcatRows, Flatten, LookUp, PickRows, RepeatEach, Row, ScaleCols, ScaleRows, SliceRows, Transpose, UnitRows,
+};
 use super::rule::{Operands, Rule, Types};
 use crate::eval::{EvalError, Tensor, Value};
 use crate::graph::value::ValueType;
 use crate::ty::{DType, Dim, TensorType};
+
+/// What `unit_rows` divides a row by.
+pub fn row_norm(row: impl Iterator<Item = f64>) -> f64 {
+    row.map(|x| x * x).sum::<f64>().sqrt().max(1e-12)
+}
 
 impl Rule for Transpose {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
@@ -73,6 +80,38 @@ impl Rule for RepeatEach {
         let x = a.tensor(0)?;
         let data: Vec<f64> = x.data.iter().flat_map(|v| std::iter::repeat_n(*v, self.times)).collect();
         Ok(Value::tensor(Tensor { shape: vec![data.len()], data }))
+    }
+}
+
+impl Rule for LookUp {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        a.vector(0)?;
+        Ok(TensorType::new(a.tensor(0)?.dtype, [a.vector(1)?.into()]).into())
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        let (x, order) = (a.tensor(0)?, a.tensor(1)?);
+        let at = |at: &f64| x.data.get(*at as usize).copied().filter(|_| *at >= 0.0);
+        match order.data.iter().map(at).collect::<Option<Vec<f64>>>() {
+            Some(data) => Ok(Value::tensor(Tensor { shape: vec![data.len()], data })),
+            None => Err(EvalError::malformed("", format!("`look_up` of more than {} elements", x.data.len()))),
+        }
+    }
+}
+
+impl Rule for UnitRows {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let (n, k) = a.weight_matrix(0)?;
+        Ok(TensorType::rows(n.into(), k).into())
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        let w = a.tensor(0)?;
+        let unit = |_: usize, row: &[f64]| {
+            let norm = row_norm(row.iter().copied());
+            row.iter().map(|x| x / norm).collect()
+        };
+        Ok(Value::tensor(w.map_rows(w.cols(), unit)))
     }
 }
 

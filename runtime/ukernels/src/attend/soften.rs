@@ -2,6 +2,7 @@
 
 use llmcc_abi::{PAGE_TOKENS, attend_record, kv_dtype};
 
+use super::bias::biased;
 use super::exp::{exp, tanh};
 use super::{Group, Row, Run};
 use crate::isa::Isa;
@@ -115,6 +116,9 @@ unsafe fn scale_pages<I: Isa, const SCALED: bool, const MASKED: bool>(
                 s = I::mul(s, factor);
                 if cap != 0.0 {
                     s = I::mul(tanh::<I>(I::div(s, I::splat(cap))), I::splat(cap));
+                }
+                if !run.more.bias.is_null() {
+                    s = biased::<I>(run, group.row(row), group.page * PAGE_TOKENS + slot, s);
                 }
                 if MASKED {
                     s = mask::<I>(group, row, slot, s, I::splat(f32::NEG_INFINITY));

@@ -1,0 +1,75 @@
+//! Other kinds of softmax, in each of the kernels.
+
+use super::*;
+
+impl Shape {
+    /// Numbers of the bias for a head.
+    pub(super) fn bias_width(&self) -> usize {
+        2 * self.reach.unwrap_or_default() + 1
+    }
+
+    /// Positions that a token at `position` sees.
+    pub(super) fn sees(&self, position: usize, end: usize) -> std::ops::Range<usize> {
+        match self.window {
+            Some(chunk) if self.chunked => position / chunk * chunk..position + 1,
+            _ => self.spec().sees(position, (!self.causal).then_some(end)),
+        }
+    }
+}
+
+impl Step {
+    /// What the key at `p` gets in a head for a query at `position`.
+    pub(super) fn biased(&self, shape: &Shape, head: usize, position: usize, p: usize) -> f64 {
+        let Some(reach) = shape.reach else { return 0.0 };
+        let (of_head, far) = (&self.bias[head * shape.bias_width()..], p as f64 - position as f64);
+        let near = far.clamp(-(reach as f64), reach as f64) as i64 + reach as i64;
+        if reach == 0 { -f64::from(of_head[0]) * far.abs() } else { of_head[near as usize].into() }
+    }
+}
+
+/// Softcaps, sinks, and tokens that look both ways, in each of the kernels.
+#[test]
+fn other_kinds_of_softmax() {
+    let prompt = prompts(&[(2, 5, 20), (0, 0, 33), (1, 77, 1), (3, 16, 16)]);
+    let whole = prompts(&[(0, 0, 70), (1, 0, 9)]);
+    for (softcap, sinks, causal) in [(Some(2.0), false, true), (None, true, true), (Some(30.0), true, false)] {
+        let of = |shape: Shape| Shape { softcap, sinks, causal, ..shape };
+        check(&of(DECODE), &[RAGGED, LONG]);
+        check(&of(Shape { dtype: KvDType::Int8, window: Some(50), out: RowElem::F32, ..DECODE }), &[MIXED, LONG]);
+        check(&of(Shape { d: 36, group: 3, window: Some(20), ..DECODE }), &[RAGGED, MIXED]);
+        check(&of(Shape { d: 256, kv_heads: 1, dtype: KvDType::Bf16, target: "sm86", ..DECODE }), &[MIXED]);
+        assert_eq!(of(PROMPT).source().threads, 384);
+        check(&of(PROMPT), &[&prompt, &whole]);
+        check(&of(Shape { window: Some(9), target: "sm80", ..PROMPT }), &[&prompt, &whole]);
+        check(&of(Shape { dtype: KvDType::Int8, target: "sm80", ..PROMPT }), &[&prompt]);
+        check(&of(Shape { window: Some(9), d: 128, ..PROMPT }), &[&whole]);
+    }
+}
+
+/// Slopes and tables, without tensor cores; chunks in each of the kernels.
+#[test]
+fn biases_and_chunks() {
+    let prompt = prompts(&[(2, 5, 20), (0, 0, 33), (1, 77, 1), (3, 16, 16)]);
+    for (reach, sinks, causal) in [(Some(0), false, true), (Some(9), true, false), (Some(200), false, true)] {
+        let of = |shape: Shape| Shape { reach, sinks, causal, ..shape };
+        check(&of(DECODE), &[RAGGED, LONG]);
+        check(&of(Shape { dtype: KvDType::Int8, window: Some(50), out: RowElem::F32, ..DECODE }), &[MIXED]);
+        check(&of(PROMPT), &[&prompt]);
+    }
+    let of = |chunk, shape: Shape| Shape { window: Some(chunk), chunked: true, ..shape };
+    check(&of(70, DECODE), &[RAGGED, LONG]);
+    check(&of(50, Shape { dtype: KvDType::Int8, out: RowElem::F32, ..DECODE }), &[MIXED, LONG]);
+    check(&of(16, Shape { d: 36, group: 3, ..DECODE }), &[RAGGED, MIXED]);
+    check(&of(9, Shape { reach: Some(0), ..DECODE }), &[MIXED]);
+    for target in ["sm90", "sm80"] {
+        check(&of(9, Shape { target, ..PROMPT }), &[&prompt]);
+        check(&of(40, Shape { target, ..PROMPT }), &[&prompt]);
+    }
+}
+
+/// As many chunks as there can be.
+#[test]
+fn decode_of_a_very_long_context() {
+    let shape = Shape { kv_heads: 1, group: 2, d: 32, ..DECODE };
+    check(&shape, &[&[(0, 5000)], &[(0, 4095), (1, 2)]]);
+}

@@ -1,0 +1,80 @@
+//! BLOOM (arXiv 2211.05100): scores with slopes instead of positions (ALiBi), embeddings behind a
+//! norm, Q, K and V stored head by head, biases everywhere.
+
+use super::blocks::Norm;
+use super::decoder::{Decoder, Defaults};
+use super::entry::Arch;
+use super::names::{
+    ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, TABLE, TABLE_NORM, Table,
+};
+use super::scores::Distance;
+use crate::config::common::{TOKENS, WIDTH};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+use llmcc_ir::graph::UnaryOp;
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "bloom",
+    class: "BloomForCausalLM",
+    fields: &[IDENTITY, OWN],
+    fixed: &[],
+    goldens: &["bloom"],
+    names: Names(&[NAMES]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(250_880),
+            heads: Some(8),
+            max_position: 2048,
+            tied: true,
+            eps_field: "layer_norm_epsilon",
+            eps: 1e-5,
+            ffn: Some(4),
+            act: ("hidden_act", UnaryOp::GeluTanh),
+            ..Defaults::LLAMA
+        };
+        let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
+        (d.norm, d.table_norm) = (Norm::layer(d.norm.eps), true);
+        let d = d.with_attention(|_, a| {
+            (a.by_group, a.qkv_bias, a.out_bias, a.rotary) = (true, true, true, None);
+            a.distance = Some(Distance::Slopes { max: 8.0 });
+        });
+        Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("_name_or_path", Accepts::Text),
+    Field::new("quantization_config", Accepts::Any),
+    Field::new("vocab_size", Accepts::Size(1 << 24)),
+    Field::new("hidden_size", WIDTH).or(&["n_embed"]),
+    Field::new("num_hidden_layers", Accepts::Size(4096)).or(&["n_layer"]),
+    Field::new("num_attention_heads", Accepts::Size(1 << 14)).or(&["n_head"]),
+    Field::new("max_position_embeddings", TOKENS).or(&["seq_length"]).unless(Neutral::Any),
+    Field::new("tie_word_embeddings", Accepts::Flag),
+    Field::new("bos_token_id", Accepts::Tokens),
+    Field::new("eos_token_id", Accepts::Tokens),
+    Field::new("layer_norm_epsilon", Accepts::Number),
+];
+
+/// As the class for text generation saves it, and as the model without its head is published.
+const NAMES: Table = &[
+    (TABLE, "transformer.word_embeddings"),
+    (TABLE, "word_embeddings"),
+    (TABLE_NORM, "transformer.word_embeddings_layernorm"),
+    (TABLE_NORM, "word_embeddings_layernorm"),
+    (HEAD, "lm_head"),
+    (NORM, "transformer.ln_f"),
+    (NORM, "ln_f"),
+    (ATTN_NORM, "transformer.h.{}.input_layernorm"),
+    (ATTN_NORM, "h.{}.input_layernorm"),
+    (ATTN_QKV, "transformer.h.{}.self_attention.query_key_value"),
+    (ATTN_QKV, "h.{}.self_attention.query_key_value"),
+    (ATTN_OUT, "transformer.h.{}.self_attention.dense"),
+    (ATTN_OUT, "h.{}.self_attention.dense"),
+    (MLP_NORM, "transformer.h.{}.post_attention_layernorm"),
+    (MLP_NORM, "h.{}.post_attention_layernorm"),
+    (MLP_UP, "transformer.h.{}.mlp.dense_h_to_4h"),
+    (MLP_UP, "h.{}.mlp.dense_h_to_4h"),
+    (MLP_DOWN, "transformer.h.{}.mlp.dense_4h_to_h"),
+    (MLP_DOWN, "h.{}.mlp.dense_4h_to_h"),
+];
