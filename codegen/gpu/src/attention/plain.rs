@@ -11,7 +11,6 @@ use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, Elem, F32, I8, I32, I64, V};
 use crate::piece::{self, col_at};
 use llmcc_abi::PAGE_TOKENS;
-use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Float;
 
 const WARPS: u32 = 4;
