@@ -73,7 +73,7 @@ fn bias(f: &mut Draft, of: Distance, heads: usize) -> Value {
         Distance::Buckets(buckets) => {
             let table = f.weight(ATTN_BIAS, Kind::Table, &[buckets.count, heads]);
             let table = f.op(Op::Flatten, &[table]);
-            let order = f.shared_constant("attn.bias.order", "$attention.buckets", buckets.order(heads));
+            let order = f.computed("attn.bias.order", "$attention.buckets", buckets.order(heads));
             f.op(Op::LookUp, &[table, order])
         }
     }
