@@ -333,8 +333,8 @@ fn apart(f: &mut Draft, m: &Experts, routes: Value) -> (Value, Option<Value>) {
     let beyond = f.op(Op::Binary(BinaryOp::Min), &[beyond, one]);
     let kept = f.op(Op::Combine, &[weights, beyond]);
     let numbers = f.op(Op::Binary(BinaryOp::Min), &[numbers, last]);
-    let within = f.op(Op::Binary(BinaryOp::Sub), &[one, beyond]);
-    let weights = f.mul(weights, within);
+    let own = f.mul(weights, beyond);
+    let weights = f.op(Op::Binary(BinaryOp::Sub), &[weights, own]);
     (f.op(Op::ConcatCols, &[numbers, weights]), Some(kept))
 }
 

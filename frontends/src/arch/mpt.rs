@@ -39,18 +39,20 @@ pub(super) const ARCH: Arch = Arch {
         };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         d.norm = Norm { bias: false, ..Norm::layer(d.norm.eps) };
-        let Scores { slopes, clip, scale } = scores(f)?;
+        let Scores { clip, scale } = scores(f)?;
         let d = d.with_attention(|_, a| {
             (a.fused, a.rotary, a.clip) = (true, None, clip);
-            (a.distance, a.scale) = (Some(Distance::Slopes { max: slopes }), scale.unwrap_or(a.scale));
+            (a.distance, a.scale) = (Some(Distance::Slopes { max: SLOPES }), scale.unwrap_or(a.scale));
         });
         Ok(Box::new(d.with_mlp(|m| m.gated = false)))
     },
 };
 
+/// `alibi_bias_max`.
+const SLOPES: f64 = 8.0;
+
 /// What `attn_config` says.
 struct Scores {
-    slopes: f64,
     clip: Option<f32>,
     scale: Option<f32>,
 }
@@ -66,7 +68,11 @@ fn scores(f: &Fields) -> Result<Scores, ConfigError> {
     };
     // A limit of 0 is none.
     let clip = if a.number("clip_qkv") == Some(0.0) { None } else { factor("clip_qkv")? };
-    Ok(Scores { slopes: a.factor_or("alibi_bias_max", 8.0)?, clip, scale: factor("softmax_scale")? })
+    if let Some(max) = a.number("alibi_bias_max").filter(|max| *max != SLOPES) {
+        let help = format!("this architecture has {SLOPES}, whatever the file says, in Transformers");
+        return Err(a.unsupported("alibi_bias_max", max.to_string(), help));
+    }
+    Ok(Scores { clip, scale: factor("softmax_scale")? })
 }
 
 const OWN: &[Field] = &[

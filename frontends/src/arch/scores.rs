@@ -69,7 +69,7 @@ impl Buckets {
 #[track_caller]
 fn bias(f: &mut Draft, of: Distance, heads: usize) -> Value {
     match of {
-        Distance::Slopes { max } => f.computed("attn.slopes", "$attention.slopes", slopes(heads, max)),
+        Distance::Slopes { max } => f.shared_constant("attn.slopes", "$attention.slopes", slopes(heads, max)),
         Distance::Buckets(buckets) => {
             let table = f.weight(ATTN_BIAS, Kind::Table, &[buckets.count, heads]);
             let table = f.op(Op::Flatten, &[table]);
