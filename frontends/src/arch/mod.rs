@@ -159,7 +159,6 @@ archs! {
     mod exaone_moe;
     mod mamba;
     mod falcon_mamba;
-    mod jamba;
     mod recurrent_gemma;
     mod rwkv;
     mod rwkv5;
