@@ -212,7 +212,6 @@ fn states_stay_in_registers() {
     let mut kernels: Vec<Kernel> = recurrences
         .map(|(name, state, groups, per_row, delta)| recurrence(name, state, groups, (per_row, delta)))
         .into();
-    kernels.extend([scan("mamba", [16, 5120]), scan("unit", [1, 2560]), erasing("rwkv7", 32)]);
     kernels.extend(
         [("lfm2", 2048, 3), ("conv", 8192, 4), ("odd_conv", 1001, 16)]
             .map(|(name, channels, width)| convolution(name, channels, width)),
@@ -251,37 +250,6 @@ fn recurrence(name: &str, [heads, rows, cols]: [usize; 3], groups: usize, (per_r
   param %s: state<f32, {heads}x{rows}x{cols}>
   param %y: rows f32[T, {width}]
   recurrence q=%x q_start=0 k=%x k_start={keys} groups={groups} v=%x v_start={v} decay=%decay update={update} with=%rate state=%s
-    out=%y
-}}
-"
-    ))
-}
-
-/// A selective scan.
-fn scan(name: &str, [rows, cols]: [usize; 2]) -> Kernel {
-    let (keys, numbers) = (2 * rows, rows * cols);
-    parsed(&format!(
-        "kernel @{name} rows T {{
-  param %x: rows f32[T, {keys}]
-  param %v: rows f32[T, {cols}]
-  param %rates: vector f32[{numbers}]
-  param %s: state<f32, 1x{rows}x{cols}>
-  param %y: rows f32[T, {cols}]
-  recurrence q=%x q_start=0 k=%x k_start={rows} groups=1 v=%v v_start=0 decay=%v update=scan with=%rates state=%s out=%y
-}}
-"
-    ))
-}
-
-/// A recurrence that erases, with heads of 64.
-fn erasing(name: &str, heads: usize) -> Kernel {
-    let width = heads * 64;
-    parsed(&format!(
-        "kernel @{name} rows T {{
-  param %x: rows f32[T, {width}]
-  param %s: state<f32, {heads}x64x64>
-  param %y: rows f32[T, {width}]
-  recurrence q=%x q_start=0 k=%x k_start=0 groups={heads} v=%x v_start=0 decay=%x update=erase with=%x write=%x state=%s
     out=%y
 }}
 "

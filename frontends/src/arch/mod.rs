@@ -29,8 +29,8 @@ mod olmo_experts;
 mod output;
 mod recurrent;
 mod rwkv_blocks;
-mod selective;
 mod scores;
+mod selective;
 mod soft_caps;
 mod weights;
 mod xielu;
@@ -160,7 +160,6 @@ archs! {
     mod exaone_moe;
     mod mamba;
     mod falcon_mamba;
-    mod jamba;
     mod recurrent_gemma;
     mod rwkv;
     mod rwkv5;
