@@ -80,7 +80,7 @@ def config(t):
     layers = 1 + max(int(name.split(".")[1]) for name in t if name.startswith("blocks."))
     common = {
         "model_type": {4: "rwkv", 5: "rwkv5", 7: "rwkv7"}[v],
-        "architectures": [{4: "RwkvForCausalLM", 5: "Rwkv5ForCausalLM", 7: "RWKV7ForCausalLM"}[v]],
+        "architectures": [{4: "RwkvForCausalLM", 5: "RwkvForCausalLM", 7: "RWKV7ForCausalLM"}[v]],
         "vocab_size": vocab,
         "hidden_size": hidden,
         "num_hidden_layers": layers,

@@ -22,7 +22,7 @@ pub(super) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, HEADS, PARTIAL_ROTARY, ATTENTION_BIAS, OWN],
     // The classes divide the width among the heads, and multiply embeddings.
     fixed: &[
-        ("head_dim", Neutral::HeadDim),
+        ("head_dim", Neutral::Any),
         ("embeddings_scale_by_sqrt_dim", Neutral::On),
         ("final_w_init_variance_scale", Neutral::Any),
         ("w_init_variance_scale", Neutral::Any),

@@ -6,7 +6,7 @@ use super::lifter::Draft;
 use super::names::{Kind, Names, Table};
 use super::rwkv_blocks::{
     BONUS, CHANNEL_MIX_K, CHANNEL_MIX_R, ChannelMix, DECAY, FIELDS, FIXED, G, HEADS, K, MIX_G, MIX_K, MIX_R, MIX_V,
-    NAMES, OUT, Pair, R, Rwkv, TimeMix, Toward, V, heads, read_norm,
+    NAMES, OUT, Pair, R, Rwkv, TimeMix, Toward, V, ffn, heads, read_norm,
 };
 use crate::config::common::MODEL;
 use crate::config::fields::IDENTITY;
@@ -15,7 +15,7 @@ use llmcc_ir::graph::{Op, UnaryOp, Update, Value};
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "rwkv5",
-    class: "Rwkv5ForCausalLM",
+    class: "RwkvForCausalLM",
     fields: &[IDENTITY, FIELDS, MODEL, HEADS],
     // It is the size of a head that some files give as their number; 5.0 and 5.1 have one decay for
     // a head.
@@ -25,7 +25,7 @@ pub(super) const ARCH: Arch = Arch {
         ("num_attention_heads", Neutral::Any),
         ("model_version", Neutral::Words(&["5_2", "5.2"])),
     ],
-    goldens: &["rwkv5"],
+    goldens: &["rwkv5_paper"],
     names: Names(&[OWN, NAMES]),
     read: |f| {
         let channels = ChannelMix { ffn: 0, gated: true, toward: Toward::Itself };
@@ -36,11 +36,6 @@ pub(super) const ARCH: Arch = Arch {
         Ok(Box::new(model?))
     },
 };
-
-/// The width of the mixtures over channels, for that of the model.
-pub(super) fn ffn(hidden: usize) -> usize {
-    hidden.saturating_mul(7) / 2 / 32 * 32
-}
 
 const OWN: Table = &[
     (MIX_K, "blocks.{}.att.time_mix_k"),

@@ -7,9 +7,8 @@ use super::lifter::Draft;
 use super::names::{Kind, Names, Part, Table};
 use super::rwkv_blocks::{
     BONUS, CHANNEL_MIX_K, CHANNEL_MIX_R, ChannelMix, DECAY, FIELDS, FIXED, G, HEADS, K, MIX_G, MIX_K, MIX_R, MIX_V,
-    NAMES, OUT, Pair, R, Rwkv, TimeMix, Toward, V, heads, read_norm,
+    NAMES, OUT, Pair, R, Rwkv, TimeMix, Toward, V, ffn, heads, read_norm,
 };
-use super::rwkv5::ffn;
 use super::weights::split_rows;
 use crate::config::common::{MODEL, WIDTH};
 use crate::config::fields::{Field, IDENTITY};
@@ -21,7 +20,7 @@ pub(super) const ARCH: Arch = Arch {
     class: "Rwkv6ForCausalLM",
     fields: &[IDENTITY, FIELDS, MODEL, HEADS, RANKS],
     fixed: &[FIXED[0], FIXED[1], ("num_attention_heads", Neutral::Any), ("model_version", Neutral::Any)],
-    goldens: &["rwkv6"],
+    goldens: &["rwkv6_paper"],
     names: Names(&[OWN, NAMES]),
     read: |f| {
         let channels = ChannelMix { ffn: 0, gated: true, toward: Toward::Before };

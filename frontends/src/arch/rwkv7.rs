@@ -31,7 +31,7 @@ pub(super) const ARCH: Arch = Arch {
         ("norm_bias", Neutral::On),
         ("attn", Neutral::Off),
     ],
-    goldens: &["rwkv7"],
+    goldens: &["rwkv7_paper"],
     names: Names(&[OWN, NAMES]),
     read: |f| {
         let channels = ChannelMix { ffn: 0, gated: false, toward: Toward::Before };

@@ -277,6 +277,11 @@ pub(super) fn minus(f: &mut Draft, a: Value, b: Value) -> Value {
     f.op(Op::Binary(BinaryOp::Sub), &[a, b])
 }
 
+/// The width of the mixtures over channels of versions 5 and 6, for that of the model.
+pub(super) fn ffn(hidden: usize) -> usize {
+    hidden.saturating_mul(7) / 2 / 32 * 32
+}
+
 /// What is read of all heads, normalized head by head, with gains and biases of its own.
 #[track_caller]
 pub(super) fn read_norm(f: &mut Draft, eps: f32, head: usize, y: Value) -> Value {
