@@ -150,6 +150,8 @@ fn streams_exactly_what_the_evaluator_defines() {
     let order: Vec<f32> = (0..172).map(|j| (j * 5 % 172) as f32).collect();
     let cols = std::mem::replace(&mut s.tensors[2].3, encode(Float, &order));
     check(&m, &s, op(Op::PlaceCols, [w(0), w(2)]), all);
+    // Of 100 elements, some more than once.
+    s.tensors[2].3 = encode(Float, &(0..172).map(|j| (j * 5 % 100) as f32).collect::<Vec<f32>>());
     check(&m, &s, op(Op::LookUp, [w(3), w(2)]), &["f32"]);
     s.tensors[2].3 = cols;
     check(&m, &s, op(Op::Row { index: 36 }, [w(1)]), &["f32"]);

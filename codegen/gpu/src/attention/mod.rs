@@ -235,10 +235,12 @@ impl Shape {
         b.fadd(sum, weight)
     }
 
-    /// The score, in base 2, of the key at `key` in query head `head` at `position`, with what it
-    /// gets by its distance.
-    fn biased(&self, b: &mut Builder, args: Args<'_>, (head, position, key): (V, V, V), score: V) -> V {
+    /// The score, in base 2, of the key in a slot of a page in query head `head` at `position`, with
+    /// what it gets by its distance.
+    fn biased(&self, b: &mut Builder, args: Args<'_>, (head, position): (V, V), (page, slot): (V, V), score: V) -> V {
         let Some((bias, reach)) = self.bias else { return score };
+        let key = b.shlc(page, 4);
+        let key = b.add(key, slot);
         let distance = b.sub(key, position);
         let of_head = b.mulc(head, 2 * reach as i64 + 1);
         let log2 = std::f32::consts::LOG2_E;

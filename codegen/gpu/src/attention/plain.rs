@@ -124,9 +124,7 @@ impl<'a> Walk<'a> {
         let at = b.add(start, slot);
         let seen = b.cmp(Cmp::Ult, at, self.item.seen);
         let score = self.score(b, page, slot);
-        let key = b.shlc(number, 4);
-        let key = b.add(key, slot);
-        let score = self.shape.biased(b, self.args, (self.item.head, self.position, key), score);
+        let score = self.shape.biased(b, self.args, (self.item.head, self.position), (number, slot), score);
         let (none, zero) = (b.f32(f32::NEG_INFINITY), b.f32(0.0));
         let score = b.select(seen, score, none);
         let largest = b.reduce(score, &[8, 4, 2, 1], |b, x, y| b.fmax(x, y));
