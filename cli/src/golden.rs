@@ -174,11 +174,23 @@ pub fn compute(model: &Model, seed: u64) -> Result<Vec<Computed>, Error> {
         let of_tokens: Vec<i32> = step.seqs.iter().map(|s| seqs[*s]).collect();
         let logits = model.step(&step.tokens, &of_tokens, &step.out_rows)?;
         out.push(Computed::new(&step, &logits, info.columns));
+        // Whole sequences are over: the cache need not hold those of all steps.
+        if info.whole {
+            free(model, &of_tokens)?;
+        }
     }
-    for seq in seqs {
-        model.seq_free(seq)?;
+    if !info.whole {
+        free(model, &seqs)?;
     }
     Ok(out)
+}
+
+/// Frees sequences, which may be named several times, one after the other.
+fn free(model: &Model, seqs: &[i32]) -> Result<(), Error> {
+    for run in seqs.chunk_by(|a, b| a == b) {
+        model.seq_free(run[0])?;
+    }
+    Ok(())
 }
 
 impl Computed {

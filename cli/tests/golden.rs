@@ -13,6 +13,18 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
+/// Encoders, whose sequences are whole, classifiers, embedders and recurrences.
+#[test]
+fn models_of_all_kinds_verify() {
+    let f = Folder::new();
+    for name in ["bert", "roberta_classes", "mpnet", "qwen3_embedding", "mamba", "rwkv", "longcat_flash"] {
+        let said = f.compile(name, "m.so", &[]);
+        assert!(said.contains("golden      vectors of"), "{name}: {said}");
+        let said = f.verify(&["m.so"]).expect("verifies");
+        assert!(said.contains("when it was compiled, bit for bit"), "{name}: {said}");
+    }
+}
+
 #[test]
 fn artifacts_verify_where_they_were_made() {
     let f = Folder::new();

@@ -128,7 +128,6 @@ fn batches_do_not_change_results() {
         ("mamba2", Some("w8g32")),
         ("mamba", None),
         ("rwkv", None),
-        ("rwkv7_paper", Some("w8g32")),
         ("recurrent_gemma", None),
     ] {
         let g = Golden::load(name);

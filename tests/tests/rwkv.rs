@@ -7,9 +7,9 @@ use std::process::Command;
 /// What was fed: `"in`, a token per byte.
 const TOKENS: [i32; 3] = [34, 105, 110];
 
-/// Versions 4, 5.2 and 7, and how far f32 arithmetic in another order may be away: the stored
-/// logits are of f32 as well, and of up to 26.
-const MODELS: [(&str, f32); 3] = [("4v0-660K", 2e-5), ("5v2-730K", 2e-5), ("7v0-834K", 1e-5)];
+/// Version 4, and how far f32 arithmetic in another order may be away: the stored logits are of f32
+/// as well, and of up to 26. (5.2 and 7 are not offered yet.)
+const MODELS: [(&str, f32); 1] = [("4v0-660K", 2e-5)];
 
 #[test]
 fn published_checkpoints_give_the_stored_logits() {

@@ -5,7 +5,7 @@ use super::names::{
     ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_V, Kind, MLP_DOWN, MLP_GATE, MLP_GATE_UP,
     MLP_UP, Part,
 };
-use super::scores::{Distance, attended, clipped};
+use super::scores::{Distance, Scores, attended, clipped};
 use super::weights::{halves, run_parts, split_rows, transposed};
 use super::xielu::xielu;
 use crate::config::common::Heads;
@@ -394,7 +394,9 @@ pub(super) fn attend(
         [q] = tuned(f, tuning, [q], positions);
     }
     let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
-    attended(f, a, q, kv, positions)
+    let Attention { scale, softcap, sinks, distance, chunked, causal, .. } = *a;
+    let scores = Scores { heads: a.heads.queries, scale, softcap, sinks, distance, chunked, causal };
+    attended(f, &scores, q, kv, positions)
 }
 
 /// The norm of queries or of keys, `heads` of them.

@@ -1,6 +1,5 @@
 //! Attention over a state, and what scores get by the distance of their keys.
 
-use super::blocks::Attention;
 use super::lifter::Draft;
 use super::names::{ATTN_BIAS, ATTN_SINKS, Kind};
 use llmcc_ir::graph::{BinaryOp, F32, Op, Value, ValueType};
@@ -79,10 +78,28 @@ fn bias(f: &mut Draft, of: Distance, heads: usize) -> Value {
     }
 }
 
+/// What becomes of the products of queries and keys.
+pub(super) struct Scores {
+    /// Query heads.
+    pub heads: usize,
+    /// They are multiplied by this.
+    pub scale: f32,
+    /// They are `cap·tanh(score/cap)`.
+    pub softcap: Option<f32>,
+    /// A learned sink for each head, one more score.
+    pub sinks: bool,
+    /// What is added by the distance of the key.
+    pub distance: Option<Distance>,
+    /// The window is a chunk.
+    pub chunked: bool,
+    /// Whether a token sees nothing after it.
+    pub causal: bool,
+}
+
 /// Attention of `q` over the state `kv`.
 #[track_caller]
-pub(super) fn attended(f: &mut Draft, a: &Attention, q: Value, kv: Value, positions: Value) -> Value {
-    let heads = a.heads.queries;
+pub(super) fn attended(f: &mut Draft, a: &Scores, q: Value, kv: Value, positions: Value) -> Value {
+    let heads = a.heads;
     // A chunk that no sequence outgrows is none.
     let cut = matches!(f.ty(kv), Some(ValueType::Kv(spec)) if spec.window.is_some());
     let op = Op::Attention {
