@@ -305,6 +305,7 @@ impl<'a> Draft<'_, 'a> {
 
     /// A tensor that is named for another layer; with a number for one of its parts, it is this
     /// layer's alone.
+    #[cfg_attr(not(test), allow(dead_code, reason = "Zamba2 is not offered yet"))]
     pub(super) fn of_layer(&mut self, part: Part, kind: Kind, of: (usize, Option<usize>), shape: &[usize]) -> Value {
         let tensor = self.lifter.tensor_of(part, kind, Some(of.0), of.1);
         let role = if of.1.is_some() { Role::Weight } else { Role::SharedWeight };

@@ -133,10 +133,9 @@ fn sorted(tensors: impl Iterator<Item = (String, View)>) -> Result<Sorted, Wrong
             Some((module, LowRank { a: Some(view.clone()), looked_up: true, ..of(module) }))
         } else if let Some(module) = stem(".lora_embedding_B") {
             Some((module, LowRank { b: Some(view.clone()), looked_up: true, ..of(module) }))
-        } else if let Some(module) = stem(".lora_magnitude_vector") {
-            Some((module, LowRank { magnitudes: Some(view.clone()), ..of(module) }))
         } else {
-            None
+            stem(".lora_magnitude_vector")
+                .map(|module| (module, LowRank { magnitudes: Some(view.clone()), ..of(module) }))
         };
         match found {
             Some((module, factors)) => drop(out.factors.insert(module.to_string(), factors)),

@@ -141,10 +141,14 @@ fn adapters_that_do_not_fit() {
     let folder = Folder::new();
     let empty = Adapter { path: folder.0.clone(), scale: 1.0 };
     assert!(
-        refused(&[empty.clone()], &base).contains("adapter_config.json: the file is missing; --lora takes the folder")
+        refused(std::slice::from_ref(&empty), &base)
+            .contains("adapter_config.json: the file is missing; --lora takes the folder")
     );
     folder.write("adapter_config.json", r#"{"peft_type": "LORA", "r": 4, "base_model_name_or_path": "org/base"}"#);
-    assert!(refused(&[empty.clone()], &base).contains("holds neither adapter_model.safetensors nor adapter_model.bin"));
+    assert!(
+        refused(std::slice::from_ref(&empty), &base)
+            .contains("holds neither adapter_model.safetensors nor adapter_model.bin")
+    );
     let alone = Checkpoint::open(&folder.0).unwrap_err().to_string();
     assert!(
         alone.contains("holds an adapter of `org/base`, and no model; give the base too: `llmcc compile "),
@@ -162,7 +166,7 @@ fn adapters_that_do_not_fit() {
         };
         let tensors = [tensor("lora_A", shape.to_vec(), size), tensor("lora_B", vec![16, 4], 256)];
         folder.write("adapter_model.safetensors", crate::fixtures::safetensors(&tensors));
-        refused(&[empty.clone()], &base)
+        refused(std::slice::from_ref(&empty), &base)
     };
     let module = "base_model.model.model.layers.0.self_attn.q_proj";
     assert!(write(module, [4, 17]).contains("factors [16, 4] and [4, 17] do not make the base's [16, 16]"));

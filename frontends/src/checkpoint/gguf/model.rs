@@ -170,7 +170,7 @@ fn config(metadata: &Metadata, family: &Family) -> Result<Map<String, serde_json
         return Err((format!("keys of {k} columns and values of {v} are of different sizes"), OTHER_MODEL));
     }
     scales(metadata, family, &mut config)?;
-    if let Some(types) = get(WINDOWS).and_then(Value::list).and_then(|all| layer_types(all)) {
+    if let Some(types) = get(WINDOWS).and_then(Value::list).and_then(layer_types) {
         config.insert("layer_types".into(), types);
     }
     if let (Some(rotated), Some(dim)) = (numbers("rope.dimension_count"), head_dim(&config))

@@ -10,6 +10,9 @@ use llmcc_ir::text::print_module;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
+/// A shape, and its numbers.
+type Numbers = (Vec<usize>, Vec<f32>);
+
 fn table() -> serde_json::Map<String, Value> {
     serde_json::from_slice(&std::fs::read(golden("gguf/names.json")).unwrap()).unwrap()
 }
@@ -59,7 +62,7 @@ fn converted(ckpt: &Checkpoint, about: &Value) -> Vec<u8> {
     let size = |name: &str| config[name].as_u64().map(|n| n as usize);
     let heads = size("num_attention_heads").unwrap();
     let head_dim = size("head_dim").unwrap_or(size("hidden_size").unwrap() / heads);
-    let mut tensors: BTreeMap<String, BTreeMap<usize, (Vec<usize>, Vec<f32>)>> = BTreeMap::new();
+    let mut tensors: BTreeMap<String, BTreeMap<usize, Numbers>> = BTreeMap::new();
     for name in ckpt.names() {
         let (pattern, layer, expert) = pattern(name);
         let called = about["tensors"][&pattern].as_str().unwrap_or_else(|| panic!("{name}")).replace("{}", &layer);
