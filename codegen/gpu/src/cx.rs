@@ -9,7 +9,7 @@ use llmcc_ir::target::{GpuArch, TargetSpec};
 use llmcc_ir::ty::Dim;
 use std::mem::offset_of;
 
-/// A kernel on its way to MLIR: one that [`crate::supported`] does not refuse.
+/// A kernel on its way to MLIR: one that `supported` does not refuse.
 pub struct Cx<'k> {
     /// The kernel.
     pub kernel: Checked<'k>,
