@@ -303,8 +303,7 @@ impl<'a> Draft<'_, 'a> {
         self.named(&name, tensor, kind, shape, Role::Weight)
     }
 
-    /// A tensor that is named for another layer; with a number for one of its parts, it is this
-    /// layer's alone.
+    /// A tensor named for another layer; with a number for one of its parts, this layer's alone.
     #[cfg_attr(not(test), allow(dead_code, reason = "Zamba2 is not offered yet"))]
     pub(super) fn of_layer(&mut self, part: Part, kind: Kind, of: (usize, Option<usize>), shape: &[usize]) -> Value {
         let tensor = self.lifter.tensor_of(part, kind, Some(of.0), of.1);
