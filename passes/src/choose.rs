@@ -3,7 +3,7 @@
 //! A function's kernels are costed as often as it is called, and the error of a weight counts for
 //! every tensor that the calls bind, so a budget couples the functions. Their extraction problems
 //! are therefore joined into one ([`Problem::joined`]) with a decision for each weight and state:
-//! the integer program takes forms, fusions and kernels together. That is exact without enumerating
+//! the solution takes forms, fusions and kernels together. That is exact without enumerating
 //! the Pareto fronts of the functions, and the fronts would have to be large: 4 groups of weights
 //! in 6 formats are 1296 combinations for a layer. Afterwards each function is extracted for each
 //! regime with the taken forms only, as if there had been no choice.

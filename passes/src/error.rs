@@ -18,6 +18,11 @@ pub enum PassError {
         "no kernels were found for the function: {0}; this is a bug of the compiler, please report it with the model's config.json"
     )]
     Extract(String),
+    /// Kernels and formats cannot be chosen together in a reasonable time.
+    #[error(
+        "the choice of this model's kernels and formats is too intricate to be made exactly; ask for one format (--w4, --w8, --format) instead of --error-budget"
+    )]
+    Intricate,
     /// No combination of the allowed formats is that exact.
     #[error(
         "the error budget cannot be kept: the smallest error that the allowed weight formats reach is {least}, most of it in {worst}; raise the budget to that"

@@ -221,7 +221,7 @@ pub struct Compiled {
     pub explain: Vec<Choice>,
     /// Dump of the e-graphs, if [`Explain::egraph`] asks for it.
     pub egraph: String,
-    /// Integer programs solved: one per function and regime, one more to choose stored forms, and
+    /// Extraction problems solved: one per function and regime, one more to choose stored forms, and
     /// those for explanations.
     pub solutions: usize,
     /// Predicted seconds of each launch, per regime.

@@ -132,7 +132,7 @@ struct State<'a> {
     /// By regime, then function.
     schedules: Vec<Vec<FuncSchedule>>,
     explain: Vec<Choice>,
-    /// Integer programs solved.
+    /// Extraction problems solved.
     solutions: usize,
     plan: Option<Plan>,
     /// Buffer of the output in each regime.
@@ -179,7 +179,7 @@ struct FuncState<'a> {
 struct Extracted {
     schedule: FuncSchedule,
     choices: Vec<Choice>,
-    /// Integer programs solved for them.
+    /// Extraction problems solved for them.
     solutions: usize,
 }
 

@@ -163,14 +163,9 @@ archs! {
     mod falcon_mamba;
     mod recurrent_gemma;
     mod rwkv;
-    // Right in the evaluator; not offered yet, since the exact choice of kernels takes minutes.
-    #[cfg(test)]
     mod rwkv5;
-    #[cfg(test)]
     mod rwkv6;
-    #[cfg(test)]
     mod rwkv7;
-    #[cfg(test)]
     mod zamba2;
     mod bloom;
     mod mpt;

@@ -1,21 +1,17 @@
 //! Extraction: the cheapest set of kernels that computes the roots.
 //!
-//! A 0/1 program over kernel nodes: a chosen node needs a chosen node in each class it reads,
-//! shared classes are paid once, the sum of predicted seconds is minimal. It is solved exactly,
-//! after `presolve` has reduced it. Cycles (a class that would need itself) are rare and excluded
-//! by a cut when a solution contains one.
+//! A chosen kernel needs a chosen kernel in each class it reads, shared classes are paid once, and
+//! the sum of predicted seconds is minimal. It is found exactly, by eliminating one class after the
+//! other (`eliminate`). Cycles (a class that would need itself) are rare and excluded by a cut when
+//! a solution contains one.
 //!
-//! Where a value may be stored in several forms the program has [`Decision`]s: at most one option
+//! Where a value may be stored in several forms the problem has [`Decision`]s: at most one option
 //! of each is taken, kernels can only use taken ones, and the errors of the taken ones together
-//! stay within the budget.
-//!
-//! The solver computes in f64 with absolute tolerances. So costs are scaled to the size of the
-//! solution, what costs more than a known solution is left out, and what it returns is followed and
-//! added up here; only the picks are believed. Where it fails, `search` takes over.
+//! stay within the budget (`budget`).
 
-mod presolve;
-mod program;
-mod search;
+mod budget;
+mod eliminate;
+mod network;
 #[cfg(test)]
 mod tests;
 
@@ -101,34 +97,14 @@ enum Goal {
     Error,
 }
 
-/// Variables of kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kernels {
-    Binary,
-    Relaxed,
-}
-
-/// Distance from 0 or 1 that counts as none.
-const INTEGRAL: f64 = 1e-6;
-/// Part of a budget that is left over, since the solver adds up with a tolerance: twice that.
-const MARGIN: f64 = 2e-7;
-/// What a solution costs as the solver sees it, so that its tolerances (1e-10 of a cost, 1e-9 of
-/// the sum) are small against what kernels cost.
+/// What a solution costs as elimination sees it, so that what breaks ties is small against it, and
+/// large against rounding.
 const SOLUTION: f64 = 1e3;
-/// Largest cost that it may see.
-const LARGEST: f64 = 1e7;
-
+/// Part of a budget that is left over, since errors are added up in another order when they are
+/// reported.
+const MARGIN: f64 = 1e-12;
 /// Times that costs are scaled anew.
 const RESCALINGS: usize = 3;
-
-/// Why there is no solution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Failure {
-    /// None keeps to the constraints.
-    Infeasible,
-    /// The solver's arithmetic fails, or what it found does not hold.
-    Solver,
-}
 
 /// A solved problem.
 #[derive(Clone, Debug)]
@@ -244,17 +220,14 @@ impl Problem {
         let of_class = |(class, candidates): (&Id, &Vec<Candidate>)| {
             (*class, (0..candidates.len()).filter(|i| usable(*class, *i)).collect())
         };
-        let mut alive: Alive = self.classes.iter().map(of_class).collect();
-        // Any candidate may have the least error: what costs more time is kept then.
-        if goal == Goal::Seconds {
-            presolve::reduce(self, &mut alive);
-        }
+        let alive: Alive = self.classes.iter().map(of_class).collect();
         let mut unit = self.unit(&alive);
         for _ in 0..RESCALINGS {
             let solved = self.solve_scaled(&alive, goal, unit)?;
-            if goal == Goal::Error || !self.leave_out_dearer(&mut alive, &solved, &mut unit) {
+            if solved.seconds <= 0.0 || solved.seconds >= unit * 1e-3 {
                 return Ok(solved);
             }
+            unit = solved.seconds;
         }
         self.solve_scaled(&alive, goal, unit)
     }
@@ -274,56 +247,30 @@ impl Problem {
         if sum > 0.0 { sum } else { 1.0 }
     }
 
-    /// Drops what costs more than a solution as a whole, and takes that for the unit of costs.
-    /// Whether it was solved so inexactly that it must be solved again.
-    fn leave_out_dearer(&self, alive: &mut Alive, solved: &Solved, unit: &mut f64) -> bool {
-        if solved.seconds <= 0.0 {
-            return false;
-        }
-        let scaled = SOLUTION / *unit;
-        let cost = |class: &Id, i: usize| self.classes[class][i].seconds;
-        let largest = alive.iter().flat_map(|(c, of)| of.iter().map(|i| cost(c, *i))).fold(0.0, f64::max);
-        let good =
-            (SOLUTION * 1e-3..=SOLUTION * 1e3).contains(&(solved.seconds * scaled)) && largest * scaled <= LARGEST;
-        alive.iter_mut().for_each(|(class, of)| of.retain(|i| cost(class, *i) <= solved.seconds * (1.0 + 1e-9)));
-        *unit = solved.seconds;
-        !good
+    /// What a candidate costs, to be minimal.
+    fn cost(&self, class: Id, index: usize, goal: Goal, unit: f64) -> f64 {
+        // Equal costs: the more exact form, then the lower index, the same everywhere.
+        let tie = if self.decisions.is_empty() { 1e-7 } else { 1e-8 };
+        let seconds = if goal == Goal::Seconds { self.classes[&class][index].seconds } else { 0.0 };
+        seconds * SOLUTION / unit + tie * index as f64
     }
 
     fn solve_scaled(&self, alive: &Alive, goal: Goal, unit: f64) -> Result<Solved, PassError> {
-        let mut cuts: Vec<Vec<(Id, usize)>> = vec![];
+        let mut cuts: Vec<network::Cut> = vec![];
         loop {
-            // Once the forms are taken, what is left is almost always integral by itself: branching
-            // on the forms alone is much faster.
-            let relaxed = if self.decisions.is_empty() {
-                Ok(None)
-            } else {
-                self.solve_with(alive, &cuts, goal, Kernels::Relaxed, unit)
-            };
-            let solved = match relaxed {
-                Ok(Some(solved)) => Ok(solved),
-                _ => self.solve_with(alive, &cuts, goal, Kernels::Binary, unit).and_then(|s| s.ok_or(Failure::Solver)),
-            };
-            match solved {
-                Ok(solved) => match self.cycle(&solved.chosen) {
-                    Some(cut) => cuts.push(cut),
-                    None => return Ok(solved),
-                },
-                Err(Failure::Infeasible) => {
+            let picked = match self.eliminate(alive, &cuts, goal, unit) {
+                Ok(picked) => picked,
+                Err(budget::Failure::Infeasible) => {
                     return Err(PassError::Extract("no set of kernels keeps to all constraints".into()));
                 }
-                Err(Failure::Solver) => return search::search(self, alive, goal),
+                Err(budget::Failure::Intricate) => return Err(PassError::Intricate),
+            };
+            let solved = self.reachable(|class| picked.get(&class).copied())?;
+            match self.cycle(&solved.chosen) {
+                Some(cut) => cuts.push(cut),
+                None => return Ok(solved),
             }
         }
-    }
-
-    /// Whether at most one form of each value is used and, unless it is what is sought, the budget
-    /// is kept: added up exactly as it will be reported.
-    fn keeps_decisions(&self, chosen: &Chosen, goal: Goal) -> bool {
-        let used = self.used(chosen);
-        let taken = |a: &&Alternative| a.stores.iter().any(|s| used.contains(s));
-        self.decisions.iter().all(|d| d.options.iter().filter(taken).count() <= 1)
-            && (goal == Goal::Error || self.taken(chosen).map(|a| a.error).sum::<f64>() <= self.budget)
     }
 
     /// Stored forms that a solution uses.

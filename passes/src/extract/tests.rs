@@ -1,5 +1,6 @@
 //! Exactness of extraction with decisions, against enumeration.
 
+use super::eliminate::{Network, Prices, Weighed};
 use super::*;
 use proptest::prelude::*;
 
@@ -74,6 +75,47 @@ fn brute_force(p: &Problem) -> Option<f64> {
     best
 }
 
+/// A random sum of functions of one to three of `variables` variables.
+fn network(seed: u64, variables: usize) -> (Network, impl Fn(&[usize]) -> Weighed, Vec<usize>) {
+    let mut s = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = move |n: usize| {
+        s ^= s << 13;
+        s ^= s >> 7;
+        s ^= s << 17;
+        (s >> 33) as usize % n
+    };
+    let mut net = Network::default();
+    let domains: Vec<usize> = (0..variables).map(|_| 1 + next(4)).collect();
+    domains.iter().for_each(|n| {
+        net.variable(*n);
+    });
+    let mut tables: Vec<(Vec<usize>, BTreeMap<Vec<usize>, Weighed>)> = vec![];
+    for _ in 0..2 * variables {
+        let scope: Vec<usize> =
+            (0..1 + next(3)).map(|_| next(variables)).collect::<BTreeSet<_>>().into_iter().collect();
+        let mut values = vec![vec![]];
+        for v in &scope {
+            values =
+                values.iter().flat_map(|of| (0..domains[*v]).map(move |x| [of.as_slice(), &[x]].concat())).collect();
+        }
+        let mut weighed = || match next(5) {
+            0 => Weighed::FORBIDDEN,
+            1 => Weighed { cost: next(50) as f64, error: 0.0 },
+            _ => Weighed { cost: next(50) as f64, error: next(30) as f64 / 100.0 },
+        };
+        let table: BTreeMap<Vec<usize>, Weighed> = values.into_iter().map(|of| (of, weighed())).collect();
+        net.add(scope.clone(), |v| table[v]);
+        tables.push((scope, table));
+    }
+    let sum = move |values: &[usize]| {
+        let of = |(scope, table): &(Vec<usize>, BTreeMap<Vec<usize>, Weighed>)| {
+            table[&scope.iter().map(|v| values[*v]).collect::<Vec<_>>()]
+        };
+        tables.iter().map(of).fold(Weighed::default(), |a, b| a + b)
+    };
+    (net, sum, domains)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]
@@ -105,17 +147,6 @@ proptest! {
     }
 
     #[test]
-    fn the_search_that_replaces_the_solver_is_exact(seed in 0u64..1_000_000, classes in 2usize..7, options in 2usize..4, wild: bool) {
-        let p = with(seed, classes, options, wild);
-        let alive = p.classes.iter().map(|(class, c)| (*class, (0..c.len()).collect())).collect();
-        let tight = Problem { budget: (1.0 - MARGIN) * p.budget, ..p.clone() };
-        match (search::search(&tight, &alive, Goal::Seconds), brute_force(&p)) {
-            (Ok(solved), Some(best)) => prop_assert!((best - solved.seconds).abs() <= 1e-12 * best, "{best} {}", solved.seconds),
-            (found, best) => prop_assert!(found.is_err() && best.is_none(), "{best:?}"),
-        }
-    }
-
-    #[test]
     fn the_least_error_is_reachable_and_no_less(seed in 0u64..1_000_000, classes in 2usize..6) {
         let mut p = problem(seed, classes, 3);
         p.budget = 100.0;
@@ -127,5 +158,26 @@ proptest! {
             p.budget = least - 1e-6;
             prop_assert!(brute_force(&p).is_none());
         }
+    }
+
+    #[test]
+    fn elimination_finds_what_enumeration_finds(seed in 0u64..1_000_000, variables in 1usize..8, budget in 0.0f64..2.0) {
+        let (net, sum, domains) = network(seed, variables);
+        let mut all = vec![vec![]];
+        for n in &domains {
+            all = all.iter().flat_map(|of: &Vec<usize>| (0..*n).map(move |x| [of.as_slice(), &[x]].concat())).collect();
+        }
+        let least = |most: f64| {
+            let of = all.iter().map(|v| sum(v)).filter(|w| w.cost.is_finite() && w.error <= most);
+            of.map(|w| w.cost).min_by(f64::total_cmp)
+        };
+        let tree = net.tree().unwrap();
+        let free = tree.minimum(Prices { cost: 1.0, error: 0.0 });
+        prop_assert_eq!(free.map(|v| sum(&v.of).cost), least(f64::INFINITY));
+        // Sums in another order differ by less than this; errors are hundredths.
+        let budget = (budget * 100.0).floor() / 100.0 + 1e-9;
+        let within = tree.within(budget).ok();
+        prop_assert!(within.as_ref().is_none_or(|v| sum(&v.of).error <= budget));
+        prop_assert_eq!(within.map(|v| sum(&v.of).cost), least(budget));
     }
 }
