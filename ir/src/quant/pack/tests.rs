@@ -13,7 +13,7 @@ fn bound(format: Format, x: &[f32]) -> f32 {
     let tiny = 2f32.powi(-24) * 256.0;
     // Rounding of f16 scales that are subnormal, multiplied by the largest code of a scale and the
     // largest number; that of minima by the former.
-    let subnormal = |most: f32, top: f32| 2f32.powi(-25) * most * top + tiny;
+    let subnormal = |most: f32, top: f32| 2f32.powi(-25) * most * top;
     match format.def().name {
         "f32" => 0.0,
         "f16" => amax * 2f32.powi(-11) + tiny,
