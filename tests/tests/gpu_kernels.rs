@@ -133,7 +133,8 @@ fn every_kernel_assembles_for_every_target() {
 /// take.
 fn product(name: &str, format: &str, elem: &str, (n, k): (usize, usize), rows: usize, target: &TargetSpec) -> Kernel {
     let text = format!(
-        "kernel @{name} rows T {{\n  param %x: rows {elem}[T, {k}]\n  param %w: matrix {format}.frag[{n}, {k}]\n  param %y: rows bf16[T, {n}]\n  \
+        "kernel @{name} rows T {{\n  param %x: rows {elem}[T, {k}]\n  \
+         param %w: matrix {format}.frag[{n}, {k}]\n  param %y: rows bf16[T, {n}]\n  \
          matmul x=%x tile_m=8 {{\n    segment n={n} tile_n=16 weights(%w): %y[0..] = acc0\n  }}\n}}\n"
     );
     let mut kernel = llmcc_ir::text::parse_kernel(&text).unwrap_or_else(|e| panic!("{text}{e:?}"));
@@ -148,7 +149,8 @@ fn attention(name: &str, (heads, d): (usize, usize), tile_m: usize) -> Kernel {
     let (width, scale) = (heads * d, (d as f64).powf(-0.5));
     let tile = if tile_m == 1 { String::new() } else { format!(" tile_m={tile_m}") };
     let text = format!(
-        "kernel @{name} rows T {{\n  param %q: rows bf16[T, {width}]\n  param %kv: kv<bf16, 8x{d}>\n  param %y: rows bf16[T, {width}]\n  \
+        "kernel @{name} rows T {{\n  param %q: rows bf16[T, {width}]\n  \
+         param %kv: kv<bf16, 8x{d}>\n  param %y: rows bf16[T, {width}]\n  \
          attention q=%q kv=%kv heads={heads} scale={scale}{tile} out=%y\n}}\n"
     );
     llmcc_ir::text::parse_kernel(&text).unwrap_or_else(|e| panic!("{text}{e:?}"))
@@ -249,8 +251,8 @@ fn recurrence(name: &str, [heads, rows, cols]: [usize; 3], groups: usize, (per_r
   param %rate: rows f32[T, {heads}]
   param %s: state<f32, {heads}x{rows}x{cols}>
   param %y: rows f32[T, {width}]
-  recurrence q=%x q_start=0 k=%x k_start={keys} groups={groups} v=%x v_start={v} decay=%decay update={update} with=%rate state=%s
-    out=%y
+  recurrence q=%x q_start=0 k=%x k_start={keys} groups={groups} v=%x v_start={v} decay=%decay update={update} with=%rate
+    state=%s out=%y
 }}
 "
     ))

@@ -334,6 +334,25 @@ fn erf(b: &mut Builder, x: V) -> V {
     b.select(negative, turned, value)
 }
 
+/// `log(1 + e^x) = max(x, 0) + 2·artanh(z/(2 + z))`, `z = e^(−|x|)`: a series in a number up to 1/3.
+fn softplus(b: &mut Builder, x: V) -> V {
+    let (zero, two) = (b.f32(0.0), b.f32(2.0));
+    let negative = b.fneg(x);
+    let magnitude = b.fmax(x, negative);
+    let exponent = b.fneg(magnitude);
+    let z = exp(b, exponent);
+    let denominator = b.fadd(z, two);
+    let s = b.fdiv(z, denominator);
+    let square = b.fmul(s, s);
+    let mut sum = b.f32(2.0 / 15.0);
+    for n in [13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0] {
+        let c = b.f32(2.0 / n);
+        sum = b.fma(sum, square, c);
+    }
+    let positive = b.fmax(x, zero);
+    b.fma(sum, s, positive)
+}
+
 /// An elementwise function.
 pub fn unary(b: &mut Builder, op: UnaryOp, x: V) -> V {
     match op {
@@ -377,24 +396,7 @@ pub fn unary(b: &mut Builder, op: UnaryOp, x: V) -> V {
             let x = unary(b, UnaryOp::Relu, x);
             b.sqrt(x)
         }
-        UnaryOp::Softplus => {
-            // max(x, 0) + 2·artanh(z/(2 + z)), z = e^(−|x|): a series in a number up to 1/3.
-            let (zero, two) = (b.f32(0.0), b.f32(2.0));
-            let negative = b.fneg(x);
-            let magnitude = b.fmax(x, negative);
-            let exponent = b.fneg(magnitude);
-            let z = exp(b, exponent);
-            let denominator = b.fadd(z, two);
-            let s = b.fdiv(z, denominator);
-            let square = b.fmul(s, s);
-            let mut sum = b.f32(2.0 / 15.0);
-            for n in [13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0] {
-                let c = b.f32(2.0 / n);
-                sum = b.fma(sum, square, c);
-            }
-            let positive = b.fmax(x, zero);
-            b.fma(sum, s, positive)
-        }
+        UnaryOp::Softplus => softplus(b, x),
     }
 }
 

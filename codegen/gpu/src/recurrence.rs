@@ -13,12 +13,12 @@
 
 mod inputs;
 
+use crate::Source;
 use crate::cx::{Args, Cx};
 use crate::expr::unary;
 use crate::mlir::{Builder, Cmp, Elem, F32, V, WARP};
 use crate::piece::{self, col_at, row_at};
-use crate::tokens::Tokens;
-use crate::{Source, blocks, per_rows};
+use crate::tokens::{Tokens, each_sequence, sequence_grid};
 use inputs::{Line, TokenInputs};
 use llmcc_ir::graph::{UnaryOp, Update};
 use llmcc_ir::kernel::{Recurrence, RowElem};
@@ -34,9 +34,6 @@ const LANES: usize = 8;
 const HELD: usize = 32;
 /// Most rows of a state: with queries and keys they are in registers. (Models have up to 256.)
 pub const MOST: usize = 1024;
-/// Blocks of a sequence, or of several, beside which further ones would not end sooner than one
-/// after the other; and of many tokens few blocks have a sequence at all.
-const BUSY: usize = 16;
 
 /// Emits the kernel.
 pub fn emit(cx: &Cx<'_>, k: &Recurrence) -> Source {
@@ -45,13 +42,7 @@ pub fn emit(cx: &Cx<'_>, k: &Recurrence) -> Source {
     let (mlir, program) = cx.function(threads, 1, |b, args| {
         let m = cx.row_count(b, args);
         let t = plan.thread(b, args, m);
-        let (seq, count) = (b.sreg("ctaid.y"), b.sreg("nctaid.y"));
-        b.assume(count, &[1]);
-        let sequences = args.sequences(b);
-        b.for_((seq, sequences, count), &[], |b, seq, _| {
-            plan.sequence(b, &t, seq);
-            vec![]
-        });
+        each_sequence(b, args, |b, seq| plan.sequence(b, &t, seq));
     });
     let of_sequence = plan.state.heads * plan.blocks();
     Source {
@@ -60,7 +51,7 @@ pub fn emit(cx: &Cx<'_>, k: &Recurrence) -> Source {
         program,
         threads,
         shared: 0,
-        grid: [blocks(of_sequence), per_rows((of_sequence / BUSY).clamp(1, 32)), blocks(1)],
+        grid: sequence_grid(of_sequence),
         scratch: 0,
         scratch_per_m: 0,
         generic: None,

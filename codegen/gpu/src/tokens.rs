@@ -6,9 +6,32 @@
 
 use crate::cx::Args;
 use crate::mlir::{Builder, Cmp, I32, V, WARP};
+use crate::{blocks, per_rows};
+use llmcc_abi::GpuDim;
 
 /// Tokens that are looked at together.
 const CHUNK: i64 = WARP as i64;
+
+/// Blocks of a sequence, or of several, beside which further ones would not end sooner than one
+/// after the other; and of many tokens few blocks have a sequence at all.
+const BUSY: usize = 16;
+
+/// Blocks of a kernel that takes sequences side by side ([`each_sequence`]), and a sequence's tokens
+/// one after the other, in `of_sequence` blocks.
+pub fn sequence_grid(of_sequence: usize) -> [GpuDim; 3] {
+    [blocks(of_sequence), per_rows((of_sequence / BUSY).clamp(1, 32)), blocks(1)]
+}
+
+/// Runs `body` for each sequence of the step that the block has by [`sequence_grid`].
+pub fn each_sequence(b: &mut Builder, args: Args<'_>, body: impl FnOnce(&mut Builder, V)) {
+    let (seq, count) = (b.sreg("ctaid.y"), b.sreg("nctaid.y"));
+    b.assume(count, &[1]);
+    let sequences = args.sequences(b);
+    b.for_((seq, sequences, count), &[], |b, seq, _| {
+        body(b, seq);
+        vec![]
+    });
+}
 
 /// A sequence of the step.
 #[derive(Clone, Copy)]

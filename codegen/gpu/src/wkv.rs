@@ -1,19 +1,17 @@
 //! Means with weights that decay: a thread per channel, for as long as a sequence has tokens in the
 //! step. Sequences and channels are side by side, tokens of a sequence one after the other.
 
+use crate::Source;
 use crate::cx::{Args, Cx};
 use crate::expr::unary;
 use crate::mlir::{Builder, Cmp, Elem, F32, V, WARP};
 use crate::piece::{col_at, row_at};
-use crate::tokens::Tokens;
-use crate::{Source, blocks, per_rows};
+use crate::tokens::{Tokens, each_sequence, sequence_grid};
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::kernel::{ParamId, RowElem, Wkv};
 
 /// Warps of a block.
 const WARPS: i32 = 2;
-/// Blocks beside which those of further sequences would not end sooner.
-const BUSY: usize = 16;
 
 /// Emits the kernel.
 pub fn emit(cx: &Cx<'_>, k: &Wkv) -> Source {
@@ -22,13 +20,7 @@ pub fn emit(cx: &Cx<'_>, k: &Wkv) -> Source {
     let (mlir, program) = cx.function(threads as u32, 1, |b, args| {
         let m = cx.row_count(b, args);
         let t = plan.thread(b, args, (m, threads));
-        let (seq, count) = (b.sreg("ctaid.y"), b.sreg("nctaid.y"));
-        b.assume(count, &[1]);
-        let sequences = args.sequences(b);
-        b.for_((seq, sequences, count), &[], |b, seq, _| {
-            plan.sequence(b, &t, seq);
-            vec![]
-        });
+        each_sequence(b, args, |b, seq| plan.sequence(b, &t, seq));
     });
     let of_sequence = plan.channels.div_ceil(threads);
     Source {
@@ -37,7 +29,7 @@ pub fn emit(cx: &Cx<'_>, k: &Wkv) -> Source {
         program,
         threads: threads as u32,
         shared: 0,
-        grid: [blocks(of_sequence), per_rows((of_sequence / BUSY).clamp(1, 32)), blocks(1)],
+        grid: sequence_grid(of_sequence),
         scratch: 0,
         scratch_per_m: 0,
         generic: None,

@@ -108,7 +108,8 @@ fn recurrence(rows: usize) -> String {
     format!(
         "kernel @k rows T {{\n  param %q: rows f32[T, {rows}]\n  param %v: rows f32[T, 4]\n  \
          param %d: rows f32[T, 1]\n  param %s: state<f32, 1x{rows}x4>\n  param %y: rows f32[T, 4]\n  \
-         recurrence q=%q q_start=0 k=%q k_start=0 groups=1 v=%v v_start=0 decay=%d update=plain with=%d state=%s out=%y\n}}\n"
+         recurrence q=%q q_start=0 k=%q k_start=0 groups=1 v=%v v_start=0 decay=%d \
+         update=plain with=%d state=%s out=%y\n}}\n"
     )
 }
 

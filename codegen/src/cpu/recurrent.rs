@@ -15,7 +15,7 @@ use cranelift_codegen::ir::{
 use cranelift_codegen::isa::CallConv;
 use llmcc_abi::recur::{RecurArgs, Update};
 use llmcc_abi::{StepCtx, Uk};
-use llmcc_ir::kernel::{CausalConv, ParamId, ParamKind, Recurrence, Wkv};
+use llmcc_ir::kernel::{CHANNELS, CausalConv, ParamId, ParamKind, Recurrence, Wkv};
 use llmcc_ir::state::FixedSpec;
 use std::mem::offset_of;
 
@@ -67,20 +67,15 @@ fn store(e: &mut Emit, x: &[Value], p: Value, vectors: &[(usize, usize)]) {
 pub(super) fn convolution(low: &Lowering, e: &mut Emit, k: &CausalConv) {
     let channels = low.kernel.fixed(k.state).cols;
     let slots = Slots::new(low, e, k.state);
-    each_block(low, e, [channels, CausalConv::CHANNELS], |e, item, width| block(low, e, k, &slots, (item, width)));
+    each_block(low, e, channels, |e, item, width| block(low, e, k, &slots, (item, width)));
 }
 
-/// The items `lo..hi` of `per` channels each, with the number of channels that they have.
-fn each_block(
-    low: &Lowering,
-    e: &mut Emit,
-    [channels, per]: [usize; 2],
-    mut block: impl FnMut(&mut Emit, Value, usize),
-) {
-    let (whole, rest) = (channels / per, channels % per);
+/// The items `lo..hi` of [`CHANNELS`] each, with the number of channels that they have.
+fn each_block(low: &Lowering, e: &mut Emit, channels: usize, mut block: impl FnMut(&mut Emit, Value, usize)) {
+    let (whole, rest) = (channels / CHANNELS, channels % CHANNELS);
     let end = e.int(whole as i64);
     let stop = e.min(low.args.hi, end);
-    e.each(low.args.lo, stop, 1, |e, item| block(e, item, per));
+    e.each(low.args.lo, stop, 1, |e, item| block(e, item, CHANNELS));
     if rest > 0 {
         // The last item, if it is among these, has fewer channels.
         let from = e.max(low.args.lo, end);
@@ -92,7 +87,7 @@ fn each_block(
 fn block(low: &Lowering, e: &mut Emit, k: &CausalConv, slots: &Slots, (item, width): (Value, usize)) {
     let channels = low.kernel.fixed(k.state).cols;
     let (row, vectors) = (channels * 4, vectors(width));
-    let at = e.times(item, CausalConv::CHANNELS * 4);
+    let at = e.times(item, CHANNELS * 4);
     let taps = e.add(low.args.operand(k.taps), at);
     let zero = e.int(0);
     e.each(zero, low.args.m, 1, |e, token| {
@@ -130,8 +125,8 @@ fn block(low: &Lowering, e: &mut Emit, k: &CausalConv, slots: &Slots, (item, wid
 pub(super) fn wkv(low: &Lowering, e: &mut Emit, k: &Wkv) {
     let channels = low.kernel.fixed(k.state).cols;
     let slots = Slots::new(low, e, k.state);
-    each_block(low, e, [channels, Wkv::CHANNELS], |e, item, width| {
-        let at = e.times(item, Wkv::CHANNELS * 4);
+    each_block(low, e, channels, |e, item, width| {
+        let at = e.times(item, CHANNELS * 4);
         let [decay, bonus] = [k.decay, k.bonus].map(|p| e.add(low.args.operand(p), at));
         let zero = e.int(0);
         e.each(zero, low.args.m, 1, |e, token| {

@@ -5,7 +5,7 @@ use super::names::{
     ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_V, Kind, MLP_DOWN, MLP_GATE, MLP_GATE_UP,
     MLP_UP, Part,
 };
-use super::scores::{Distance, Scores, attended, clipped};
+use super::scores::{Distance, Scoring, attended, clipped};
 use super::weights::{halves, run_parts, split_rows, transposed};
 use super::xielu::xielu;
 use crate::config::common::Heads;
@@ -395,7 +395,7 @@ pub(super) fn attend(
     }
     let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
     let Attention { scale, softcap, sinks, distance, chunked, causal, .. } = *a;
-    let scores = Scores { heads: a.heads.queries, scale, softcap, sinks, distance, chunked, causal };
+    let scores = Scoring { heads: a.heads.queries, scale, softcap, sinks, distance, chunked, causal };
     attended(f, &scores, q, kv, positions)
 }
 

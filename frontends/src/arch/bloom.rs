@@ -11,7 +11,6 @@ use super::scores::Distance;
 use crate::config::common::{TOKENS, WIDTH};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "bloom",
@@ -21,17 +20,7 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["bloom"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(250_880),
-            heads: Some(8),
-            max_position: 2048,
-            tied: true,
-            eps_field: "layer_norm_epsilon",
-            eps: 1e-5,
-            ffn: Some(4),
-            act: ("hidden_act", UnaryOp::GeluTanh),
-            ..Defaults::LLAMA
-        };
+        let defaults = Defaults { vocab: Some(250_880), heads: Some(8), max_position: 2048, ..Defaults::GPT2 };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         (d.norm, d.table_norm) = (Norm::layer(d.norm.eps), true);
         let d = d.with_attention(|_, a| {

@@ -2,17 +2,18 @@
 //! in is data.
 
 use super::blocks::{Attention, Mlp, Norm, attention, capped, linear, mlp, norm, projected, scaled};
+pub(super) use super::defaults::Defaults;
+use super::ends::{picked, table};
 use super::entry::Shape;
 use super::experts::{EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, Stored, mixture, router_input};
 use super::latent;
 use super::lifter::{Carried, Draft, Lifter};
 use super::mixer::Mixer;
 use super::names::{
-    ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, LAYER_SCALE, MLP_NORM, MLP_POST_NORM, NORM, POSITIONS, Part, TABLE,
-    TABLE_NORM,
+    ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, LAYER_SCALE, MLP_NORM, MLP_POST_NORM, POSITIONS, Part, TABLE_NORM,
 };
 use super::yields::Yields;
-use crate::config::common::{self, DefaultHeads, Facts, Heads, WindowRule};
+use crate::config::common::{self, DefaultHeads, Facts, Heads};
 use crate::config::fields::Fields;
 use crate::config::{ConfigError, rope as read_rope};
 use crate::error::FrontendError;
@@ -123,56 +124,6 @@ pub(super) struct Scales {
     pub logits: Option<f32>,
     /// Logits come closer to this than to any larger number: `cap·tanh(x/cap)`.
     pub cap: Option<f32>,
-}
-
-/// What an architecture's Transformers configuration class fills in for absent fields.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Defaults {
-    /// `vocab_size`; `None` = it must be given.
-    pub vocab: Option<usize>,
-    /// `num_attention_heads`; `None` = it must be given.
-    pub heads: Option<usize>,
-    /// `num_key_value_heads`; `None` = as many as query heads.
-    pub kv_heads: Option<usize>,
-    /// `head_dim`; `None` = `hidden_size / num_attention_heads`.
-    pub head_dim: Option<usize>,
-    /// `max_position_embeddings`.
-    pub max_position: usize,
-    /// How the attention windows of the layers are chosen.
-    pub window: WindowRule,
-    /// `tie_word_embeddings`.
-    pub tied: bool,
-    /// The field with what norms add to the mean square.
-    pub eps_field: &'static str,
-    /// Its value.
-    pub eps: f64,
-    /// `intermediate_size` as a multiple of the width; `None` = it must be given.
-    pub ffn: Option<usize>,
-    /// `rope_theta`.
-    pub theta: f64,
-    /// `partial_rotary_factor`.
-    pub partial: f64,
-    /// The field with the activation of the MLP.
-    pub act: (&'static str, UnaryOp),
-}
-
-impl Defaults {
-    /// Those of Llama.
-    pub(super) const LLAMA: Defaults = Defaults {
-        vocab: None,
-        heads: None,
-        kv_heads: None,
-        head_dim: None,
-        max_position: 2048,
-        window: WindowRule::None,
-        tied: false,
-        eps_field: "rms_norm_eps",
-        eps: 1e-6,
-        ffn: None,
-        theta: 10_000.0,
-        partial: 1.0,
-        act: ("hidden_act", UnaryOp::Silu),
-    };
 }
 
 impl Decoder {
@@ -290,9 +241,7 @@ impl Shape for Decoder {
 /// `embed`: rows of the table, and the rotary tables that layers share.
 pub(super) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Carried>), FrontendError> {
     let mut f = l.func("embed");
-    let shape = [d.facts.vocab, d.facts.hidden];
-    let shared = d.facts.tied && f.embedding().is_none();
-    let table = if shared { f.tied_table(shape) } else { f.weight(TABLE, Kind::Table, &shape) };
+    let table = table(&mut f);
     let frequencies: Vec<(Value, Op)> = d.ropes.iter().enumerate().map(|(i, rope)| inv_freq(&mut f, rope, i)).collect();
     let tokens = f.input(Input::Tokens);
     let x = f.op(Op::Embed, &[table, tokens]);
@@ -469,13 +418,10 @@ fn residual(
     })
 }
 
-/// `head`: picks the wanted rows first, so that norm and head cost only what is asked for.
+/// `head`: logits of the wanted rows, or what is made of these for an embedding.
 pub(super) fn head(l: &mut Lifter, d: &Decoder, x: &Carried) -> Result<(), FrontendError> {
     let mut f = l.func("head");
-    let x = f.carried("x", x);
-    let rows = f.input(Input::OutRows);
-    let x = f.op(Op::GatherRows, &[x, rows]);
-    let x = norm(&mut f, NORM, d.norm, x, d.facts.hidden);
+    let x = picked(&mut f, d.norm, x);
     if let Some(embedding) = f.embedding() {
         let x = projected(&mut f, &embedding, x);
         f.call(&[x])?;

@@ -32,12 +32,8 @@ pub(super) const ARCH: Arch = Arch {
             vocab: Some(65024),
             heads: Some(71),
             max_position: 2048,
-            tied: true,
-            eps_field: "layer_norm_epsilon",
-            eps: 1e-5,
-            ffn: Some(4),
             act: ("hidden_act", UnaryOp::Gelu),
-            ..Defaults::LLAMA
+            ..Defaults::GPT2
         };
         let mut d = Decoder::read(f, &defaults)?;
         let two = match f.size("num_ln_in_parallel_attn").value() {

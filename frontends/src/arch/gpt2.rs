@@ -9,7 +9,6 @@ use super::names::{
 };
 use crate::config::common::GPT_MODEL;
 use crate::config::fields::{Accepts, Field, IDENTITY};
-use llmcc_ir::graph::UnaryOp;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "gpt2",
@@ -19,18 +18,7 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["gpt2"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(50257),
-            heads: Some(12),
-            max_position: 1024,
-            tied: true,
-            eps_field: "layer_norm_epsilon",
-            eps: 1e-5,
-            ffn: Some(4),
-            act: ("hidden_act", UnaryOp::GeluTanh),
-            ..Defaults::LLAMA
-        };
-        let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
+        let mut d = Decoder::read_with(f, &Defaults::GPT2, |_, _| Ok(vec![]))?;
         (d.norm, d.learned) = (Norm::layer(d.norm.eps), Some(0));
         let d = d.with_attention(|_, a| {
             (a.fused, a.transposed, a.qkv_bias, a.out_bias, a.rotary) = (true, true, true, true, None);

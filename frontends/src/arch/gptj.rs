@@ -9,7 +9,6 @@ use super::names::{ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, 
 use crate::config::common::GPT_MODEL;
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::rope::{RopeConfig, RopeScaling};
-use llmcc_ir::graph::UnaryOp;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "gptj",
@@ -19,16 +18,8 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["gptj"],
     names: Names(&[NAMES]),
     read: |f| {
-        let defaults = Defaults {
-            vocab: Some(50_400),
-            heads: Some(16),
-            max_position: 2048,
-            eps_field: "layer_norm_epsilon",
-            eps: 1e-5,
-            ffn: Some(4),
-            act: ("hidden_act", UnaryOp::GeluTanh),
-            ..Defaults::LLAMA
-        };
+        let defaults =
+            Defaults { vocab: Some(50_400), heads: Some(16), max_position: 2048, tied: false, ..Defaults::GPT2 };
         let mut d = Decoder::read_with(f, &defaults, |heads, _| {
             let dim = f.size("rotary_dim").or_null(64).unwrap_or(heads.dim);
             if dim > heads.dim || !dim.is_multiple_of(2) {

@@ -1,10 +1,11 @@
 //! Models of nothing but mixers, each behind a norm: Mamba and Mamba-2.
 
 use super::blocks::{Norm, norm};
+use super::ends::{embedded, head};
 use super::entry::Shape;
 use super::lifter::Lifter;
 use super::mixer::Mixer;
-use super::names::{ATTN_NORM, HEAD, Kind, NORM, TABLE, Table};
+use super::names::{ATTN_NORM, HEAD, NORM, TABLE, Table};
 use super::recurrent::{SSM_A, SSM_CONV, SSM_D, SSM_IN, SSM_OUT};
 use super::selective::{Mamba1, SSM_STEPS, SSM_X, rank};
 use crate::config::ConfigError;
@@ -12,7 +13,7 @@ use crate::config::common::{self, ACTIVATIONS, Facts};
 use crate::config::fields::{Accepts, Field, Fields};
 use crate::config::known::Neutral;
 use crate::error::FrontendError;
-use llmcc_ir::graph::{Input, Op, UnaryOp};
+use llmcc_ir::graph::UnaryOp;
 
 /// What checkpoints call the parts around mixers, and those that all of them have.
 pub(super) const NAMES: Table = &[
@@ -88,28 +89,17 @@ impl Shape for Mixers {
     }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
-        let (vocab, hidden) = (self.facts.vocab, self.facts.hidden);
         let mut f = l.func("embed");
-        let shape = [vocab, hidden];
-        let table = if self.facts.tied { f.tied_table(shape) } else { f.weight(TABLE, Kind::Table, &shape) };
-        let tokens = f.input(Input::Tokens);
-        let x = f.op(Op::Embed, &[table, tokens]);
+        let x = embedded(&mut f);
         let mut x = f.call(&[x])?.pop().unwrap_or_default();
         for i in 0..self.facts.layers {
             let mut f = l.layer("layer", i);
             let residual = f.carried("x", &x);
-            let h = norm(&mut f, ATTN_NORM, self.norm, residual, hidden);
+            let h = norm(&mut f, ATTN_NORM, self.norm, residual, self.facts.hidden);
             let y = self.mixer.mix(&mut f, self.norm, h);
             let y = f.add(residual, y);
             x = f.call(&[y])?.pop().unwrap_or_default();
         }
-        let mut f = l.func("head");
-        let (x, rows) = (f.carried("x", &x), f.input(Input::OutRows));
-        let x = f.op(Op::GatherRows, &[x, rows]);
-        let x = norm(&mut f, NORM, self.norm, x, hidden);
-        let table = if self.facts.tied { f.tied_table(shape) } else { f.matrix(HEAD, shape) };
-        let logits = f.matmul(x, table);
-        f.call(&[logits])?;
-        Ok(())
+        head(l, self.norm, &x)
     }
 }

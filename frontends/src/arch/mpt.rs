@@ -30,12 +30,9 @@ pub(super) const ARCH: Arch = Arch {
             vocab: Some(50_368),
             heads: Some(16),
             max_position: 2048,
-            tied: true,
-            eps_field: "layer_norm_epsilon",
-            eps: 1e-5,
             ffn: Some(f.size("expansion_ratio").or(4)),
             act: ("hidden_act", UnaryOp::Gelu),
-            ..Defaults::LLAMA
+            ..Defaults::GPT2
         };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         d.norm = Norm { bias: false, ..Norm::layer(d.norm.eps) };

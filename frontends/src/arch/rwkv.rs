@@ -6,8 +6,8 @@ use super::entry::Arch;
 use super::lifter::Draft;
 use super::names::{Kind, Names, Table};
 use super::rwkv_blocks::{
-    BONUS, CHANNEL_MIX_K, CHANNEL_MIX_R, ChannelMix, DECAY, FIELDS, FIXED, K, MIX_K, MIX_R, MIX_V, NAMES, OUT, Pair, R,
-    Rwkv, TimeMix, Toward, V,
+    BONUS, ChannelMix, DECAY, FIELDS, FIXED, K, MIX_K, MIX_NAMES, MIX_R, MIX_V, NAMES, OUT, Pair, R, Rwkv, TimeMix,
+    Toward, V,
 };
 use crate::config::common::MODEL;
 use crate::config::fields::IDENTITY;
@@ -19,29 +19,14 @@ pub(super) const ARCH: Arch = Arch {
     fields: &[IDENTITY, FIELDS, MODEL],
     fixed: FIXED,
     goldens: &["rwkv"],
-    names: Names(&[OWN, NAMES]),
+    names: Names(&[OWN, MIX_NAMES, NAMES]),
     read: |f| {
         let channels = ChannelMix { ffn: 0, gated: true, toward: Toward::Itself };
         Ok(Box::new(Rwkv::read(f, (channels, |hidden| hidden.saturating_mul(4)), |_| Ok(Means))?))
     },
 };
 
-const OWN: Table = &[
-    (MIX_K, "blocks.{}.att.time_mix_k"),
-    (MIX_K, "rwkv.blocks.{}.attention.time_mix_key"),
-    (MIX_V, "blocks.{}.att.time_mix_v"),
-    (MIX_V, "rwkv.blocks.{}.attention.time_mix_value"),
-    (MIX_R, "blocks.{}.att.time_mix_r"),
-    (MIX_R, "rwkv.blocks.{}.attention.time_mix_receptance"),
-    (DECAY, "blocks.{}.att.time_decay"),
-    (DECAY, "rwkv.blocks.{}.attention.time_decay"),
-    (BONUS, "blocks.{}.att.time_first"),
-    (BONUS, "rwkv.blocks.{}.attention.time_first"),
-    (CHANNEL_MIX_K, "blocks.{}.ffn.time_mix_k"),
-    (CHANNEL_MIX_K, "rwkv.blocks.{}.feed_forward.time_mix_key"),
-    (CHANNEL_MIX_R, "blocks.{}.ffn.time_mix_r"),
-    (CHANNEL_MIX_R, "rwkv.blocks.{}.feed_forward.time_mix_receptance"),
-];
+const OWN: Table = &[(BONUS, "blocks.{}.att.time_first"), (BONUS, "rwkv.blocks.{}.attention.time_first")];
 
 #[derive(Debug)]
 struct Means;

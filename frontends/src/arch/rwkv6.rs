@@ -7,13 +7,13 @@ use super::lifter::Draft;
 use super::names::{Kind, Names, Part, Table};
 use super::rwkv_blocks::{
     BONUS, CHANNEL_MIX_K, CHANNEL_MIX_R, ChannelMix, DECAY, FIELDS, FIXED, G, HEADS, K, MIX_G, MIX_K, MIX_R, MIX_V,
-    NAMES, OUT, Pair, R, Rwkv, TimeMix, Toward, V, ffn, heads, read_norm,
+    Matrices, NAMES, Pair, R, Rwkv, TimeMix, Toward, V, ffn,
 };
 use super::weights::split_rows;
 use crate::config::common::{MODEL, WIDTH};
 use crate::config::fields::{Field, IDENTITY};
 use crate::config::known::Neutral;
-use llmcc_ir::graph::{Op, UnaryOp, Update, Value};
+use llmcc_ir::graph::{Op, UnaryOp, Value};
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "rwkv6",
@@ -25,11 +25,11 @@ pub(super) const ARCH: Arch = Arch {
     read: |f| {
         let channels = ChannelMix { ffn: 0, gated: true, toward: Toward::Before };
         let model = Rwkv::read(f, (channels, ffn), |facts| {
-            let (head, eps) = heads(f, facts)?;
+            let heads = Matrices::read(f, facts)?;
             let wide = facts.hidden == 4096;
             let mix = f.size("time_mix_extra_dim").or(if wide { 64 } else { 32 });
             let decay = f.size("time_decay_extra_dim").or(if wide { 128 } else { 64 });
-            Ok(Finch { head, eps, mix, decay })
+            Ok(Finch { heads, mix, decay })
         });
         Ok(Box::new(model?))
     },
@@ -78,8 +78,7 @@ const OWN: Table = &[
 
 #[derive(Debug)]
 struct Finch {
-    head: usize,
-    eps: f32,
+    heads: Matrices,
     /// Ranks of the mixtures and of the decays.
     mix: usize,
     decay: usize,
@@ -130,19 +129,13 @@ impl Finch {
 impl TimeMix for Finch {
     fn mix(&self, f: &mut Draft, h: Value, _: Option<Value>) -> (Value, Option<Value>) {
         let hidden = f.facts().hidden;
-        let heads = hidden / self.head;
         let pair = Pair::new(f, "time.before", Toward::Before, h);
         let [w, k, v, r, g] = self.mixed(f, &pair);
         let [k, v, r, g] =
             [(K, k), (V, v), (R, r), (G, g)].map(|(part, x)| linear(f, part, [hidden, hidden], false, x));
         let decay = self.decays(f, w);
-        let bonus = f.weight(BONUS, Kind::Bare, &[heads, self.head]);
+        let bonus = f.weight(BONUS, Kind::Bare, &self.heads.shape(hidden));
         let bonus = f.op(Op::Flatten, &[bonus]);
-        let state = f.fixed("heads", [heads, self.head, self.head]);
-        let y = f.op(Op::Recurrence { update: Update::Bonus }, &[r, k, v, decay, bonus, state]);
-        let y = read_norm(f, self.eps, self.head, y);
-        let g = f.unary(UnaryOp::Silu, g);
-        let y = f.mul(y, g);
-        (linear(f, OUT, [hidden, hidden], false, y), None)
+        (self.heads.read_out(f, [r, k, v, decay, bonus], g), None)
     }
 }

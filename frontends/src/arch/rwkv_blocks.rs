@@ -2,6 +2,7 @@
 //! a LayerNorm, that see a token and the one before it.
 
 use super::blocks::{Norm, linear, norm};
+use super::ends::{embedded, head};
 use super::entry::Shape;
 use super::lifter::{Carried, Draft, Lifter};
 use super::names::{ATTN_NORM, HEAD, Kind, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Part, TABLE, TABLE_NORM, Table};
@@ -10,7 +11,7 @@ use crate::config::common::{self, Facts, TOKENS, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields};
 use crate::config::known::Neutral;
 use crate::error::FrontendError;
-use llmcc_ir::graph::{BinaryOp, F32, Input, Op, UnaryOp, Value};
+use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Update, Value};
 use std::fmt;
 
 /// Receptance: what is read.
@@ -75,6 +76,22 @@ pub(super) const NAMES: Table = &[
     (CHANNEL_R, "rwkv.blocks.{}.feed_forward.receptance"),
     (MLP_DOWN, "blocks.{}.ffn.value"),
     (MLP_DOWN, "rwkv.blocks.{}.feed_forward.value"),
+];
+
+/// And what versions 4 and 5 have in common beside.
+pub(super) const MIX_NAMES: Table = &[
+    (MIX_K, "blocks.{}.att.time_mix_k"),
+    (MIX_K, "rwkv.blocks.{}.attention.time_mix_key"),
+    (MIX_V, "blocks.{}.att.time_mix_v"),
+    (MIX_V, "rwkv.blocks.{}.attention.time_mix_value"),
+    (MIX_R, "blocks.{}.att.time_mix_r"),
+    (MIX_R, "rwkv.blocks.{}.attention.time_mix_receptance"),
+    (DECAY, "blocks.{}.att.time_decay"),
+    (DECAY, "rwkv.blocks.{}.attention.time_decay"),
+    (CHANNEL_MIX_K, "blocks.{}.ffn.time_mix_k"),
+    (CHANNEL_MIX_K, "rwkv.blocks.{}.feed_forward.time_mix_key"),
+    (CHANNEL_MIX_R, "blocks.{}.ffn.time_mix_r"),
+    (CHANNEL_MIX_R, "rwkv.blocks.{}.feed_forward.time_mix_receptance"),
 ];
 
 /// Fields of all versions but the last.
@@ -222,26 +239,15 @@ impl<M: TimeMix> Shape for Rwkv<M> {
     }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
-        let (vocab, hidden) = (self.facts.vocab, self.facts.hidden);
         let mut f = l.func("embed");
-        let shape = [vocab, hidden];
-        let table = if self.facts.tied { f.tied_table(shape) } else { f.weight(TABLE, Kind::Table, &shape) };
-        let tokens = f.input(Input::Tokens);
-        let x = f.op(Op::Embed, &[table, tokens]);
-        let x = norm(&mut f, TABLE_NORM, self.norm, x, hidden);
+        let x = embedded(&mut f);
+        let x = norm(&mut f, TABLE_NORM, self.norm, x, self.facts.hidden);
         let mut x = f.call(&[x])?.pop().unwrap_or_default();
         let mut first: Option<Carried> = None;
         for i in 0..self.facts.layers {
             (x, first) = self.layer(l, i, &x, first)?;
         }
-        let mut f = l.func("head");
-        let (x, rows) = (f.carried("x", &x), f.input(Input::OutRows));
-        let x = f.op(Op::GatherRows, &[x, rows]);
-        let x = norm(&mut f, NORM, self.norm, x, hidden);
-        let table = if self.facts.tied { f.tied_table(shape) } else { f.matrix(HEAD, shape) };
-        let logits = f.matmul(x, table);
-        f.call(&[logits])?;
-        Ok(())
+        head(l, self.norm, &x)
     }
 }
 
@@ -293,14 +299,42 @@ pub(super) fn read_norm(f: &mut Draft, eps: f32, head: usize, y: Value) -> Value
     f.add(y, bias)
 }
 
-/// The elements of a head of [`HEADS`], and what [`read_norm`] adds to the variance: heads are
-/// divided by `head_size_divisor` before.
-pub(super) fn heads(f: &Fields, facts: &Facts) -> Result<(usize, f32), ConfigError> {
-    let head = f.size("head_size").or(64);
-    if !facts.hidden.is_multiple_of(head) {
-        let help = format!("this architecture has heads that divide its {} columns", facts.hidden);
-        return Err(f.unsupported("head_size", head.to_string(), help));
+/// The matrices of versions 5 and 6, one per head.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Matrices {
+    /// Rows and columns of each.
+    head: usize,
+    /// What [`read_norm`] adds to the variance.
+    eps: f32,
+}
+
+impl Matrices {
+    /// Reads [`HEADS`]. Heads are divided by `head_size_divisor` before they are normalized.
+    pub(super) fn read(f: &Fields, facts: &Facts) -> Result<Matrices, ConfigError> {
+        let head = f.size("head_size").or(64);
+        if !facts.hidden.is_multiple_of(head) {
+            let help = format!("this architecture has heads that divide its {} columns", facts.hidden);
+            return Err(f.unsupported("head_size", head.to_string(), help));
+        }
+        let divisor = f.factor_or("head_size_divisor", 8.0)?;
+        Ok(Matrices { head, eps: (1e-5 * divisor * divisor) as f32 })
     }
-    let divisor = f.factor_or("head_size_divisor", 8.0)?;
-    Ok((head, (1e-5 * divisor * divisor) as f32))
+
+    /// Heads and rows of each.
+    pub(super) fn shape(&self, hidden: usize) -> [usize; 2] {
+        [hidden / self.head, self.head]
+    }
+
+    /// The output of the mixture: what receptances read of the heads after keys and values went in,
+    /// with decays and bonuses, times gates.
+    #[track_caller]
+    pub(super) fn read_out(&self, f: &mut Draft, [r, k, v, decay, bonus]: [Value; 5], g: Value) -> Value {
+        let hidden = f.facts().hidden;
+        let state = f.fixed("heads", [hidden / self.head, self.head, self.head]);
+        let y = f.op(Op::Recurrence { update: Update::Bonus }, &[r, k, v, decay, bonus, state]);
+        let y = read_norm(f, self.eps, self.head, y);
+        let g = f.unary(UnaryOp::Silu, g);
+        let y = f.mul(y, g);
+        linear(f, OUT, [hidden, hidden], false, y)
+    }
 }

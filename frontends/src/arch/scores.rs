@@ -79,7 +79,7 @@ fn bias(f: &mut Draft, of: Distance, heads: usize) -> Value {
 }
 
 /// What becomes of the products of queries and keys.
-pub(super) struct Scores {
+pub(super) struct Scoring {
     /// Query heads.
     pub heads: usize,
     /// They are multiplied by this.
@@ -98,7 +98,7 @@ pub(super) struct Scores {
 
 /// Attention of `q` over the state `kv`.
 #[track_caller]
-pub(super) fn attended(f: &mut Draft, a: &Scores, q: Value, kv: Value, positions: Value) -> Value {
+pub(super) fn attended(f: &mut Draft, a: &Scoring, q: Value, kv: Value, positions: Value) -> Value {
     let heads = a.heads;
     // A chunk that no sequence outgrows is none.
     let cut = matches!(f.ty(kv), Some(ValueType::Kv(spec)) if spec.window.is_some());

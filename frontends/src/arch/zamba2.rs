@@ -4,6 +4,7 @@
 
 use super::blocks::{Attention, Norm, attend, linear, norm};
 use super::decoder::inv_freq;
+use super::ends::{embedded, head};
 use super::entry::{Arch, Shape};
 use super::lifter::{Carried, Draft, Lifter};
 use super::names::{
@@ -240,12 +241,8 @@ impl Shape for Zamba {
     }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
-        let (vocab, hidden) = (self.facts.vocab, self.facts.hidden);
-        let shape = [vocab, hidden];
         let mut f = l.func("embed");
-        let table = if self.facts.tied { f.tied_table(shape) } else { f.weight(TABLE, Kind::Table, &shape) };
-        let tokens = f.input(Input::Tokens);
-        let mut results = vec![f.op(Op::Embed, &[table, tokens])];
+        let mut results = vec![embedded(&mut f)];
         if let Some(rope) = &self.block.rope {
             let (frequencies, op) = inv_freq(&mut f, rope, 0);
             let positions = f.input(Input::Positions);
@@ -266,14 +263,7 @@ impl Shape for Zamba {
             }
             x = self.layer(l, i, [&x, &first], rope.as_ref(), used)?;
         }
-        let mut f = l.func("head");
-        let (x, rows) = (f.carried("x", &x), f.input(Input::OutRows));
-        let x = f.op(Op::GatherRows, &[x, rows]);
-        let x = norm(&mut f, NORM, self.norm, x, hidden);
-        let table = if self.facts.tied { f.tied_table(shape) } else { f.matrix(HEAD, shape) };
-        let logits = f.matmul(x, table);
-        f.call(&[logits])?;
-        Ok(())
+        head(l, self.norm, &x)
     }
 }
 

@@ -293,8 +293,8 @@ const METADATA: &str = "transformers_version torch_dtype dtype auto_map custom_p
      forced_bos_token_id forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens \
      generation_config num_logits_to_keep output_past seq_classif_dropout qa_dropout tie_weights_ deterministic_flash_attn \
      sparse_prediction sparse_pred_ignore_index decoder_bias reference_compile repad_logits_with_grad max_sequence_length max_seq_len max_seq_length seq_length n_positions n_ctx model_max_length \
-     attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add skip_bias_add_qkv slow_but_exact \
-     embedding_fraction init_device";
+     attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add skip_bias_add_qkv \
+     slow_but_exact embedding_fraction init_device";
 
 /// What an architecture does not read of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -68,10 +68,8 @@ impl Family for Attention {
     }
 
     fn items(&self, params: &[Param]) -> (usize, bool) {
-        match params.get(self.kv).map(|p| &p.kind) {
-            Some(ParamKind::Kv(kv)) => (kv.kv_heads * ATTEND_PARTS, true),
-            _ => (1, true),
-        }
+        let Some(ParamKind::Kv(kv)) = params.get(self.kv).map(|p| &p.kind) else { return (1, true) };
+        (kv.kv_heads * ATTEND_PARTS, true)
     }
 
     fn verify(&self, v: &mut KernelVerifier<'_>) {
@@ -160,10 +158,8 @@ impl Family for Attention {
 impl Attention {
     /// Of the bias the largest distance with a number of its own; 0: slopes, or none.
     pub fn reach(&self, params: &[Param]) -> usize {
-        match self.bias.and_then(|b| params.get(b)).map(|p| &p.kind) {
-            Some(ParamKind::Vector { len }) => bias_reach(*len, self.heads).unwrap_or_default(),
-            _ => 0,
-        }
+        let Some(ParamKind::Vector { len }) = self.bias.and_then(|b| params.get(b)).map(|p| &p.kind) else { return 0 };
+        bias_reach(*len, self.heads).unwrap_or_default()
     }
 
     /// Latent caches have queries of their own for what is stored as keys, others none.

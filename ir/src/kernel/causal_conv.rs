@@ -1,13 +1,14 @@
 //! Convolutions over time, a channel at a time.
 
-use super::{Family, Field, Outcome, Param, ParamId, ParamKind, ReadFamily, Store, Use};
+use super::family::channel_items;
+use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Use};
 use crate::eval::{EvalError, FixedState, KernelRun, RowValues, convolve};
 use crate::state::FixedSpec;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
 /// Depthwise causal convolution over the tokens of each sequence, whose last inputs are its state.
-/// Work items are [`CausalConv::CHANNELS`] channels each, for all tokens in order.
+/// Work items are [`CHANNELS`](super::CHANNELS) channels each, for all tokens in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CausalConv {
     /// f32 `[T, …]`.
@@ -24,11 +25,6 @@ pub struct CausalConv {
     pub out: ParamId,
 }
 
-impl CausalConv {
-    /// Channels of a work item.
-    pub const CHANNELS: usize = 16;
-}
-
 impl Family for CausalConv {
     fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
         f(&mut self.x, Use::READ);
@@ -38,10 +34,7 @@ impl Family for CausalConv {
     }
 
     fn items(&self, params: &[Param]) -> (usize, bool) {
-        match params.get(self.state).map(|p| &p.kind) {
-            Some(ParamKind::Fixed(s)) => (s.cols.div_ceil(Self::CHANNELS), false),
-            _ => (1, false),
-        }
+        channel_items(params, self.state)
     }
 
     fn verify(&self, v: &mut KernelVerifier<'_>) {
@@ -63,7 +56,7 @@ impl Family for CausalConv {
 
     fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
         let (rows, state) = self.run(x);
-        Ok(Outcome { stores: vec![(Store::all(self.out), rows)], states: vec![(self.state, state)] })
+        Ok(Outcome::recurrent((self.out, rows), (self.state, state)))
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {

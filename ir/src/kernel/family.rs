@@ -1,8 +1,9 @@
 //! What every family of kernels has, and the table of families.
 
-use super::{Kernel, Norm, Param, ParamId, Prologue, RowElem, Segment, Store};
+use super::{Kernel, Norm, Param, ParamId, ParamKind, Prologue, RowElem, Segment, Store};
 use crate::eval::{EvalError, FixedState, KernelRun, RowValues};
 use crate::graph::F32;
+use crate::state::FixedSpec;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 use std::ops::Range;
@@ -93,6 +94,27 @@ impl Outcome {
     pub fn rows(stores: Vec<(Store, RowValues)>) -> Outcome {
         Outcome { stores, states: vec![] }
     }
+
+    /// The rows of `out`, and `state` as it is afterwards.
+    pub fn recurrent((out, rows): (ParamId, RowValues), state: (ParamId, FixedState)) -> Outcome {
+        Outcome { stores: vec![(Store::all(out), rows)], states: vec![state] }
+    }
+}
+
+/// Channels of a work item of the kernels that take each channel of their state by itself:
+/// [`super::CausalConv`], [`super::Wkv`].
+pub const CHANNELS: usize = 16;
+
+/// Work items of such a kernel, each with all tokens in order.
+pub(super) fn channel_items(params: &[Param], state: ParamId) -> (usize, bool) {
+    state_items(params, state, |s| s.cols.div_ceil(CHANNELS))
+}
+
+/// Work items of a kernel that has `count` of them for its state, each with all tokens in order.
+pub(super) fn state_items(params: &[Param], state: ParamId, count: fn(&FixedSpec) -> usize) -> (usize, bool) {
+    // Where the operand is something else, which the verifier refuses, any number does.
+    let Some(ParamKind::Fixed(s)) = params.get(state).map(|p| &p.kind) else { return (1, false) };
+    (count(s), false)
 }
 
 /// A family of kernels: its file has the structure, what it does with its operands, its rules, its

@@ -53,7 +53,7 @@ pub use checked::{Checked, MatrixOperand, RowsOperand};
 pub use embed::Embed;
 pub use expert_matmul::ExpertMatmul;
 pub use expr::{Expr, Norm, Segment, Store, lcm};
-pub use family::{Experts, Field, Product, Use};
+pub use family::{CHANNELS, Experts, Field, Product, Use};
 pub(crate) use family::{Family, Outcome, ReadFamily};
 pub use matmul::{Matmul, Prologue};
 pub use pointwise::Pointwise;

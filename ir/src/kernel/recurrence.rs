@@ -1,6 +1,7 @@
 //! Linear recurrences.
 
-use super::{Family, Field, Outcome, Param, ParamId, ParamKind, ReadFamily, Store, Use};
+use super::family::state_items;
+use super::{Family, Field, Outcome, Param, ParamId, ParamKind, ReadFamily, Use};
 use crate::eval::{Each, EvalError, FixedState, Inputs, KernelRun, RowValues, recur};
 use crate::graph::{Attr, AttrType, Update};
 use crate::state::FixedSpec;
@@ -124,10 +125,7 @@ impl Family for Recurrence {
     }
 
     fn items(&self, params: &[Param]) -> (usize, bool) {
-        match params.get(self.state).map(|p| &p.kind) {
-            Some(ParamKind::Fixed(s)) => (s.heads * (s.cols / Self::block(s.cols)), false),
-            _ => (1, false),
-        }
+        state_items(params, self.state, |s| s.heads * (s.cols / Self::block(s.cols)))
     }
 
     fn verify(&self, v: &mut KernelVerifier<'_>) {
@@ -158,7 +156,7 @@ impl Family for Recurrence {
 
     fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
         let (rows, state) = self.run(x);
-        Ok(Outcome { stores: vec![(Store::all(self.out), rows)], states: vec![(self.state, state)] })
+        Ok(Outcome::recurrent((self.out, rows), (self.state, state)))
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {

@@ -1,13 +1,14 @@
 //! Means with weights that decay.
 
-use super::{Family, Field, Outcome, Param, ParamId, ParamKind, ReadFamily, Store, Use};
+use super::family::channel_items;
+use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Use};
 use crate::eval::{EvalError, KernelRun, RowValues, weighted_means};
 use crate::state::FixedSpec;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
 /// The mean of a channel's values with weights `e^key` that decay, as `wkv` of the graph level.
-/// Work items are [`Wkv::CHANNELS`] channels each, for all tokens in order.
+/// Work items are [`CHANNELS`](super::CHANNELS) channels each, for all tokens in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Wkv {
     /// Keys, f32 `[T, …]`.
@@ -28,11 +29,6 @@ pub struct Wkv {
     pub out: ParamId,
 }
 
-impl Wkv {
-    /// Channels of a work item.
-    pub const CHANNELS: usize = 16;
-}
-
 impl Family for Wkv {
     fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
         f(&mut self.k, Use::READ);
@@ -44,10 +40,7 @@ impl Family for Wkv {
     }
 
     fn items(&self, params: &[Param]) -> (usize, bool) {
-        match params.get(self.state).map(|p| &p.kind) {
-            Some(ParamKind::Fixed(s)) => (s.cols.div_ceil(Self::CHANNELS), false),
-            _ => (1, false),
-        }
+        channel_items(params, self.state)
     }
 
     fn verify(&self, v: &mut KernelVerifier<'_>) {
@@ -77,7 +70,7 @@ impl Family for Wkv {
         let [decay, bonus] =
             [self.decay, self.bonus].map(|p| x.vector(p).iter().map(|v| f64::from(*v)).collect::<Vec<_>>());
         let rows = weighted_means(&mut state, &x.batch.seqs, [&k, &v], [&decay, &bonus]);
-        Ok(Outcome { stores: vec![(Store::all(self.out), rows)], states: vec![(self.state, state)] })
+        Ok(Outcome::recurrent((self.out, rows), (self.state, state)))
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {

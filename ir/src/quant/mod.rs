@@ -24,7 +24,7 @@ mod w8;
 
 pub use coded::{CodedRow, StoredRows};
 pub use fp8::{E4M3_MAX, e4m3_from_f32};
-pub use llmcc_abi::encoding::{Code, Encoding, Float, Per, Scale, ScaleKind, e4m3_to_f32};
+pub use llmcc_abi::encoding::{Code, Encoding, Float, Per, Scale, ScaleKind, e4m3_to_f32, e8m0_to_f32};
 pub use llmcc_abi::layout::{BLOCK, Packing};
 pub use pack::{PackError, pack_block, pack_codes, unpack_row};
 

@@ -2,7 +2,7 @@
 
 use super::ScaleKind;
 use half::{bf16, f16};
-use llmcc_abi::encoding::e4m3_to_f32;
+use llmcc_abi::encoding::{e4m3_to_f32, e8m0_to_f32};
 
 /// Writes a factor, which is exact in `kind`, to the start of `out`; one that is
 /// a code is that.
@@ -24,8 +24,7 @@ pub(super) fn get(kind: ScaleKind, bytes: &[u8]) -> f32 {
         ScaleKind::F32 => f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
         ScaleKind::F16 => f16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
         ScaleKind::Bf16 => bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
-        // 2⁻¹²⁷ is subnormal in f32.
-        ScaleKind::E8m0 => f32::from_bits(if bytes[0] == 0 { 1 << 22 } else { u32::from(bytes[0]) << 23 }),
+        ScaleKind::E8m0 => e8m0_to_f32(bytes[0]),
         ScaleKind::E4m3 => e4m3_to_f32(bytes[0]),
         ScaleKind::Unsigned { .. } => bytes[0].into(),
         ScaleKind::Signed { .. } => f32::from(bytes[0] as i8),

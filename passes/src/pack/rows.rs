@@ -88,16 +88,8 @@ impl<'a> Rows<'a> {
                     _ => Rows { n: x.n * x.k, k: 1, rank: 1, stack: 1, node: Node::Values(x.all().into()) },
                 });
             }
-            Op::ScaleCols | Op::ScaleRows => {
-                let cols = *op == Op::ScaleCols;
-                let [w, g] = exactly(op, args)?;
-                let g = g.all();
-                if g.len() != if cols { w.k } else { w.n } {
-                    return bad(format!("{} scales for {}×{}", g.len(), w.n, w.k));
-                }
-                let (n, k, w) = (w.n, w.k, Box::new(w));
-                (n, k, 2, if cols { Node::ScaleCols(w, g) } else { Node::ScaleRows(w, g) })
-            }
+            Op::ScaleCols => return scaled(true, exactly(op, args)?),
+            Op::ScaleRows => return scaled(false, exactly(op, args)?),
             Op::ConcatRows => {
                 let (k, rank) = args.first().map_or((0, 0), |p| (p.k, p.rank));
                 if k == 0 || args.iter().any(|p| p.k != k) {
@@ -341,6 +333,17 @@ fn placed<'a>([x, order]: [Rows<'a>; 2]) -> Result<Rows<'a>, RowsError> {
         return Err(RowsError::Shape(format!("an order of {} columns for {n}×{k}", order.len())));
     }
     Ok(Rows { n, k, rank, stack: 1, node: Node::Placed(order, Box::new(x)) })
+}
+
+/// A matrix with its columns, or its rows, multiplied by a number each.
+fn scaled<'a>(cols: bool, [w, g]: [Rows<'a>; 2]) -> Result<Rows<'a>, RowsError> {
+    let g = g.all();
+    if g.len() != if cols { w.k } else { w.n } {
+        return Err(RowsError::Shape(format!("{} scales for {}×{}", g.len(), w.n, w.k)));
+    }
+    let (n, k, w) = (w.n, w.k, Box::new(w));
+    let node = if cols { Node::ScaleCols(w, g) } else { Node::ScaleRows(w, g) };
+    Ok(Rows { n, k, rank: 2, stack: 1, node })
 }
 
 fn elementwise<'a>(op: BinaryOp, [a, b]: [Rows<'a>; 2]) -> Result<Rows<'a>, RowsError> {

@@ -12,6 +12,10 @@
 //! `minimum = above.minimum · minimum`. Byte layouts ([`crate::layout`]), text, evaluation, packing
 //! and the generic lowerings of backends derive from this.
 
+mod numbers;
+
+pub use numbers::*;
+
 /// How an element is stored, and what its codes stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Code {
@@ -84,7 +88,7 @@ pub enum ScaleKind {
     F16,
     /// bfloat16.
     Bf16,
-    /// A power of two: `2^(u − 127)`, 255 is none.
+    /// A power of two: `2^(u − 127)`, 255 is none ([`e8m0_to_f32`]).
     E8m0,
     /// e4m3.
     E4m3,
@@ -359,7 +363,7 @@ impl Encoding {
             return None;
         }
         match self.scales[0] {
-            Some(Scale { per: Per::Group(group @ (16 | 32 | 64 | 128 | 256)), .. }) => Some(group as usize),
+            Some(Scale { per: Per::Group(group), .. }) if is_row_group(group as usize) => Some(group as usize),
             Some(Scale { per: Per::Row, .. }) => Some(128),
             _ => None,
         }
@@ -412,6 +416,18 @@ impl Encoding {
 /// Columns that may share a scale in int8 rows.
 pub const ROW_GROUPS: &[usize] = &[16, 32, 64, 128, 256];
 
+/// Whether so many do. (`contains` is not constant.)
+const fn is_row_group(group: usize) -> bool {
+    let mut i = 0;
+    while i < ROW_GROUPS.len() {
+        if ROW_GROUPS[i] == group {
+            return true;
+        }
+        i += 1;
+    }
+    false
+}
+
 /// Whether all values are multiples of `unit` by integers of 8 bits.
 const fn multiples(values: &[u32], unit: f32) -> bool {
     let mut i = 0;
@@ -423,69 +439,6 @@ const fn multiples(values: &[u32], unit: f32) -> bool {
         i += 1;
     }
     true
-}
-
-/// The 16 numbers of GGML's non-linear formats.
-pub const NON_LINEAR: [u32; 16] = {
-    let numbers = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
-    let (mut out, mut i) = ([0; 16], 0);
-    while i < 16 {
-        out[i] = (numbers[i] as f32).to_bits();
-        i += 1;
-    }
-    out
-};
-
-/// The 16 numbers of NF4, ascending: quantiles of a normal distribution, as bitsandbytes has them.
-pub const NORMAL_FLOAT: [u32; 16] = [
-    (-1.0f32).to_bits(),
-    (-0.696_192_8f32).to_bits(),
-    (-0.525_073_05f32).to_bits(),
-    (-0.394_917_5f32).to_bits(),
-    (-0.284_441_38f32).to_bits(),
-    (-0.184_773_43f32).to_bits(),
-    (-0.091_050_036f32).to_bits(),
-    0f32.to_bits(),
-    0.079_580_3f32.to_bits(),
-    0.160_930_2f32.to_bits(),
-    0.246_112_3f32.to_bits(),
-    0.337_915_24f32.to_bits(),
-    0.440_709_83f32.to_bits(),
-    0.562_617f32.to_bits(),
-    0.722_956_84f32.to_bits(),
-    1f32.to_bits(),
-];
-
-/// The numbers of bitsandbytes' FP4.
-pub const FP4_VALUES: [u32; 16] =
-    with_negatives([0.0, 0.005_208_333_5, 0.666_666_7, 1.0, 0.333_333_34, 0.5, 0.166_666_67, 0.25]);
-
-/// The numbers of e2m1.
-pub const E2M1: [u32; 16] = with_negatives([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]);
-
-/// Eight numbers, and their negatives.
-const fn with_negatives(numbers: [f32; 8]) -> [u32; 16] {
-    let (mut out, mut i) = ([0; 16], 0);
-    while i < 8 {
-        out[i] = numbers[i].to_bits();
-        out[i + 8] = (-numbers[i]).to_bits();
-        i += 1;
-    }
-    out
-}
-
-/// The value of an e4m3 number, as the OCP 8-bit Floating Point Specification has it: sign, 4 bits
-/// of exponent with bias 7, 3 of mantissa; subnormal numbers, no infinities, NaN for an exponent
-/// and a mantissa of ones only.
-pub const fn e4m3_to_f32(code: u8) -> f32 {
-    let magnitude = code & 0x7f;
-    if magnitude == 0x7f {
-        return f32::NAN;
-    }
-    // The bits where f32 has its own, 120 exponents too low; the product is exact, also of
-    // subnormal numbers.
-    let x = f32::from_bits((magnitude as u32) << 20) * f32::from_bits((127 + 120) << 23);
-    if code >> 7 == 1 { -x } else { x }
 }
 
 /// Bits of the planes in which codes of `bits` bits are stored, the lowest bits of a code in the

@@ -139,8 +139,6 @@ pub(crate) trait Isa: Copy {
     unsafe fn words_right(x: Self::I, bits: i32) -> Self::I;
     /// Bits of either.
     unsafe fn or_words(a: Self::I, b: Self::I) -> Self::I;
-    /// Flips the bits of `mask` in each byte.
-    unsafe fn flip_bits(x: Self::I, mask: u8) -> Self::I;
     /// Each byte, below 16, replaced by that entry of a table.
     unsafe fn look_up(x: Self::I, table: &[u8; 16]) -> Self::I;
     /// `LANES` powers of two `2^(u − 127)`, of bytes `u` below 255.

@@ -267,7 +267,7 @@ unsafe fn strip<I: Isa, K: Kernel<I>, const NV: usize>(first: &Tile, m: usize, v
     let mut i = 0;
     macro_rules! tiles {
         ($($mr:literal)*) => { $(
-            if const { has_tile($mr, NV, K::SHAPE) && !(K::LONG && $mr == 3) && !(K::SOME && !matches!($mr, 1 | 4 | 8)) } {
+            if const { has_tile($mr, NV, K::SHAPE) && !left_out($mr, K::LONG, K::SOME) } {
                 while m - i >= $mr {
                     let tile = unsafe { first.at::<I>(vector, i) };
                     // The first rows bring the next weights, the others find theirs in the cache.
@@ -279,6 +279,11 @@ unsafe fn strip<I: Isa, K: Kernel<I>, const NV: usize>(first: &Tile, m: usize, v
         )* };
     }
     tiles!(12 8 6 4 3 2 1);
+}
+
+/// Whether tiles of `mr` rows are left out, see [`Kernel::LONG`] and [`Kernel::SOME`].
+const fn left_out(mr: usize, long: bool, some: bool) -> bool {
+    long && mr == 3 || some && !matches!(mr, 1 | 4 | 8)
 }
 
 /// Whether tiles of `mr` rows × `nv` vectors exist. What remains when the vectors are odd in number

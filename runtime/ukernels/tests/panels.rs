@@ -5,7 +5,8 @@ mod support;
 use llmcc_abi::layout::BLOCK;
 use llmcc_ukernels::Level;
 use proptest::prelude::*;
-use support::{Int8Rows, Kind, Matrix, Operands, Rng, Rows, bits, kinds, lay_out, levels};
+use support::matrix::Matrix;
+use support::{Int8Rows, Kind, Operands, Rng, Rows, bits, kinds, lay_out, levels};
 
 /// Unit roundoff of f32.
 const U: f64 = 1.0 / (1 << 24) as f64;

@@ -316,7 +316,8 @@ pub const RECURRENCE: &str = "kernel @recurrence rows T {
   param %rate: rows f32[T, 4]
   param %s: state<f32, 4x16x12>
   param %out: rows f32[T, 48]
-  recurrence q=%q q_start=3 k=%k k_start=7 groups=2 v=%v v_start=4 decay=%decay update=delta with=%rate state=%s out=%out
+  recurrence q=%q q_start=3 k=%k k_start=7 groups=2 v=%v v_start=4 \
+    decay=%decay update=delta with=%rate state=%s out=%out
 }
 ";
 
@@ -331,7 +332,8 @@ pub const ERASING: &str = "kernel @recurrence rows T {
   param %write: rows f32[T, 32]
   param %s: state<f32, 4x16x12>
   param %out: rows f32[T, 48]
-  recurrence q=%q q_start=3 k=%k k_start=7 groups=2 v=%v v_start=4 decay=%decay update=erase with=%read write=%write state=%s out=%out
+  recurrence q=%q q_start=3 k=%k k_start=7 groups=2 v=%v v_start=4 \
+    decay=%decay update=erase with=%read write=%write state=%s out=%out
 }
 ";
 
@@ -344,7 +346,8 @@ pub const BONUS: &str = "kernel @recurrence rows T {
   param %bonus: vector f32[64]
   param %s: state<f32, 4x16x12>
   param %out: rows f32[T, 48]
-  recurrence q=%q q_start=3 k=%k k_start=7 groups=2 v=%v v_start=4 decay=%decay update=bonus with=%bonus state=%s out=%out
+  recurrence q=%q q_start=3 k=%k k_start=7 groups=2 v=%v v_start=4 \
+    decay=%decay update=bonus with=%bonus state=%s out=%out
 }
 ";
 

@@ -5,7 +5,7 @@
 
 use crate::checkpoint::safetensors::StoredType;
 use half::f16;
-use llmcc_ir::quant::{CodedRow, Elem, Format};
+use llmcc_ir::quant::{CodedRow, Elem, Format, e8m0_to_f32};
 use llmcc_ir::ty::DType;
 
 /// A type of tensors.
@@ -116,7 +116,7 @@ static TYPES: &[BlockType] = &[
         put(row, at, (0..SUPER).map(|i| b[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3));
     }),
     coded(39, "MXFP4", (32, 17), (Elem::named("mxfp4"), 32), |b, row, at| {
-        group(row, at, 32, power_of_two(b[0]), 0.0);
+        group(row, at, 32, e8m0_to_f32(b[0]), 0.0);
         nibbles(&b[1..17], row, at);
     }),
 ];
@@ -155,15 +155,6 @@ pub(super) fn unknown(number: u32) -> String {
 
 fn half(b: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([b[at], b[at + 1]]).to_f32()
-}
-
-/// An e8m0 number; 255 is none.
-pub(crate) fn power_of_two(u: u8) -> f32 {
-    match u {
-        0 => f32::from_bits(1 << 22),
-        255 => f32::NAN,
-        u => f32::from_bits(u32::from(u) << 23),
-    }
 }
 
 /// Scale and minimum of the group of `columns` columns that starts at `at`.

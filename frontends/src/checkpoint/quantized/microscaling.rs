@@ -10,7 +10,7 @@ use super::{Part, Tensors, UNQUANTIZED, Wrong, coded};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
-use llmcc_ir::quant::{CodedRow, Elem, Format};
+use llmcc_ir::quant::{CodedRow, Elem, Format, e8m0_to_f32};
 use serde_json::{Map, Value};
 use std::ops::Range;
 use std::sync::Arc;
@@ -66,15 +66,9 @@ impl Layout for Microscaled {
         let pairs = bytes.iter().flat_map(|u| [u & 15, u >> 4]);
         out.codes.iter_mut().zip(pairs).for_each(|(c, u)| *c = u);
         let exponents = self.scales.bytes(shards).get(first..).unwrap_or_default();
-        out.factors.iter_mut().zip(exponents).for_each(|(f, u)| *f = (power_of_two(*u), 0.0));
+        out.factors.iter_mut().zip(exponents).for_each(|(f, u)| *f = (e8m0_to_f32(*u), 0.0));
     }
 
     // It is codes.
     fn values(&self, _: &[Shard], _: usize, _: &mut [f32]) {}
-}
-
-/// `2^(u − 127)`; of 255, which is no number, infinity, which packing refuses.
-fn power_of_two(u: u8) -> f32 {
-    // The least is subnormal in f32.
-    f32::from_bits(if u == 0 { 1 << 22 } else { u32::from(u) << 23 })
 }

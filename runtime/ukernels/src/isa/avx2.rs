@@ -210,10 +210,6 @@ impl Isa for Avx2 {
         unsafe { _mm256_or_si256(a, b) }
     }
     #[inline(always)]
-    unsafe fn flip_bits(x: __m256i, mask: u8) -> __m256i {
-        unsafe { _mm256_xor_si256(x, _mm256_set1_epi8(mask as i8)) }
-    }
-    #[inline(always)]
     unsafe fn look_up(x: __m256i, table: &[u8; 16]) -> __m256i {
         unsafe { _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())), x) }
     }

@@ -188,10 +188,6 @@ impl<const DOT_BF16: bool, const ASK: bool> Isa for Avx512<DOT_BF16, ASK> {
         unsafe { _mm512_or_si512(a, b) }
     }
     #[inline(always)]
-    unsafe fn flip_bits(x: __m512i, mask: u8) -> __m512i {
-        unsafe { _mm512_xor_si512(x, _mm512_set1_epi8(mask as i8)) }
-    }
-    #[inline(always)]
     unsafe fn look_up(x: __m512i, table: &[u8; 16]) -> __m512i {
         unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), x) }
     }

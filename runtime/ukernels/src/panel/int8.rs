@@ -7,7 +7,7 @@
 use llmcc_abi::encoding::{Encoding, ScaleKind};
 use llmcc_abi::layout::{self, BLOCK, K_PAD};
 
-use super::slice::{self, Dots, Weights, parts};
+use super::slice::{self, Dots, PanelWeights, parts};
 use super::{Kernel, Place, Tile};
 use crate::isa::{Isa, Shape};
 
@@ -17,10 +17,10 @@ use crate::isa::{Isa, Shape};
 unsafe fn start<I: Isa, const F: usize, const MR: usize, const NV: usize>(t: &Tile, group: usize) -> Dots<I, MR, NV> {
     unsafe {
         let mut dots = [[[I::dot(0); NV]; MR]; 4];
-        if const { Weights::<F>::zero::<I>() != 0 } {
+        if const { PanelWeights::<F>::zero::<I>() != 0 } {
             for m in 0..MR {
                 let sum = t.a.add(m * t.a_stride + t.q8.sums + group * 4).cast::<i32>().read_unaligned();
-                dots[0][m] = [I::dot(-const { Weights::<F>::zero::<I>() } * sum); NV];
+                dots[0][m] = [I::dot(-const { PanelWeights::<F>::zero::<I>() } * sum); NV];
             }
         }
         dots
@@ -63,11 +63,12 @@ pub(super) unsafe fn load<I: Isa>(kind: ScaleKind, p: *const u8) -> I::F {
 #[inline(always)]
 unsafe fn halves<I: Isa, const F: usize, const NV: usize>(t: &Tile, factors: usize) -> [I::F; 2] {
     unsafe {
-        let (kind, bytes) = const { (kind(Weights::<F>::ENCODING), kind(Weights::<F>::ENCODING).bytes()) };
+        let (kind, bytes) = const { (kind(PanelWeights::<F>::ENCODING), kind(PanelWeights::<F>::ENCODING).bytes()) };
         let p = t.vectors::<I, NV>(factors, bytes)[0];
         let first = load::<I>(kind, p);
-        let two =
-            const { Weights::<F>::ENCODING.has_minimum() || layout::groups_per_record(&Weights::<F>::ENCODING) > 1 };
+        let two = const {
+            PanelWeights::<F>::ENCODING.has_minimum() || layout::groups_per_record(&PanelWeights::<F>::ENCODING) > 1
+        };
         [first, if two { load::<I>(kind, p.add(BLOCK * bytes)) } else { first }]
     }
 }
@@ -81,15 +82,15 @@ unsafe fn factors_of<I: Isa, const F: usize, const MR: usize, const NV: usize>(
     (factors, record_at): (usize, usize),
     record: &[I::F; 2],
 ) -> [[I::F; NV]; 2] {
-    let of = const { Weights::<F>::ENCODING };
+    let of = const { PanelWeights::<F>::ENCODING };
     unsafe {
         let mut scale = [I::splat(0.0); NV];
         let mut min = scale;
-        if const { early(Weights::<F>::ENCODING, MR, NV) } {
-            scale[0] = record[group % const { layout::groups_per_record(&Weights::<F>::ENCODING) }];
+        if const { early(PanelWeights::<F>::ENCODING, MR, NV) } {
+            scale[0] = record[group % const { layout::groups_per_record(&PanelWeights::<F>::ENCODING) }];
             min[0] = record[1];
         } else {
-            let kind = const { kind(Weights::<F>::ENCODING) };
+            let kind = const { kind(PanelWeights::<F>::ENCODING) };
             let p = t.vectors::<I, NV>(factors, kind.bytes());
             for v in 0..NV {
                 scale[v] = load::<I>(kind, p[v]);
@@ -138,7 +139,7 @@ unsafe fn finish<I: Isa, const F: usize, const MR: usize, const NV: usize>(
                 }
                 acc[m][v] = I::fma(I::to_f32(total), I::mul(scale[v], a_scale), acc[m][v]);
             }
-            if const { Weights::<F>::ENCODING.has_minimum() } {
+            if const { PanelWeights::<F>::ENCODING.has_minimum() } {
                 let sum = I::splat(a.add(t.q8.sums).cast::<i32>().read_unaligned() as f32);
                 for v in 0..NV {
                     acc[m][v] = I::fma(I::mul(min[v], a_scale), sum, acc[m][v]);
@@ -149,7 +150,7 @@ unsafe fn finish<I: Isa, const F: usize, const MR: usize, const NV: usize>(
 }
 
 /// The walk through the groups of a tile.
-struct Walk<I: Isa> {
+struct GroupWalk<I: Isa> {
     place: Place,
     /// See [`early`].
     record: [I::F; 2],
@@ -158,17 +159,17 @@ struct Walk<I: Isa> {
     k: usize,
 }
 
-impl<I: Isa> Walk<I> {
+impl<I: Isa> GroupWalk<I> {
     /// Enters the next group. Returns where its factors are.
     #[inline(always)]
     unsafe fn enter<const F: usize, const MR: usize, const NV: usize>(&mut self, t: &Tile) -> usize {
         // One scale for a row is that of its first group.
-        let factors = if const { Weights::<F>::ENCODING.by_row() } && self.group > 0 {
+        let factors = if const { PanelWeights::<F>::ENCODING.by_row() } && self.group > 0 {
             return self.place.record + t.block.scales;
         } else {
             self.place.enter(t, self.group)
         };
-        if const { early(Weights::<F>::ENCODING, MR, NV) } && factors == self.place.record {
+        if const { early(PanelWeights::<F>::ENCODING, MR, NV) } && factors == self.place.record {
             unsafe {
                 // Factors take lines of the stream as well: without this, as many lines of codes
                 // further on would not be asked for.
@@ -189,9 +190,9 @@ impl<I: Isa> Walk<I> {
         w
     }
 
-    /// A group of whole slices.
+    /// The next group: of each of its slices columns `8·FROM..8·TO`.
     #[inline(always)]
-    unsafe fn whole<const F: usize, const MR: usize, const NV: usize>(
+    unsafe fn group<const F: usize, const MR: usize, const NV: usize, const FROM: usize, const TO: usize>(
         &mut self,
         t: &Tile,
         codes: &[*const u8; NV],
@@ -203,39 +204,17 @@ impl<I: Isa> Walk<I> {
             let mut dots = start::<I, F, MR, NV>(t, self.group);
             while self.k < end {
                 let w = self.codes(codes);
-                slice::add::<I, F, MR, NV, 0, 4>(t, &mut dots, &w, t.a.add(self.k));
-                self.place.codes += Weights::<F>::SLICE_BYTES;
+                slice::add::<I, F, MR, NV, FROM, TO>(t, &mut dots, &w, t.a.add(self.k));
+                // The rest of the slice is the next group.
+                if const { TO * 8 < K_PAD } {
+                    break;
+                }
+                self.place.codes += PanelWeights::<F>::SLICE_BYTES;
                 self.k += K_PAD;
             }
             let factors = factors_of::<I, F, MR, NV>(t, self.group, (factors, self.place.record), &self.record);
             finish::<I, F, MR, NV>(t, self.group, factors, &dots, acc);
             self.group += 1;
-        }
-    }
-
-    /// Two groups of half a slice each.
-    #[inline(always)]
-    unsafe fn halves<const F: usize, const MR: usize, const NV: usize>(
-        &mut self,
-        t: &Tile,
-        codes: &[*const u8; NV],
-        acc: &mut [[I::F; NV]; MR],
-    ) {
-        macro_rules! half {
-            ($from:literal $to:literal) => {{
-                let factors = self.enter::<F, MR, NV>(t);
-                let mut dots = start::<I, F, MR, NV>(t, self.group);
-                slice::add::<I, F, MR, NV, $from, $to>(t, &mut dots, &self.codes(codes), t.a.add(self.k));
-                let factors = factors_of::<I, F, MR, NV>(t, self.group, (factors, self.place.record), &self.record);
-                finish::<I, F, MR, NV>(t, self.group, factors, &dots, acc);
-                self.group += 1;
-            }};
-        }
-        unsafe {
-            half!(0 2);
-            half!(2 4);
-            self.place.codes += Weights::<F>::SLICE_BYTES;
-            self.k += K_PAD;
         }
     }
 }
@@ -250,7 +229,7 @@ impl<const F: usize> Int8<F> {
 }
 
 impl<I: Isa, const F: usize> Kernel<I> for Int8<F> {
-    const ENCODING: Encoding = Weights::<F>::ENCODING;
+    const ENCODING: Encoding = PanelWeights::<F>::ENCODING;
     // Of formats that are read from checkpoints only, some tiles must do.
     const SHAPE: Shape = if Self::USED_MOST { I::INT8 } else { Shape { single: I::INT8.vectors, ..I::INT8 } };
     const SOME: bool = !Self::USED_MOST;
@@ -260,13 +239,14 @@ impl<I: Isa, const F: usize> Kernel<I> for Int8<F> {
         unsafe {
             let codes = t.vectors::<I, NV>(0, 4);
             let mut acc = [[I::splat(0.0); NV]; MR];
-            let place = const { Place::new(Weights::<F>::ENCODING) };
-            let mut walk = Walk::<I> { place, record: [I::splat(0.0); 2], group: 0, k: 0 };
-            while walk.k < t.kp {
-                if const { matches!(Weights::<F>::ENCODING.group(), Some(16)) } {
-                    walk.halves::<F, MR, NV>(t, &codes, &mut acc);
+            let place = const { Place::new(PanelWeights::<F>::ENCODING) };
+            let mut groups = GroupWalk::<I> { place, record: [I::splat(0.0); 2], group: 0, k: 0 };
+            while groups.k < t.kp {
+                if const { matches!(PanelWeights::<F>::ENCODING.group(), Some(16)) } {
+                    groups.group::<F, MR, NV, 0, 2>(t, &codes, &mut acc);
+                    groups.group::<F, MR, NV, 2, 4>(t, &codes, &mut acc);
                 } else {
-                    walk.whole::<F, MR, NV>(t, &codes, &mut acc);
+                    groups.group::<F, MR, NV, 0, 4>(t, &codes, &mut acc);
                 }
             }
             t.store::<I, MR, NV>(&acc);

@@ -27,8 +27,6 @@ struct Unsigned {
     zero: i32,
     /// The largest.
     most: i32,
-    /// Bits of a code to flip: signed ones become unsigned so.
-    flip: u8,
     /// What stands in their place.
     table: Option<[u8; 16]>,
 }
@@ -36,11 +34,9 @@ struct Unsigned {
 /// Those of a description with [integers](Encoding::unit).
 const fn unsigned(e: &Encoding) -> Unsigned {
     match e.code {
-        Code::Int { bits, zero } => Unsigned { zero, most: (1 << bits) - 1, flip: 0, table: None },
-        Code::Signed { bits } => {
-            Unsigned { zero: 1 << (bits - 1), most: (1 << bits) - 1, flip: 1 << (bits - 1), table: None }
-        }
+        Code::Int { bits, zero } => Unsigned { zero, most: (1 << bits) - 1, table: None },
         Code::Table { .. } => of_table(e),
+        Code::Signed { .. } => panic!("no line has signed codes"),
         Code::Float(_) => panic!("floats are no integers"),
     }
 }
@@ -60,13 +56,13 @@ const fn of_table(e: &Encoding) -> Unsigned {
         table[i] = (e.integer(i as u8) + zero) as u8;
         i += 1;
     }
-    Unsigned { zero, most: if zero == 128 { 255 } else { most - least }, flip: 0, table: Some(table) }
+    Unsigned { zero, most: if zero == 128 { 255 } else { most - least }, table: Some(table) }
 }
 
 /// The weights of line `F` of [`INT8_PANELS`].
-pub(crate) struct Weights<const F: usize>;
+pub(crate) struct PanelWeights<const F: usize>;
 
-impl<const F: usize> Weights<F> {
+impl<const F: usize> PanelWeights<F> {
     /// What they are; of any group.
     pub const ENCODING: Encoding = INT8_PANELS[F].1;
     /// Bytes of the codes of [`K_PAD`] columns of a block.
@@ -97,16 +93,16 @@ pub(crate) trait Coded {
     const ENCODING: Encoding;
 }
 
-impl<const F: usize> Coded for Weights<F> {
+impl<const F: usize> Coded for PanelWeights<F> {
     const ENCODING: Encoding = Self::ENCODING;
 }
 
 /// What matrix units multiply as well: 8 bits, 4 bits, and 4 bits with minima.
-pub(crate) type W8 = Weights<0>;
+pub(crate) type W8 = PanelWeights<0>;
 /// See [`W8`].
-pub(crate) type W4 = Weights<1>;
+pub(crate) type W4 = PanelWeights<1>;
 /// See [`W8`].
-pub(crate) type W4a = Weights<2>;
+pub(crate) type W4a = PanelWeights<2>;
 
 const _: () = {
     assert!(W8::ENCODING.bits() == 8 && !W8::ENCODING.has_minimum());
@@ -131,7 +127,7 @@ pub(super) unsafe fn add<
     a: *const u8,
 ) {
     unsafe {
-        match const { Weights::<F>::ENCODING.code } {
+        match const { PanelWeights::<F>::ENCODING.code } {
             Code::Int { bits: 8, .. } => add_bytes::<I, MR, NV>(t, dots, w, a),
             Code::Int { bits: 4, .. } => add_nibbles::<I, MR, NV>(t, dots, w, a),
             Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } | Code::Float(_) => {
@@ -156,8 +152,7 @@ unsafe fn add_bytes<I: Isa, const MR: usize, const NV: usize>(
         let mut x = [I::prepare_dot8(I::zero_words()); NV];
         for chunk in 0..K_PAD / 4 {
             for v in 0..NV {
-                t.prefetch::<I, MR, NV>(v, w[v].add(chunk * 64));
-                x[v] = I::prepare_dot8(I::load_words(w[v].add(chunk * 64)));
+                x[v] = I::prepare_dot8(words::<I, MR, NV>(t, v, w[v].add(chunk * 64)));
             }
             let acc = &mut dots[chunk % parts::<I, MR, NV>()];
             for m in 0..MR {
@@ -183,9 +178,8 @@ unsafe fn add_nibbles<I: Isa, const MR: usize, const NV: usize>(
         let mut x = [[I::zero_words(); NV]; 2];
         for chunk in 0..K_PAD / 8 {
             for v in 0..NV {
-                t.prefetch::<I, MR, NV>(v, w[v].add(chunk * 64));
-                let word = I::load_words(w[v].add(chunk * 64));
-                x = [set(x[0], v, I::field_of_bytes(word, 0, 15)), set(x[1], v, I::field_of_bytes(word, 4, 15))];
+                let both = words::<I, MR, NV>(t, v, w[v].add(chunk * 64));
+                (x[0][v], x[1][v]) = (I::field_of_bytes(both, 0, 15), I::field_of_bytes(both, 4, 15));
             }
             add_fours::<I, MR, NV>(t, &mut dots[2 * chunk % parts], &x[0], a.add(chunk * 8));
             add_fours::<I, MR, NV>(t, &mut dots[(2 * chunk + 1) % parts], &x[1], a.add(chunk * 8 + 4));
@@ -194,11 +188,13 @@ unsafe fn add_nibbles<I: Isa, const MR: usize, const NV: usize>(
     }
 }
 
-/// `x` with another element `v`.
+/// The words at `p`, which are those of vector `v`; further ones are asked for.
 #[inline(always)]
-fn set<T: Copy, const NV: usize>(mut x: [T; NV], v: usize, to: T) -> [T; NV] {
-    x[v] = to;
-    x
+unsafe fn words<I: Isa, const MR: usize, const NV: usize>(t: &Tile, v: usize, p: *const u8) -> I::I {
+    unsafe {
+        t.prefetch::<I, MR, NV>(v, p);
+        I::load_words(p)
+    }
 }
 
 /// Numbers of up to 7 bits of 4 columns, of which `a` is the first.
@@ -228,12 +224,11 @@ unsafe fn add_eight<I: Isa, const F: usize, const MR: usize, const NV: usize>(
     a: *const u8,
     eight: usize,
 ) {
-    let of = const { Weights::<F>::NUMBERS };
+    let of = const { PanelWeights::<F>::NUMBERS };
     unsafe {
         let mut x = [[I::zero_words(); NV]; 2];
         for v in 0..NV {
-            let [low, high] = numbers::<I, F, MR, NV>(t, v, w[v], eight);
-            x = [set(x[0], v, low), set(x[1], v, high)];
+            [x[0][v], x[1][v]] = numbers::<I, F, MR, NV>(t, v, w[v], eight);
         }
         for half in 0..2 {
             let a = a.add(eight * 8 + half * 4);
@@ -264,7 +259,7 @@ unsafe fn numbers<I: Isa, const F: usize, const MR: usize, const NV: usize>(
     w: *const u8,
     eight: usize,
 ) -> [I::I; 2] {
-    let (of, (widths, count)) = const { (Weights::<F>::NUMBERS, Weights::<F>::PLANES) };
+    let (of, (widths, count)) = const { (PanelWeights::<F>::NUMBERS, PanelWeights::<F>::PLANES) };
     let (mut plane, mut base) = (w, 0);
     unsafe {
         let mut codes = [I::zero_words(); 2];
@@ -283,9 +278,6 @@ unsafe fn numbers<I: Isa, const F: usize, const MR: usize, const NV: usize>(
             base += bits;
         }
         for code in &mut codes {
-            if of.flip != 0 {
-                *code = I::flip_bits(*code, of.flip);
-            }
             if let Some(table) = of.table {
                 *code = I::look_up(*code, &table);
             }

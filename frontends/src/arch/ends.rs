@@ -1,0 +1,51 @@
+//! What stands before the layers of most models, and after them: rows of a table, and logits.
+
+use super::blocks::{Norm, norm};
+use super::lifter::{Carried, Draft, Lifter};
+use super::names::{HEAD, Kind, NORM, TABLE};
+use crate::error::FrontendError;
+use llmcc_ir::graph::{Input, Op, Value};
+
+/// The table of embeddings `[vocab, hidden]`. Of a model for text that has it as its head, too, the
+/// one that both read.
+#[track_caller]
+pub(super) fn table(f: &mut Draft) -> Value {
+    let facts = f.facts();
+    let shape = [facts.vocab, facts.hidden];
+    let shared = facts.tied && f.embedding().is_none();
+    if shared { f.tied_table(shape) } else { f.weight(TABLE, Kind::Table, &shape) }
+}
+
+/// The embeddings of the step's tokens, `[T, hidden]`.
+#[track_caller]
+pub(super) fn embedded(f: &mut Draft) -> Value {
+    let table = table(f);
+    let tokens = f.input(Input::Tokens);
+    f.op(Op::Embed, &[table, tokens])
+}
+
+/// The wanted ones of `x`, normalized, `[R, hidden]`: picked first, so that norm and head cost only
+/// what is asked for.
+#[track_caller]
+pub(super) fn picked(f: &mut Draft, last: Norm, x: &Carried) -> Value {
+    let x = f.carried("x", x);
+    let rows = f.input(Input::OutRows);
+    let x = f.op(Op::GatherRows, &[x, rows]);
+    norm(f, NORM, last, x, f.facts().hidden)
+}
+
+/// `head` without anything beside the norm `last` and a matrix.
+///
+/// # Errors
+/// The checkpoint lacks a tensor, or has it in another shape.
+#[track_caller]
+pub(super) fn head(l: &mut Lifter, last: Norm, x: &Carried) -> Result<(), FrontendError> {
+    let mut f = l.func("head");
+    let x = picked(&mut f, last, x);
+    let facts = f.facts();
+    let shape = [facts.vocab, facts.hidden];
+    let table = if facts.tied { f.tied_table(shape) } else { f.matrix(HEAD, shape) };
+    let logits = f.matmul(x, table);
+    f.call(&[logits])?;
+    Ok(())
+}

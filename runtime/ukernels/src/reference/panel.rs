@@ -1,0 +1,166 @@
+//! Panels: weights as their descriptions say, one output after the other.
+
+use llmcc_abi::PanelArgs;
+use llmcc_abi::encoding::{Encoding, Float, ScaleKind, e4m3_to_f32, e8m0_to_f32, planes};
+use llmcc_abi::layout::{self, BLOCK, K_PAD, block, groups, q8_row};
+
+use super::{bf16_to_f32, f16_to_f32, read};
+
+/// Stored code of row `row`, column `k` of a group of quantized weights whose codes start at
+/// `codes`.
+unsafe fn code(bits: u32, codes: *const u8, row: usize, k: usize) -> u8 {
+    let (widths, count) = planes(bits);
+    let (mut plane, mut code, mut base) = (k / K_PAD * K_PAD * 2 * bits as usize, 0, 0);
+    for width in &widths[..count] {
+        let (columns, k) = (32 / *width as usize, k % K_PAD);
+        let byte: u8 = unsafe { read(codes, plane + k / columns * 64 + row * 4 + k % 4) };
+        code |= (byte >> (k % columns / 4 * *width as usize) & (0xff >> (8 - width))) << base;
+        base += width;
+        plane += 64 * *width as usize;
+    }
+    code
+}
+
+/// Row `row` of the block at `w`: what a panel needs to know of its weights.
+struct Row {
+    weights: Encoding,
+    w: *const u8,
+    row: usize,
+    layout: layout::Block,
+    group: usize,
+}
+
+impl Row {
+    unsafe fn scale(&self, group: usize) -> f32 {
+        unsafe { self.factor(group, 0, 0) }
+    }
+
+    unsafe fn min(&self, group: usize) -> f32 {
+        unsafe { self.factor(group, self.layout.mins, self.layout.above_mins) }
+    }
+
+    /// The factor `beside` bytes behind the group's scales, times the one above it, `above` bytes
+    /// behind the first.
+    unsafe fn factor(&self, group: usize, beside: usize, above: usize) -> f32 {
+        let at = self.layout.scales_of(group) + beside;
+        let [of, upper] = self.weights.scales;
+        unsafe {
+            let factor = of.map_or(1.0, |of| self.number(of.kind, at));
+            let Some((upper, columns)) = upper.zip(self.weights.super_group()) else { return factor };
+            factor * self.number(upper.kind, self.layout.above_of(group * self.group / columns) + above)
+        }
+    }
+
+    /// This row's number of those that are stored side by side from byte `at` on.
+    unsafe fn number(&self, kind: ScaleKind, at: usize) -> f32 {
+        let at = at + self.row * kind.bytes();
+        unsafe {
+            match kind {
+                ScaleKind::F32 => read(self.w, at),
+                ScaleKind::F16 => f16_to_f32(read(self.w, at)),
+                ScaleKind::Bf16 => bf16_to_f32(read(self.w, at)),
+                ScaleKind::E8m0 => e8m0_to_f32(read(self.w, at)),
+                ScaleKind::E4m3 => e4m3_to_f32(read(self.w, at)),
+                ScaleKind::Unsigned { .. } => f32::from(read::<u8>(self.w, at)),
+                ScaleKind::Signed { .. } => f32::from(read::<i8>(self.w, at)),
+            }
+        }
+    }
+
+    /// Stored code of column `k`. Those of a record follow each other.
+    unsafe fn code(&self, k: usize) -> u8 {
+        let record = self.layout.groups * self.group;
+        unsafe {
+            let codes = self.w.add(self.layout.codes_of(k / record * self.layout.groups));
+            code(self.weights.bits(), codes, self.row, k % record)
+        }
+    }
+
+    /// Decoded weight of column `k`.
+    unsafe fn value(&self, k: usize) -> f32 {
+        unsafe {
+            match self.weights.float() {
+                Some(Float::F32) => read(self.w, k * 64 + self.row * 4),
+                Some(Float::F16) => f16_to_f32(read(self.w, k * 32 + self.row * 2)),
+                Some(Float::Bf16) => bf16_to_f32(read(self.w, k / 2 * 64 + self.row * 4 + k % 2 * 2)),
+                Some(Float::E4m3) | None => {
+                    let (number, group) = (self.weights.number(self.code(k)), k / self.group);
+                    match self.weights.has_minimum() {
+                        true => libm::fmaf(number, self.scale(group), self.min(group)),
+                        false => self.scale(group) * number,
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Calls `f(weight row, activation row)` for each output and stores what it returns.
+unsafe fn each_output(p: &PanelArgs, weights: Encoding, f: impl Fn(&Row, *const u8) -> f32) {
+    let k = p.k as usize;
+    let weights = weights.in_groups(p.group as usize);
+    let group = weights.group().unwrap_or(layout::padded_k(k).max(1));
+    for n in 0..p.blocks as usize * BLOCK {
+        let w = unsafe { p.w.add(n / BLOCK * p.w_stride as usize) };
+        let row = Row { weights, w, row: n % BLOCK, layout: block(&weights, k), group };
+        for m in 0..p.m as usize {
+            unsafe {
+                let a = p.a.add(m * p.a_stride as usize);
+                p.c.add(m * p.c_stride as usize + n).write(f(&row, a));
+            }
+        }
+    }
+}
+
+/// Any weights × f32 rows: one fused multiply-add per `k`, ascending.
+pub(crate) unsafe fn panel_f32_rows(p: &PanelArgs, weights: Encoding) {
+    let dot = |w: &Row, a: *const u8| {
+        let term = |acc, k| unsafe { libm::fmaf(w.value(k), read(a, k * 4), acc) };
+        (0..p.k as usize).fold(0.0f32, term)
+    };
+    unsafe { each_output(p, weights, dot) }
+}
+
+/// bf16 weights × bf16 rows: one fused multiply-add per `k`, of each pair `2i, 2i + 1` the second
+/// first.
+pub(crate) unsafe fn panel_bf16_rows(p: &PanelArgs, weights: Encoding) {
+    let k = p.k as usize;
+    let dot = |w: &Row, a: *const u8| {
+        let term = |acc, k| unsafe { libm::fmaf(w.value(k), bf16_to_f32(read(a, k * 2)), acc) };
+        (0..k.div_ceil(2)).fold(0.0f32, |acc, pair| {
+            let (low, high) = (2 * pair, 2 * pair + 1);
+            // Where there is no second, it is zero.
+            term(if high < k { term(acc, high) } else { acc }, low)
+        })
+    };
+    unsafe { each_output(p, weights, dot) }
+}
+
+/// Quantized weights × int8 rows. Per group, ascending:
+/// `acc = fma(f32(Σ integer·a), s_w·unit·s_a, acc)`, of the [integers](Encoding::integer) that codes
+/// stand for and their [unit](Encoding::unit), with their minimum following:
+/// `acc = fma(min·s_a, f32(Σ a), acc)`. One scale of a row is that of all groups.
+pub(crate) unsafe fn panel_int8_rows(p: &PanelArgs, weights: Encoding) {
+    let (kp, group) = (layout::padded_k(p.k as usize), p.group as usize);
+    let q8 = q8_row(p.k as usize, group);
+    let unit = weights.unit().unwrap_or(1.0);
+    let integers: [i32; 256] = core::array::from_fn(|u| weights.integer(u as u8));
+    let dot = |w: &Row, a: *const u8| {
+        let mut acc = 0.0f32;
+        for g in 0..groups(p.k as usize, group) {
+            let columns = g * group..kp.min((g + 1) * group);
+            unsafe {
+                let sum: i32 = columns.map(|k| integers[w.code(k) as usize] * read::<i8>(a, k) as i32).sum();
+                let a_scale: f32 = read(a, q8.scales + g * 4);
+                let of = if weights.by_row() { 0 } else { g };
+                acc = libm::fmaf(sum as f32, w.scale(of) * unit * a_scale, acc);
+                if weights.has_minimum() {
+                    let a_sum: i32 = read(a, q8.sums + g * 4);
+                    acc = libm::fmaf(w.min(of) * a_scale, a_sum as f32, acc);
+                }
+            }
+        }
+        acc
+    };
+    unsafe { each_output(p, weights, dot) }
+}

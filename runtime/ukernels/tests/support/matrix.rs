@@ -1,0 +1,291 @@
+//! Weights before packing, and a packer written from the layout's description.
+
+use half::f16;
+use llmcc_abi::encoding::{Code, Encoding, Float, Per, Scale, ScaleKind};
+use llmcc_abi::layout::{self, BLOCK};
+
+use super::{Guarded, Rng};
+
+/// A scale or a minimum: its bytes, and its value.
+#[derive(Clone, Copy, Debug)]
+pub struct Factor {
+    bytes: [u8; 4],
+    value: f64,
+}
+
+impl Factor {
+    const NONE: Factor = Factor { bytes: [0; 4], value: 0.0 };
+
+    fn new(bytes: &[u8], value: f64) -> Factor {
+        let mut all = [0; 4];
+        all[..bytes.len()].copy_from_slice(bytes);
+        Factor { bytes: all, value }
+    }
+
+    /// Of scales zero, subnormal and ordinary ones; minima of both signs. Codes of all their bits.
+    fn random(kind: ScaleKind, minimum: bool, rng: &mut Rng) -> Factor {
+        let x = if minimum { rng.signed() / 4.0 } else { rng.signed().abs() / 16.0 };
+        match kind {
+            ScaleKind::F16 => {
+                let half = match rng.below(16) {
+                    0 if !minimum => f16::ZERO,
+                    1 if !minimum => f16::from_bits(1 + rng.below(1023) as u16),
+                    _ => f16::from_f32(x),
+                };
+                Factor::new(&half.to_le_bytes(), half.to_f64())
+            }
+            ScaleKind::F32 => Factor::new(&x.to_le_bytes(), x.into()),
+            ScaleKind::Bf16 => {
+                let half = half::bf16::from_f32(x);
+                Factor::new(&half.to_le_bytes(), half.to_f64())
+            }
+            ScaleKind::E8m0 => {
+                let code = 60 + rng.below(90) as u8;
+                Factor::new(&[code], 2f64.powi(i32::from(code) - 127))
+            }
+            ScaleKind::Unsigned { bits } => {
+                let code = rng.below(1 << bits) as u8;
+                Factor::new(&[code], code.into())
+            }
+            ScaleKind::Signed { bits } => {
+                let code = rng.below(1 << bits) as i64 - (1 << (bits - 1));
+                Factor::new(&[code as i8 as u8], code as f64)
+            }
+            ScaleKind::E4m3 => unreachable!("no microkernel has such scales"),
+        }
+    }
+
+    /// The one that changes nothing.
+    fn one(kind: ScaleKind, minimum: bool) -> Factor {
+        if minimum {
+            return Factor::NONE;
+        }
+        match kind {
+            ScaleKind::F16 => Factor::new(&f16::ONE.to_le_bytes(), 1.0),
+            ScaleKind::F32 => Factor::new(&1f32.to_le_bytes(), 1.0),
+            ScaleKind::Bf16 => Factor::new(&half::bf16::ONE.to_le_bytes(), 1.0),
+            ScaleKind::E8m0 => Factor::new(&[127], 1.0),
+            ScaleKind::Unsigned { .. } | ScaleKind::Signed { .. } => Factor::new(&[1], 1.0),
+            ScaleKind::E4m3 => unreachable!("no microkernel has such scales"),
+        }
+    }
+}
+
+/// A matrix `[n, k]`, before packing.
+pub struct Matrix {
+    pub weights: Encoding,
+    pub n: usize,
+    pub k: usize,
+    pub group: usize,
+    /// Unquantized elements `[n, k]`.
+    pub dense: Vec<f32>,
+    /// Stored (unsigned) codes `[n, k]`.
+    pub codes: Vec<u8>,
+    /// Of each level of scales, `[n, runs]`: scale and minimum of the columns that share them.
+    pub levels: [Vec<[Factor; 2]>; 2],
+}
+
+impl Matrix {
+    pub fn groups(&self) -> usize {
+        if self.group == 0 { 0 } else { self.k.next_multiple_of(32).div_ceil(self.group) }
+    }
+
+    /// Runs of columns that share the scales of `level`.
+    fn runs(&self, level: usize) -> usize {
+        match self.weights.scales[level].map(|s| s.per) {
+            None => 0,
+            Some(Per::Row | Per::TokenHead) => 1,
+            Some(Per::Group(columns)) => {
+                let columns = if level == 0 { self.group } else { columns.into() };
+                self.k.next_multiple_of(32).div_ceil(columns)
+            }
+        }
+    }
+
+    /// Random elements; `extreme` makes codes the largest or the smallest there are.
+    pub fn random(weights: Encoding, n: usize, k: usize, group: usize, extreme: bool, rng: &mut Rng) -> Matrix {
+        let mut w = Matrix { weights, n, k, group, dense: vec![], codes: vec![], levels: [vec![], vec![]] };
+        if let Some(float) = weights.float() {
+            w.dense = (0..n * k).map(|_| round_to(float, rng.signed())).collect();
+            return w;
+        }
+        let largest = (1 << weights.bits()) - 1;
+        let mut code = || if extreme { largest * rng.below(2) } else { rng.below(largest + 1) };
+        w.codes = (0..n * k).map(|_| code() as u8).collect();
+        w.fill_levels(|scale, minimum| Factor::random(scale.kind, minimum, rng));
+        w
+    }
+
+    /// Scales of 1, and minima of 0.
+    pub fn without_scales(&mut self) {
+        self.fill_levels(|scale, minimum| Factor::one(scale.kind, minimum));
+    }
+
+    fn fill_levels(&mut self, mut factor: impl FnMut(Scale, bool) -> Factor) {
+        self.levels = [0, 1].map(|level| {
+            let Some(scale) = self.weights.scales[level] else { return vec![] };
+            let mut both = || [factor(scale, false), if scale.minimum { factor(scale, true) } else { Factor::NONE }];
+            (0..self.n * self.runs(level)).map(|_| both()).collect()
+        });
+    }
+
+    /// Scale and minimum of group `group` of columns.
+    pub fn scale_min(&self, n: usize, group: usize) -> (f64, f64) {
+        let column = group * self.group;
+        let (mut scale, mut min) = (1.0, 1.0);
+        for (level, factors) in self.levels.iter().enumerate().filter(|(_, factors)| !factors.is_empty()) {
+            let run = column / self.columns_of(level);
+            let [s, m] = factors[n * self.runs(level) + run];
+            (scale, min) = (scale * s.value, min * m.value);
+        }
+        (scale, min)
+    }
+
+    /// Columns of a run.
+    fn columns_of(&self, level: usize) -> usize {
+        match self.weights.scales[level].map(|s| s.per) {
+            Some(Per::Group(_)) if level == 0 => self.group,
+            Some(Per::Group(columns)) => columns.into(),
+            _ => self.k.next_multiple_of(32).max(1),
+        }
+    }
+
+    /// The number that a code stands for.
+    pub fn number(&self, n: usize, k: usize) -> f64 {
+        let code = self.codes[n * self.k + k];
+        match self.weights.code {
+            Code::Int { zero, .. } => f64::from(i32::from(code) - zero),
+            Code::Table { values, .. } => f32::from_bits(values[usize::from(code)]).into(),
+            Code::Signed { bits } => f64::from(((i32::from(code)) << (32 - bits)) >> (32 - bits)),
+            Code::Float(_) => unreachable!("no microkernel has such codes"),
+        }
+    }
+
+    /// Decoded element, exact.
+    pub fn value(&self, n: usize, k: usize) -> f64 {
+        if self.group == 0 {
+            return self.dense[n * self.k + k] as f64;
+        }
+        let (scale, min) = self.scale_min(n, k / self.group);
+        let min = if self.weights.has_minimum() { min } else { 0.0 };
+        scale * self.number(n, k) + min
+    }
+
+    /// Packs as `layout` describes, with `gap` bytes (a multiple of 64) between blocks. Returns the
+    /// buffer and the block stride.
+    pub fn pack(&self, gap: usize) -> (Guarded, usize) {
+        let bytes = layout::block(&self.weights.in_groups(self.group), self.k).bytes;
+        assert_eq!(
+            layout::packed_bytes(&self.weights.in_groups(self.group), self.n, self.k),
+            bytes * self.n.div_ceil(BLOCK)
+        );
+        let blocks: Vec<Vec<u8>> = (0..self.n.div_ceil(BLOCK)).map(|b| self.pack_block(b)).collect();
+        let mut all = vec![];
+        for block in &blocks {
+            assert_eq!(block.len(), bytes, "{:?} k={} group={}", self.weights, self.k, self.group);
+            if !all.is_empty() {
+                all.extend(std::iter::repeat_n(0xff, gap));
+            }
+            all.extend(block);
+        }
+        (Guarded::from_bytes(&all), bytes + gap)
+    }
+
+    fn pack_block(&self, b: usize) -> Vec<u8> {
+        let mut out = vec![];
+        let row = |r: usize| (b * BLOCK + r < self.n).then_some(b * BLOCK + r);
+        let dense = |r: usize, k: usize| row(r).filter(|_| k < self.k).map_or(0.0, |n| self.dense[n * self.k + k]);
+        match self.weights.float() {
+            Some(Float::F32) => {
+                for (k, r) in pairs(self.k, BLOCK) {
+                    out.extend(dense(r, k).to_le_bytes());
+                }
+            }
+            Some(Float::F16) => {
+                for (k, r) in pairs(self.k, BLOCK) {
+                    out.extend(f16::from_f32(dense(r, k)).to_le_bytes());
+                }
+            }
+            Some(Float::Bf16) => {
+                for (pair, r) in pairs(self.k.div_ceil(2), BLOCK) {
+                    out.extend(half::bf16::from_f32(dense(r, 2 * pair)).to_le_bytes());
+                    out.extend(half::bf16::from_f32(dense(r, 2 * pair + 1)).to_le_bytes());
+                }
+            }
+            Some(Float::E4m3) | None => self.pack_records(&row, &mut out),
+        }
+        out.resize(out.len().next_multiple_of(64), 0);
+        out
+    }
+
+    /// Groups in a record: those of a super-group, or as many as have their factors in a line.
+    fn together(&self) -> usize {
+        match (self.weights.scales, self.weights.super_group()) {
+            (_, Some(columns)) => columns / self.group,
+            ([Some(scale), _], None) if scale.per != Per::Row => {
+                (64 / (BLOCK * scale.kind.bytes() * scale.factors())).max(1)
+            }
+            _ => usize::MAX,
+        }
+    }
+
+    fn pack_records(&self, row: &dyn Fn(usize) -> Option<usize>, out: &mut Vec<u8>) {
+        let (groups, padded) = (self.runs(0), self.k.next_multiple_of(32));
+        let together = self.together().min(groups.max(1));
+        // A super-group has room for the factors of all its groups.
+        let room = if self.weights.super_group().is_some() { self.together() } else { 0 };
+        for (record, first) in (0..groups).step_by(together).enumerate() {
+            self.pack_factors(1, record, row, out);
+            for g in first..groups.min(first + together) {
+                self.pack_factors(0, g, row, out);
+            }
+            let line = self.weights.scales[0].map_or(0, |s| BLOCK * s.kind.bytes() * s.factors());
+            out.resize(out.len() + room.saturating_sub(groups - first) * line, 0);
+            out.resize(out.len().next_multiple_of(64), 0);
+            let columns = if self.weights.by_row() { padded } else { self.group };
+            self.pack_codes(first * columns..padded.min((first + together) * columns), row, out);
+        }
+    }
+
+    /// Scales of 16 rows, then their minima.
+    fn pack_factors(&self, level: usize, run: usize, row: &dyn Fn(usize) -> Option<usize>, out: &mut Vec<u8>) {
+        let Some(scale) = self.weights.scales[level] else { return };
+        for which in 0..scale.factors() {
+            for r in 0..BLOCK {
+                let factor = row(r).map_or(Factor::NONE, |n| self.levels[level][n * self.runs(level) + run][which]);
+                out.extend(&factor.bytes[..scale.kind.bytes()]);
+            }
+        }
+    }
+
+    /// Codes by slices of 32 columns, planes one after the other, each of 1, 2, 4 or 8 bits.
+    fn pack_codes(&self, columns: std::ops::Range<usize>, row: &dyn Fn(usize) -> Option<usize>, out: &mut Vec<u8>) {
+        let zero = self.weights.zero_code();
+        let code = |r: usize, k: usize| row(r).filter(|_| k < self.k).map_or(zero, |n| self.codes[n * self.k + k]);
+        for slice in columns.step_by(32) {
+            let mut base = 0;
+            for bits in [8, 4, 2, 1].into_iter().filter(|bits| self.weights.bits() & bits != 0) {
+                for (chunk, r) in pairs(bits as usize, BLOCK) {
+                    let field = |k: usize| u32::from(code(r, k)) >> base & ((1 << bits) - 1);
+                    let first = slice + chunk * 32 / bits as usize;
+                    let byte = |j: usize| (0..8 / bits).map(|i| field(first + 4 * i as usize + j) << (i * bits)).sum();
+                    out.extend((0..4).map(|j| -> u32 { byte(j) }).map(|byte| byte as u8));
+                }
+                base += bits;
+            }
+        }
+    }
+}
+
+/// `(i, j)` for all `i < n`, `j < m`, in order.
+fn pairs(n: usize, m: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..n * m).map(move |x| (x / m, x % m))
+}
+
+fn round_to(float: Float, x: f32) -> f32 {
+    match float {
+        Float::F16 => f16::from_f32(x).to_f32(),
+        Float::Bf16 => half::bf16::from_f32(x).to_f32(),
+        Float::F32 | Float::E4m3 => x,
+    }
+}
