@@ -404,6 +404,10 @@ def make_foreign(name, folder, config):
 # ---- architectures that Transformers has nothing for, by references written from their papers
 
 
+# Prompts of which one is taken.
+PROMPTS = 20
+
+
 def make_written(name, folder, config):
     seed = seed_of(name)
     tensors = rwkv_reference.random_tensors(config, seed, getattr(torch, config["dtype"]))
@@ -412,7 +416,8 @@ def make_written(name, folder, config):
     def logits(ids, dtype):
         return rwkv_reference.logits(tensors, config, ids, dtype)
 
-    for attempt in range(100):
+    prompts = []
+    for attempt in range(PROMPTS):
         rng = np.random.default_rng([seed, attempt])
         tokens = rng.integers(3, config["vocab_size"], PROMPT).tolist()
         ids, margin = list(tokens), float("inf")
@@ -420,10 +425,13 @@ def make_written(name, folder, config):
             best = logits(ids, torch.float64)[-1].topk(2)
             margin = min(margin, (best.values[0] - best.values[1]).item())
             ids.append(best.indices[0].item())
+        errors = (logits(tokens, torch.float32).double() - logits(tokens, torch.float64)).abs().amax(1)
         if margin >= MARGIN:
-            break
-    else:
+            prompts.append(((errors.max() / errors.median()).item(), attempt, tokens, ids, margin))
+    if not prompts:
         raise RuntimeError(f"{name}: no prompt with a margin of {MARGIN}")
+    # Where a norm of heads divides by next to nothing, a single token has all the error, and how much of it is chance: the prompt with the most even errors tells most.
+    _, _, tokens, ids, margin = min(prompts)
     write_golden(name, folder, tokens, ids[PROMPT:], margin, {}, [logits(tokens, t).contiguous() for t in (torch.float64, torch.float32, torch.bfloat16)])
 
 
@@ -440,8 +448,6 @@ def write_golden(name, folder, tokens, greedy, margin, inv_freqs, all_logits):
         "logits_bf16": bf16,
     }
     save_file(golden, folder / "golden.safetensors")
-    if config["model_type"] == "longcat_flash":
-        without_spare(folder, config["n_routed_experts"])
     for file in folder.iterdir():
         file.chmod(0o644)
     e32, e16 = (f32.double() - f64).abs(), (bf16.double() - f64).abs()
@@ -473,6 +479,8 @@ def make(name, folder):
     f32 = logits_of(load(folder, torch.float32)[0], tokens)
     bf16 = logits_of(load(folder, torch.bfloat16)[0], tokens)
     write_golden(name, folder, tokens, greedy, margin, inv_freqs, [f64, f32, bf16])
+    if config["model_type"] == "longcat_flash":
+        without_spare(folder, config["n_routed_experts"])
 
 
 # How far apart two runs on different machines may be.
