@@ -115,13 +115,17 @@ impl Experts {
     /// those of a token, and of their width.
     ///
     /// # Errors
-    /// When there is no such choice, or the width has no whole blocks.
+    /// When there is no such choice, or what experts read and make has no whole blocks.
     pub(super) fn checked(self, f: &Fields, [count, top, width]: [&str; 3]) -> Result<Experts, ConfigError> {
         if let Some(what) = self.router.misfit(self.count.saturating_add(self.zero)) {
             return Err(f.invalid(top, &self.router.top, format!("a choice of `{count}` experts: {what}")));
         }
         if !self.ffn.is_multiple_of(BLOCK) {
             return Err(f.invalid(width, &self.ffn, format!("a multiple of {BLOCK}")));
+        }
+        let hidden = f.size("hidden_size").or(BLOCK);
+        if !hidden.is_multiple_of(BLOCK) {
+            return Err(f.invalid("hidden_size", &hidden, format!("a multiple of {BLOCK} where there are experts")));
         }
         Ok(self)
     }

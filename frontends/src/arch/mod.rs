@@ -169,6 +169,7 @@ archs! {
     mod rwkv6;
     mod rwkv7;
     mod zamba2;
+    mod jamba;
     mod bloom;
     mod mpt;
     mod baichuan;
