@@ -440,6 +440,7 @@ def write_golden(name, folder, tokens, greedy, margin, inv_freqs, all_logits):
         "logits_bf16": bf16,
     }
     save_file(golden, folder / "golden.safetensors")
+    config = json.loads((folder / "config.json").read_text())
     if config["model_type"] == "longcat_flash":
         without_spare(folder, config["n_routed_experts"])
     for file in folder.iterdir():

@@ -1,11 +1,12 @@
 //! Decoders: embedding, layers of attention and an MLP, head. What their architectures differ
 //! in is data.
 
-use super::blocks::{Attention, Mlp, Norm, attention, capped, linear, mlp, norm, projected, scaled};
+use super::blocks::{Attention, Mlp, Norm, capped, linear, mlp, norm, projected, scaled};
 use super::entry::Shape;
 use super::experts::{EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, Stored, mixture, router_input};
-use super::latent;
+use super::layer_rows::{self, LayerRows};
 use super::lifter::{Carried, Draft, Lifter};
+use super::mixed::{Beside, Context, mixed};
 use super::mixer::Mixer;
 use super::names::{
     ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, LAYER_SCALE, MLP_NORM, MLP_POST_NORM, NORM, POSITIONS, Part, TABLE,
@@ -45,6 +46,8 @@ pub(super) struct Decoder {
     pub unit_head: bool,
     /// Multiply embeddings, what a block adds, and logits.
     pub scales: Scales,
+    /// Tokens have embeddings for each layer.
+    pub rows: Option<LayerRows>,
 }
 
 /// A layer of a [`Decoder`].
@@ -66,23 +69,9 @@ pub(super) struct Layer {
     pub experts: Option<Experts>,
     /// What comes out is multiplied by a learned number.
     pub scaled: bool,
-}
-
-/// Multiplies what goes into attention and what comes out, and what comes out of the mixer beside
-/// it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Beside {
-    /// Into attention.
-    pub into: Option<f32>,
-    /// Out of it.
-    pub out: Option<f32>,
-    /// Out of the mixer.
-    pub mixer: Option<f32>,
-}
-
-impl Beside {
-    /// Nothing is multiplied.
-    const PLAIN: Beside = Beside { into: None, out: None, mixer: None };
+    /// Its attention reads the keys and values of this layer, having none of its own; then it has
+    /// queries with their norm and rotation, and nothing else that attention may have.
+    pub shares: Option<usize>,
 }
 
 /// One of the two blocks of a layer.
@@ -210,11 +199,13 @@ impl Decoder {
                 mlp,
                 experts: None,
                 scaled: false,
+                shares: None,
             })
             .collect();
         let (norms, scales) = (Norms::Before, Scales::default());
         let (learned, table_norm, head_bias, unit_head) = (None, false, false, false);
-        Ok(Decoder { facts, norm, norms, layers, ropes, learned, table_norm, head_bias, unit_head, scales })
+        let rows = None;
+        Ok(Decoder { facts, norm, norms, layers, ropes, learned, table_norm, head_bias, unit_head, scales, rows })
     }
 
     /// Changes the attention of every layer.
@@ -280,10 +271,15 @@ impl Shape for Decoder {
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, ropes) = embedding(l, self)?;
+        let rows = self.rows.map(|of| layer_rows::all(l, self, of, &x)).transpose()?;
         for (i, spec) in self.layers.iter().enumerate() {
-            x = layer(l, self, i, spec, &x, &ropes)?;
+            x = layer(l, self, i, spec, (&x, rows.as_ref()), &ropes)?;
         }
         head(l, self, &x)
+    }
+
+    fn shares_keys(&self, layer: usize) -> bool {
+        self.layers.get(layer).is_some_and(|l| l.shares.is_some())
     }
 }
 
@@ -326,9 +322,9 @@ fn learned_positions(f: &mut Draft, d: &Decoder, skip: usize, positions: Value) 
     f.op(Op::EmbedPositions, &[table, positions])
 }
 
-/// `√hidden`, as a number of the type that the embedding table has: what models were trained with.
-fn root_of_width(f: &Draft, table: Value, hidden: usize) -> f32 {
-    let root = (hidden as f64).sqrt() as f32;
+/// `√width`, as a number of the type that the embedding table has: what models were trained with.
+pub(super) fn root_of_width(f: &Draft, table: Value, width: usize) -> f32 {
+    let root = (width as f64).sqrt() as f32;
     match f.ty(table).and_then(|t| t.tensor()).map(|t| t.dtype) {
         Some(DType::Bf16) => half::bf16::from_f32(root).to_f32(),
         Some(DType::F16) => half::f16::from_f32(root).to_f32(),
@@ -350,12 +346,13 @@ fn layer(
     d: &Decoder,
     i: usize,
     spec: &Layer,
-    x: &Carried,
+    (x, rows): (&Carried, Option<&Carried>),
     ropes: &[Carried],
 ) -> Result<Carried, FrontendError> {
     let norms = spec.norms.unwrap_or(d.norms);
     let mut f = l.layer("layer", i);
     let x = f.carried("x", x);
+    let rows = rows.map(|rows| f.carried("rows", rows));
     let context = Context::of(&mut f, spec, ropes);
     let attend = |f: &mut Draft, h| mixed(f, d, spec, context, h);
     let x = if let Norms::Parallel { own } = norms {
@@ -372,6 +369,13 @@ fn layer(
             residual(&mut f, d, norms, second, x, |f, h| feed(f, d, spec, x, h))
         }
     };
+    let x = match (d.rows, rows) {
+        (Some(of), Some(rows)) => {
+            let own = of.own(&mut f, i, rows);
+            added(&mut f, d, x, |f| of.gated(f, d.norm, spec.mlp.act, x, own))
+        }
+        _ => x,
+    };
     let x = if spec.scaled {
         let by = f.weight(LAYER_SCALE, Kind::Bare, &[1]);
         f.mul(x, by)
@@ -379,54 +383,6 @@ fn layer(
         x
     };
     Ok(f.call(&[x])?.pop().unwrap_or_default())
-}
-
-/// What attention reads beside a row.
-#[derive(Clone, Copy)]
-struct Context {
-    rope: Option<Value>,
-    positions: Value,
-    kv: Value,
-}
-
-impl Context {
-    /// That of a layer; nothing where it has no attention.
-    fn of(f: &mut Draft, spec: &Layer, ropes: &[Carried]) -> Option<Context> {
-        let a = &spec.attention;
-        if spec.mixer.is_some() && spec.beside.is_none() || spec.only == Some(Half::Second) {
-            return None;
-        }
-        let rope = a.rotary.and_then(|table| ropes.get(table)).map(|rope| f.carried("rope", rope));
-        let positions = f.input(Input::Positions);
-        let kv = match &a.latent {
-            Some(l) => f.latent_kv("kv", (l.rope + l.kv_rank, l.kv_rank), a.window),
-            None => f.kv("kv", a.heads.kv, a.heads.dim, a.window),
-        };
-        Some(Context { rope, positions, kv })
-    }
-}
-
-/// What attention makes of a row, or the mixer in its place or beside it.
-fn mixed(f: &mut Draft, d: &Decoder, spec: &Layer, context: Option<Context>, h: Value) -> Value {
-    let a = &spec.attention;
-    let attended = |f: &mut Draft, Context { rope, positions, kv }, h| match &a.latent {
-        Some(latent) => latent::attention(f, (a, latent), d.norm, h, kv, positions, rope),
-        None => attention(f, a, d.norm, h, kv, positions, rope),
-    };
-    match (&spec.mixer, context) {
-        (Some(mixer), Some(context)) => {
-            let Beside { into, out, mixer: of_mixer } = spec.beside.unwrap_or(Beside::PLAIN);
-            let y = mixer.mix(f, d.norm, h);
-            let y = scaled(f, y, of_mixer);
-            let h = scaled(f, h, into);
-            let z = attended(f, context, h);
-            let z = scaled(f, z, out);
-            f.add(y, z)
-        }
-        (Some(mixer), None) => mixer.mix(f, d.norm, h),
-        (None, Some(context)) => attended(f, context, h),
-        (None, None) => f.stop(),
-    }
 }
 
 /// What the MLP or the experts of a layer make of `h`, the norm of `x`.
@@ -475,6 +431,11 @@ pub(super) fn head(l: &mut Lifter, d: &Decoder, x: &Carried) -> Result<(), Front
     let x = f.carried("x", x);
     let rows = f.input(Input::OutRows);
     let x = f.op(Op::GatherRows, &[x, rows]);
+    output(f, d, x)
+}
+
+/// The output of the wanted rows.
+pub(super) fn output(mut f: Draft, d: &Decoder, x: Value) -> Result<(), FrontendError> {
     let x = norm(&mut f, NORM, d.norm, x, d.facts.hidden);
     if let Some(embedding) = f.embedding() {
         let x = projected(&mut f, &embedding, x);

@@ -414,6 +414,11 @@ fn declared_fields_are_read() {
             if *name == "sliding_window" && arch.model_type == "mellum" {
                 continue;
             }
+            // Of embeddings for each layer, and of layers that share caches: none here has any.
+            if ["vocab_size_per_layer_input", "use_double_wide_mlp"].contains(name) && arch.model_type == "gemma4_text"
+            {
+                continue;
+            }
             // With latent attention other numbers than what the parts of heads say are refused.
             let heads = ["head_dim", "num_key_value_heads", "num_attention_heads"];
             if heads.contains(name) && arch.field("qk_rope_head_dim").is_some() {
@@ -439,6 +444,8 @@ fn declared_fields_are_read() {
                 }
                 Accepts::Size(_) if *name == "hidden_size" => (json!(2.5), json!(32)),
                 Accepts::Size(max) => (json!(max + 1), json!(if *name == "block_multiple_of" { 5 } else { 12 })),
+                Accepts::Count if *name == "num_kv_shared_layers" => (json!(-1), json!(2)),
+                Accepts::Count if *name == "altup_active_idx" => (json!(-1), json!(1)),
                 Accepts::Count => (json!(-1), json!(0)),
                 Accepts::Number => (
                     json!("1e-6"),
