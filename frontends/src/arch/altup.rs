@@ -1,12 +1,12 @@
 //! Several residual streams, of which a layer computes with one (AltUp, arXiv 2301.13310): before it
 //! each is predicted from all, after it each is corrected by what the layer changed in its own.
 
-use super::blocks::{Norm, linear, norm, scaled};
+use super::blocks::{linear, scaled};
 use super::lifter::{Carried, Draft, Lifter};
 use super::names::{Kind, Part, Table};
 use super::row_sums::mean_square;
 use crate::error::FrontendError;
-use llmcc_ir::graph::{BinaryOp, Op, UnaryOp, Value};
+use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Value};
 
 /// Makes a stream of embeddings, `{e}` its number less one.
 const STREAM: Part = Part("altup.stream");
@@ -69,10 +69,17 @@ impl AltUp {
         scaled(f, sum, Some((1.0 / self.streams as f64) as f32))
     }
 
+    /// The router of a layer, which adds `eps` to mean squares.
+    pub(super) fn kinds(self, f: &mut Draft, eps: f32) -> Kinds {
+        let hidden = f.facts().hidden;
+        let gain = f.weight(ROUTER_NORM, Kind::Gain, &[hidden]);
+        Kinds { gain, router: f.matrix(ROUTER, [self.streams, hidden]), eps: F32::new(eps) }
+    }
+
     /// What the streams are taken to be before the layer: `x_j + Σ_i c_ji·x_i`.
-    pub(super) fn predict(self, f: &mut Draft, eps: Norm, x: &[Value]) -> Vec<Value> {
+    pub(super) fn predict(self, f: &mut Draft, kinds: Kinds, x: &[Value]) -> Vec<Value> {
         let n = self.streams;
-        let kinds = kinds(f, n, eps, x[self.active]);
+        let kinds = kinds.of(f, x[self.active]);
         let weights = linear(f, PREDICTION, [n * n, n], false, kinds);
         // The stream itself, with a weight of 1.
         let own = (0..n * n).map(|k| if k.is_multiple_of(n + 1) { 1.0 } else { 0.0 }).collect();
@@ -87,8 +94,8 @@ impl AltUp {
     }
 
     /// The streams after the layer, which made `y` of the active one: `x_j + c_j·(y − x_active)`.
-    pub(super) fn correct(self, f: &mut Draft, eps: Norm, x: &[Value], y: Value) -> Vec<Value> {
-        let kinds = kinds(f, self.streams, eps, y);
+    pub(super) fn correct(self, f: &mut Draft, kinds: Kinds, x: &[Value], y: Value) -> Vec<Value> {
+        let kinds = kinds.of(f, y);
         let weights = linear(f, CORRECTION, [self.streams; 2], false, kinds);
         let one = f.scalar(1.0);
         let weights = f.add(weights, one);
@@ -111,13 +118,24 @@ impl AltUp {
     }
 }
 
-/// `tanh` of the router's numbers of `x`.
-fn kinds(f: &mut Draft, streams: usize, eps: Norm, x: Value) -> Value {
-    let hidden = f.facts().hidden;
-    let x = norm(f, ROUTER_NORM, eps, x, hidden);
-    let x = scaled(f, x, Some((1.0 / hidden as f64) as f32));
-    let x = linear(f, ROUTER, [streams, hidden], false, x);
-    f.unary(UnaryOp::Tanh, x)
+/// What tells the kinds of rows, of predictions as of corrections.
+#[derive(Clone, Copy)]
+pub(super) struct Kinds {
+    gain: Value,
+    router: Value,
+    eps: F32,
+}
+
+impl Kinds {
+    /// `tanh` of the router's numbers of the norm of `x`, divided by its width.
+    fn of(self, f: &mut Draft, x: Value) -> Value {
+        let width = f.facts().hidden;
+        let x = f.op(Op::Normalize { eps: self.eps, width }, &[x]);
+        let x = f.mul(x, self.gain);
+        let x = scaled(f, x, Some((1.0 / width as f64) as f32));
+        let x = f.matmul(x, self.router);
+        f.unary(UnaryOp::Tanh, x)
+    }
 }
 
 /// Column `at` of `weights` times each row of `x`.

@@ -30,8 +30,8 @@ pub(super) const ARCH: Arch = Arch {
     model_type: "gemma3n_text",
     class: "Gemma3nForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, ATTENTION_BIAS, WINDOW, OWN],
-    // Cuts weights while they are learned.
-    fixed: &[("altup_coef_clip", Neutral::Any)],
+    // About learning.
+    fixed: &[("altup_coef_clip", Neutral::Any), ("altup_lr_multiplier", Neutral::Any)],
     goldens: &["gemma3n"],
     names: Names(&[NAMES, ALTUP, LAYER_ROWS, SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),
     read: |f| {
@@ -134,7 +134,8 @@ impl Gemma3n {
         let x: Vec<Value> = streams.iter().enumerate().map(|(j, x)| f.carried(&format!("x{j}"), x)).collect();
         let rows = f.carried("rows", rows);
         let context = Context::of(&mut f, spec, ropes);
-        let predicted = self.altup.predict(&mut f, d.norm, &x);
+        let kinds = self.altup.kinds(&mut f, d.norm.eps);
+        let predicted = self.altup.predict(&mut f, kinds, &x);
         let active = predicted[self.altup.active];
         let h = norm(&mut f, ATTN_NORM, d.norm, active, hidden);
         let beside = self.laurel(&mut f, h);
@@ -147,7 +148,7 @@ impl Gemma3n {
         let y = mlp(&mut f, &spec.mlp, h);
         let y = norm(&mut f, MLP_POST_NORM, d.norm, y, hidden);
         let x = f.add(x, y);
-        let mut x = self.altup.correct(&mut f, d.norm, &predicted, x);
+        let mut x = self.altup.correct(&mut f, kinds, &predicted, x);
         let own = self.rows.own(&mut f, i, rows);
         let gate = self.altup.gate_input(&mut f, &x);
         let more = self.rows.gated(&mut f, d.norm, spec.mlp.act, gate, own);

@@ -86,6 +86,8 @@ pub(super) struct Draft<'l, 'a> {
     args: Vec<Arg>,
     /// Orders of columns that the function knows.
     orders: Vec<(&'a [u32], Value)>,
+    /// Constants that the function has, by their weights.
+    constants: Vec<(usize, Value)>,
     error: Option<FrontendError>,
 }
 
@@ -114,7 +116,17 @@ impl<'a> Lifter<'a> {
     /// Starts a function that is no layer's.
     pub(super) fn func(&mut self, name: &'static str) -> Draft<'_, 'a> {
         let f = FuncBuilder::new(name);
-        Draft { lifter: self, name, layer: None, half: None, f, args: vec![], orders: vec![], error: None }
+        Draft {
+            lifter: self,
+            name,
+            layer: None,
+            half: None,
+            f,
+            args: vec![],
+            orders: vec![],
+            constants: vec![],
+            error: None,
+        }
     }
 
     /// Starts the function of layer `i`. `name` is numbered if functions of that name differ.
@@ -354,7 +366,12 @@ impl<'a> Draft<'_, 'a> {
     fn constant_of(&mut self, name: &str, constant: &str, ty: TensorType, data: Vec<f32>, role: Role) -> Value {
         let weight = Weight { name: constant.to_string(), ty: ty.clone(), data: Some(data) };
         let i = self.lifter.add_weight(weight);
-        self.bind(name, ty, role, Arg::Weight(i))
+        if let Some((_, known)) = self.constants.iter().find(|(weight, _)| *weight == i) {
+            return *known;
+        }
+        let v = self.bind(name, ty, role, Arg::Weight(i));
+        self.constants.push((i, v));
+        v
     }
 
     /// The keys and values of a new attention layer. A window that no sequence can outgrow is none.
