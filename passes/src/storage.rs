@@ -6,6 +6,7 @@
 
 use crate::egraph::{Graph, Head, Term};
 use crate::measure::Measured;
+use crate::pack::moved_only;
 use crate::schedule::state_param;
 use crate::weights::WeightTerms;
 use crate::{Options, PassError};
@@ -256,13 +257,15 @@ impl<'a> Products<'a> {
     /// Matrices that choose experts are stored so: they are a hundredth of what a token reads, and
     /// a logit that is rounded may choose another expert.
     fn plain(&self, m: &Matrix) -> Format {
-        let plain = match m.bound.first() {
-            Some(WeightExpr::Weight(w)) => match self.module.weights.get(*w).map(|w| w.ty.dtype) {
-                Some(DType::F16) => Format::F16,
-                Some(DType::Bf16) => Format::BF16,
-                _ => Format::F32,
-            },
-            _ => Format::F32,
+        let mut types = vec![];
+        if let Some(expr) = m.bound.first().filter(|expr| moved_only(expr)) {
+            expr.leaves(&mut |w| types.extend(self.module.weights.get(w).map(|w| w.ty.dtype)));
+        }
+        let all = |dtype: DType| !types.is_empty() && types.iter().all(|t| *t == dtype);
+        let plain = match () {
+            () if all(DType::F16) => Format::F16,
+            () if all(DType::Bf16) => Format::BF16,
+            () => Format::F32,
         };
         Format { elem: plain.elem, group: plain.group, ..self.opts.formats[0] }
     }
