@@ -111,3 +111,23 @@ pub(crate) fn with(mut config: Value, changes: Value) -> Value {
     }
     config
 }
+
+/// Whether a field says something of layers that [`config`] has none of: named so, sharing caches, or
+/// with embeddings of their own.
+pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
+    let fields: &[&str] = match arch.model_type {
+        "mellum" => &["sliding_window"],
+        "gemma4_text" => &["use_double_wide_mlp", "vocab_size_per_layer_input"],
+        _ => &[],
+    };
+    fields.contains(&field)
+}
+
+/// A number that the field with this name does not have in [`config`].
+pub(crate) fn other_count(field: &str) -> usize {
+    match field {
+        "num_kv_shared_layers" => 2,
+        "altup_active_idx" => 1,
+        _ => 0,
+    }
+}

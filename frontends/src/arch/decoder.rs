@@ -4,14 +4,16 @@
 use super::blocks::{Attention, Mlp, Norm, capped, linear, mlp, norm, projected, scaled};
 use super::entry::Shape;
 use super::experts::{EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, Stored, mixture, router_input};
+pub(super) use super::layer::{Half, Layer, Norms};
 use super::layer_rows::{self, LayerRows};
 use super::lifter::{Carried, Draft, Lifter};
-use super::mixed::{Beside, Context, mixed};
+use super::mixed::{Context, mixed};
 use super::mixer::Mixer;
 use super::names::{
     ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, LAYER_SCALE, MLP_NORM, MLP_POST_NORM, NORM, POSITIONS, Part, TABLE,
     TABLE_NORM,
 };
+use super::weights::root_of_width;
 use super::yields::Yields;
 use crate::config::common::{self, DefaultHeads, Facts, Heads, WindowRule};
 use crate::config::fields::Fields;
@@ -20,7 +22,6 @@ use crate::error::FrontendError;
 use crate::rope::{self, RopeConfig};
 use llmcc_ir::graph::{Input, Op, Router, UnaryOp, Value};
 use llmcc_ir::output::Pool;
-use llmcc_ir::ty::DType;
 
 /// A decoder.
 #[derive(Clone, Debug)]
@@ -48,55 +49,6 @@ pub(super) struct Decoder {
     pub scales: Scales,
     /// Tokens have embeddings for each layer.
     pub rows: Option<LayerRows>,
-}
-
-/// A layer of a [`Decoder`].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Layer {
-    /// Its attention.
-    pub attention: Attention,
-    /// What it has instead of attention, if it has none.
-    pub mixer: Option<Mixer>,
-    /// The mixer stands beside attention, both reading the same row.
-    pub beside: Option<Beside>,
-    /// Where its norms are, if not where those of the others are.
-    pub norms: Option<Norms>,
-    /// It has one of the two blocks only.
-    pub only: Option<Half>,
-    /// Its MLP.
-    pub mlp: Mlp,
-    /// Experts in its place.
-    pub experts: Option<Experts>,
-    /// What comes out is multiplied by a learned number.
-    pub scaled: bool,
-    /// Its attention reads the keys and values of this layer, having none of its own; then it has
-    /// queries with their norm and rotation, and nothing else that attention may have.
-    pub shares: Option<usize>,
-}
-
-/// One of the two blocks of a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Half {
-    /// Attention, or what stands in its place.
-    First,
-    /// The MLP, or the experts.
-    Second,
-}
-
-/// Where the norms of a block are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Norms {
-    /// `x += f(norm(x))`
-    Before,
-    /// `x += norm(f(x))`
-    After,
-    /// `x += norm(f(norm(x)))`
-    Both,
-    /// `x += attention(norm(x)) + mlp(norm(x))`
-    Parallel {
-        /// The MLP has a norm of its own.
-        own: bool,
-    },
 }
 
 /// Numbers that multiply; `None` = 1.
@@ -271,7 +223,7 @@ impl Shape for Decoder {
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, ropes) = embedding(l, self)?;
-        let rows = self.rows.map(|of| layer_rows::all(l, self, of, &x)).transpose()?;
+        let rows = self.rows.map(|of| layer_rows::all(l, of, self.norm, &x)).transpose()?;
         for (i, spec) in self.layers.iter().enumerate() {
             x = layer(l, self, i, spec, (&x, rows.as_ref()), &ropes)?;
         }
@@ -322,16 +274,6 @@ fn learned_positions(f: &mut Draft, d: &Decoder, skip: usize, positions: Value) 
     f.op(Op::EmbedPositions, &[table, positions])
 }
 
-/// `√width`, as a number of the type that the embedding table has: what models were trained with.
-pub(super) fn root_of_width(f: &Draft, table: Value, width: usize) -> f32 {
-    let root = (width as f64).sqrt() as f32;
-    match f.ty(table).and_then(|t| t.tensor()).map(|t| t.dtype) {
-        Some(DType::Bf16) => half::bf16::from_f32(root).to_f32(),
-        Some(DType::F16) => half::f16::from_f32(root).to_f32(),
-        _ => root,
-    }
-}
-
 /// The frequencies of rotary table `i`, and the operation that makes it of them.
 pub(super) fn inv_freq(f: &mut Draft, rope: &RopeConfig, i: usize) -> (Value, Op) {
     let rope = rope::frequencies(rope);
@@ -354,7 +296,7 @@ fn layer(
     let x = f.carried("x", x);
     let rows = rows.map(|rows| f.carried("rows", rows));
     let context = Context::of(&mut f, spec, ropes);
-    let attend = |f: &mut Draft, h| mixed(f, d, spec, context, h);
+    let attend = |f: &mut Draft, h| mixed(f, d.norm, spec, context, h);
     let x = if let Norms::Parallel { own } = norms {
         let h = norm(&mut f, ATTN_NORM, d.norm, x, d.facts.hidden);
         let second = if own { norm(&mut f, MLP_NORM, d.norm, x, d.facts.hidden) } else { h };

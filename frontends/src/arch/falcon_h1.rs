@@ -3,8 +3,8 @@
 
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
+use super::layer::Beside;
 use super::mamba_fields::{MAMBA, MIXER, mixer};
-use super::mixed::Beside;
 use super::mixer::Mixer;
 use super::names::{HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Names, Table};
 use super::recurrent::{Mamba2, ReadNorm};

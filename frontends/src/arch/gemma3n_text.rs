@@ -139,7 +139,7 @@ impl Gemma3n {
         let active = predicted[self.altup.active];
         let h = norm(&mut f, ATTN_NORM, d.norm, active, hidden);
         let beside = self.laurel(&mut f, h);
-        let y = mixed(&mut f, d, spec, context, h);
+        let y = mixed(&mut f, d.norm, spec, context, h);
         let y = norm(&mut f, ATTN_POST_NORM, d.norm, y, hidden);
         let x = f.add(active, y);
         let x = f.add(x, beside);
@@ -182,7 +182,7 @@ impl Shape for Gemma3n {
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let d = &self.decoder;
         let (x, ropes) = decoder::embedding(l, d)?;
-        let rows = layer_rows::all(l, d, self.rows, &x)?;
+        let rows = layer_rows::all(l, self.rows, d.norm, &x)?;
         let mut streams = self.altup.begin(l, &x)?;
         for i in 0..d.layers.len() {
             streams = self.layer(l, i, (&streams, &rows), &ropes)?;
@@ -224,3 +224,41 @@ const NAMES: Table = &[
     (RIGHT, "model.layers.{}.laurel.linear_right"),
     (LAUREL_NORM, "model.layers.{}.laurel.post_laurel_norm"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use crate::arch::Model;
+    use llmcc_ir::graph::Arg;
+    use serde_json::json;
+
+    /// The sizes of E4B, as a part of the model that sees and hears: the last 15 of its 35 layers
+    /// have no caches, and read those of layers 18 and 19.
+    #[test]
+    fn the_published_sizes() {
+        let text = json!({
+            "model_type": "gemma3n_text", "hidden_size": 2048, "num_hidden_layers": 35,
+            "intermediate_size": vec![16384; 35], "num_kv_shared_layers": 15,
+            "activation_sparsity_pattern": [vec![0.95; 10], vec![0.0; 25]].concat(),
+        });
+        let whole = json!({
+            "model_type": "gemma3n", "architectures": ["Gemma3nForConditionalGeneration"], "text_config": text,
+            "vision_config": { "model_type": "gemma3n_vision" }, "audio_config": { "model_type": "gemma3n_audio" },
+        });
+        let model = Model::parse(&whole).unwrap();
+        let (module, wanted) = model.imagined().unwrap();
+        assert_eq!(module.states.len(), 20);
+        let states = module
+            .step
+            .iter()
+            .flat_map(|c| &c.args)
+            .filter_map(|a| if let Arg::State(s) = a { Some(*s) } else { None });
+        let states: Vec<usize> = states.collect();
+        assert_eq!(states[..20], *(0..20).collect::<Vec<_>>());
+        assert_eq!(states[20..], [18, 18, 18, 18, 19].repeat(3));
+        let has = |name: &str| wanted.iter().any(|w| w.name == name);
+        assert!(has("model.layers.19.self_attn.k_proj.weight") && !has("model.layers.20.self_attn.k_proj.weight"));
+        // Sparse or not, with a window or not, and those that share.
+        let layers = module.funcs.iter().filter(|f| f.name.starts_with("layer")).count();
+        assert_eq!(layers, 6);
+    }
+}

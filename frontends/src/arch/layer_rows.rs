@@ -2,9 +2,9 @@
 //! table and a projection of its embedding make together; a layer multiplies a gate with its own.
 
 use super::blocks::{Norm, linear, norm, scaled};
-use super::decoder::{Decoder, root_of_width};
 use super::lifter::{Carried, Draft, Lifter};
 use super::names::{Kind, Part, Table};
+use super::weights::root_of_width;
 use crate::config::ConfigError;
 use crate::config::fields::Fields;
 use crate::error::FrontendError;
@@ -46,18 +46,19 @@ pub(super) struct LayerRows {
 }
 
 /// `rows`: those of all layers side by side, `[T, layers·width]`, of the embeddings `x`.
-pub(super) fn all(l: &mut Lifter, d: &Decoder, of: LayerRows, x: &Carried) -> Result<Carried, FrontendError> {
+pub(super) fn all(l: &mut Lifter, of: LayerRows, eps: Norm, x: &Carried) -> Result<Carried, FrontendError> {
     let LayerRows { width, vocab } = of;
-    let (hidden, cols) = (d.facts.hidden, d.facts.layers.saturating_mul(width));
     let mut f = l.func("rows");
+    let facts = f.facts();
+    let (hidden, cols) = (facts.hidden, facts.layers.saturating_mul(width));
     let x = f.carried("x", x);
     let tokens = f.input(Input::Tokens);
     let made = linear(&mut f, ROWS_PROJECTION, [cols, hidden], false, x);
     let made = scaled(&mut f, made, Some((1.0 / (hidden as f64).sqrt()) as f32));
-    let made = norm(&mut f, ROWS_NORM, d.norm, made, width);
+    let made = norm(&mut f, ROWS_NORM, eps, made, width);
     let table = f.weight(ROWS_TABLE, Kind::Table, &[vocab, cols]);
     let root = root_of_width(&f, table, width);
-    let table = filled_up(&mut f, table, vocab, d.facts.vocab);
+    let table = filled_up(&mut f, table, vocab, facts.vocab);
     let found = f.op(Op::Embed, &[table, tokens]);
     let found = scaled(&mut f, found, Some(root));
     let sum = f.add(made, found);

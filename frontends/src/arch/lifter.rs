@@ -86,8 +86,8 @@ pub(super) struct Draft<'l, 'a> {
     args: Vec<Arg>,
     /// Orders of columns that the function knows.
     orders: Vec<(&'a [u32], Value)>,
-    /// Constants that the function has, by their weights.
-    constants: Vec<(usize, Value)>,
+    /// Constants that the function has, by their names and weights.
+    constants: Vec<(String, usize, Value)>,
     error: Option<FrontendError>,
 }
 
@@ -366,11 +366,11 @@ impl<'a> Draft<'_, 'a> {
     fn constant_of(&mut self, name: &str, constant: &str, ty: TensorType, data: Vec<f32>, role: Role) -> Value {
         let weight = Weight { name: constant.to_string(), ty: ty.clone(), data: Some(data) };
         let i = self.lifter.add_weight(weight);
-        if let Some((_, known)) = self.constants.iter().find(|(weight, _)| *weight == i) {
+        if let Some((.., known)) = self.constants.iter().find(|(of, weight, _)| (&**of, *weight) == (name, i)) {
             return *known;
         }
         let v = self.bind(name, ty, role, Arg::Weight(i));
-        self.constants.push((i, v));
+        self.constants.push((name.to_string(), i, v));
         v
     }
 

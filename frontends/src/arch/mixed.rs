@@ -1,28 +1,11 @@
 //! The first block of a layer: attention, or a mixer in its place or beside it.
 
-use super::blocks::{attention, scaled};
-use super::decoder::{Decoder, Half, Layer};
+use super::blocks::{Norm, attention, scaled};
 use super::latent;
+use super::layer::{Beside, Half, Layer};
 use super::lifter::{Carried, Draft};
 use super::shared_cache::attention_over;
 use llmcc_ir::graph::{Input, Value};
-
-/// Multiplies what goes into attention and what comes out, and what comes out of the mixer beside
-/// it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Beside {
-    /// Into attention.
-    pub into: Option<f32>,
-    /// Out of it.
-    pub out: Option<f32>,
-    /// Out of the mixer.
-    pub mixer: Option<f32>,
-}
-
-impl Beside {
-    /// Nothing is multiplied.
-    const PLAIN: Beside = Beside { into: None, out: None, mixer: None };
-}
 
 /// What attention reads beside a row.
 #[derive(Clone, Copy)]
@@ -51,24 +34,24 @@ impl Context {
 }
 
 /// What attention makes of a row `h`, or the mixer in its place or beside it.
-pub(super) fn mixed(f: &mut Draft, d: &Decoder, spec: &Layer, context: Option<Context>, h: Value) -> Value {
+pub(super) fn mixed(f: &mut Draft, eps: Norm, spec: &Layer, context: Option<Context>, h: Value) -> Value {
     let a = &spec.attention;
     let attended = |f: &mut Draft, Context { rope, positions, kv }, h| match &a.latent {
-        _ if spec.shares.is_some() => attention_over(f, a, d.norm, h, kv, positions, rope),
-        Some(latent) => latent::attention(f, (a, latent), d.norm, h, kv, positions, rope),
-        None => attention(f, a, d.norm, h, kv, positions, rope),
+        _ if spec.shares.is_some() => attention_over(f, a, eps, h, kv, positions, rope),
+        Some(latent) => latent::attention(f, (a, latent), eps, h, kv, positions, rope),
+        None => attention(f, a, eps, h, kv, positions, rope),
     };
     match (&spec.mixer, context) {
         (Some(mixer), Some(context)) => {
             let Beside { into, out, mixer: of_mixer } = spec.beside.unwrap_or(Beside::PLAIN);
-            let y = mixer.mix(f, d.norm, h);
+            let y = mixer.mix(f, eps, h);
             let y = scaled(f, y, of_mixer);
             let h = scaled(f, h, into);
             let z = attended(f, context, h);
             let z = scaled(f, z, out);
             f.add(y, z)
         }
-        (Some(mixer), None) => mixer.mix(f, d.norm, h),
+        (Some(mixer), None) => mixer.mix(f, eps, h),
         (None, Some(context)) => attended(f, context, h),
         (None, None) => f.stop(),
     }

@@ -19,6 +19,7 @@ mod kimi_delta;
 mod latent;
 mod latent_decoder;
 mod latent_experts;
+mod layer;
 mod layer_rows;
 mod lifter;
 mod linear_unit;

@@ -2,7 +2,7 @@
 //! Gemma 4; YOCO, arXiv 2405.05254, Cross-Layer Attention, 2405.12981).
 
 use super::blocks::{Attention, Norm, linear, qk_norm};
-use super::decoder::Layer;
+use super::layer::Layer;
 use super::lifter::Draft;
 use super::names::{ATTN_OUT, ATTN_Q, ATTN_Q_NORM};
 use super::scores::{Scores, attended};

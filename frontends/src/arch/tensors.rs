@@ -45,7 +45,8 @@ fn missing(ckpt: &Checkpoint, tensor: &str, shape: &[usize], names: Names, class
     let hint = if names.tensor(HEAD, Kind::Matrix, None).is_some_and(|head| head == tensor) {
         "; if the head shares the embedding table, set `tie_word_embeddings` to true in config.json"
     } else if has(tensor.trim_start_matches("model.")) {
-        "; it is there without the `model.` prefix: this is a model without a head, for embeddings: compile it with --embed"
+        "; it is there without the `model.` prefix: this is a model without a head, for embeddings: compile it with \
+         --embed"
     } else if has(&format!("{}.qweight", tensor.trim_end_matches(".weight"))) {
         "; its quantized form is there: use the unquantized checkpoint and compile with --w8 or --w4"
     } else {

@@ -7,7 +7,7 @@ use crate::config::ConfigError;
 use crate::config::fields::{Accepts, Field};
 use crate::config::known::{MATHEMATICS, Neutral};
 use crate::rope::{RopeConfig, RopeScaling};
-use crate::testing::{config, golden, shared, with};
+use crate::testing::{config, golden, idle, other_count, shared, with};
 use llmcc_ir::graph::UnaryOp;
 use serde_json::{Map, Value, json};
 use std::any::Any;
@@ -410,13 +410,7 @@ fn declared_fields_are_read() {
             if *name == "layer_types" && arch.field("global_attn_every_n_layers").is_some() {
                 continue;
             }
-            // Of layers that are named so only, and none is here.
-            if *name == "sliding_window" && arch.model_type == "mellum" {
-                continue;
-            }
-            // Of embeddings for each layer, and of layers that share caches: none here has any.
-            if ["vocab_size_per_layer_input", "use_double_wide_mlp"].contains(name) && arch.model_type == "gemma4_text"
-            {
+            if idle(arch, name) {
                 continue;
             }
             // With latent attention other numbers than what the parts of heads say are refused.
@@ -444,9 +438,7 @@ fn declared_fields_are_read() {
                 }
                 Accepts::Size(_) if *name == "hidden_size" => (json!(2.5), json!(32)),
                 Accepts::Size(max) => (json!(max + 1), json!(if *name == "block_multiple_of" { 5 } else { 12 })),
-                Accepts::Count if *name == "num_kv_shared_layers" => (json!(-1), json!(2)),
-                Accepts::Count if *name == "altup_active_idx" => (json!(-1), json!(1)),
-                Accepts::Count => (json!(-1), json!(0)),
+                Accepts::Count => (json!(-1), json!(other_count(name))),
                 Accepts::Number => (
                     json!("1e-6"),
                     match *name {
