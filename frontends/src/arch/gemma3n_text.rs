@@ -235,10 +235,11 @@ mod tests {
     /// have no caches, and read those of layers 18 and 19.
     #[test]
     fn the_published_sizes() {
+        let sparsity = [vec![0.95; 10], vec![0.0; 25]].concat();
         let text = json!({
             "model_type": "gemma3n_text", "hidden_size": 2048, "num_hidden_layers": 35,
             "intermediate_size": vec![16384; 35], "num_kv_shared_layers": 15,
-            "activation_sparsity_pattern": [vec![0.95; 10], vec![0.0; 25]].concat(),
+            "activation_sparsity_pattern": sparsity,
         });
         let whole = json!({
             "model_type": "gemma3n", "architectures": ["Gemma3nForConditionalGeneration"], "text_config": text,
