@@ -72,8 +72,9 @@ impl AltUp {
     /// The router of a layer, which adds `eps` to mean squares.
     pub(super) fn kinds(self, f: &mut Draft, eps: f32) -> Kinds {
         let hidden = f.facts().hidden;
-        let gain = f.weight(ROUTER_NORM, Kind::Gain, &[hidden]);
-        Kinds { gain, router: f.matrix(ROUTER, [self.streams, hidden]), eps: F32::new(eps) }
+        let gain = f.shared_weight(ROUTER_NORM, Kind::Gain, &[hidden]);
+        let router = f.shared_weight(ROUTER, Kind::Matrix, &[self.streams, hidden]);
+        Kinds { gain, router, eps: F32::new(eps) }
     }
 
     /// What the streams are taken to be before the layer: `x_j + Σ_i c_ji·x_i`.

@@ -120,7 +120,8 @@ struct Gemma3n {
 }
 
 impl Gemma3n {
-    /// The streams after layer `i`.
+    /// The streams after layer `i`. Each part is a function of its own: kernels are chosen for one at a
+    /// time, and most layers have most of them in common.
     fn layer(
         &self,
         l: &mut Lifter,
@@ -128,32 +129,54 @@ impl Gemma3n {
         (streams, rows): (&[Carried], &Carried),
         ropes: &[Carried],
     ) -> Result<Vec<Carried>, FrontendError> {
+        let eps = self.decoder.norm;
+        let mut f = l.layer("predict", i);
+        let x = carried(&mut f, streams);
+        let kinds = self.altup.kinds(&mut f, eps.eps);
+        let predicted = self.altup.predict(&mut f, kinds, &x);
+        let predicted = f.call(&predicted)?;
+        let Some(active) = predicted.get(self.altup.active) else { return Ok(predicted) };
+        let y = self.attend(l, i, active, ropes)?;
+        let y = self.feed(l, i, &y)?;
+        let mut f = l.layer("correct", i);
+        let x = carried(&mut f, &predicted);
+        let (y, rows) = (f.carried("y", &y), f.carried("rows", rows));
+        let kinds = self.altup.kinds(&mut f, eps.eps);
+        let mut x = self.altup.correct(&mut f, kinds, &x, y);
+        let own = self.rows.own(&mut f, i, rows);
+        let gate = self.altup.gate_input(&mut f, &x);
+        let more = self.rows.gated(&mut f, eps, self.decoder.layers[i].mlp.act, gate, own);
+        x.iter_mut().skip(1).for_each(|x| *x = f.add(*x, more));
+        f.call(&x)
+    }
+
+    /// Attention of layer `i`, and the branch beside it.
+    fn attend(&self, l: &mut Lifter, i: usize, x: &Carried, ropes: &[Carried]) -> Result<Carried, FrontendError> {
         let (d, spec) = (&self.decoder, &self.decoder.layers[i]);
         let hidden = d.facts.hidden;
-        let mut f = l.layer("layer", i);
-        let x: Vec<Value> = streams.iter().enumerate().map(|(j, x)| f.carried(&format!("x{j}"), x)).collect();
-        let rows = f.carried("rows", rows);
+        let mut f = l.layer("attend", i);
+        let x = f.carried("x", x);
         let context = Context::of(&mut f, spec, ropes);
-        let kinds = self.altup.kinds(&mut f, d.norm.eps);
-        let predicted = self.altup.predict(&mut f, kinds, &x);
-        let active = predicted[self.altup.active];
-        let h = norm(&mut f, ATTN_NORM, d.norm, active, hidden);
+        let h = norm(&mut f, ATTN_NORM, d.norm, x, hidden);
         let beside = self.laurel(&mut f, h);
         let y = mixed(&mut f, d.norm, spec, context, h);
         let y = norm(&mut f, ATTN_POST_NORM, d.norm, y, hidden);
-        let x = f.add(active, y);
+        let x = f.add(x, y);
         let x = f.add(x, beside);
         let x = scaled(&mut f, x, Some(FRAC_1_SQRT_2 as f32));
-        let h = norm(&mut f, MLP_NORM, d.norm, x, hidden);
-        let y = mlp(&mut f, &spec.mlp, h);
-        let y = norm(&mut f, MLP_POST_NORM, d.norm, y, hidden);
+        Ok(f.call(&[x])?.pop().unwrap_or_default())
+    }
+
+    /// The MLP of layer `i`.
+    fn feed(&self, l: &mut Lifter, i: usize, x: &Carried) -> Result<Carried, FrontendError> {
+        let d = &self.decoder;
+        let mut f = l.layer("feed", i);
+        let x = f.carried("x", x);
+        let h = norm(&mut f, MLP_NORM, d.norm, x, d.facts.hidden);
+        let y = mlp(&mut f, &d.layers[i].mlp, h);
+        let y = norm(&mut f, MLP_POST_NORM, d.norm, y, d.facts.hidden);
         let x = f.add(x, y);
-        let mut x = self.altup.correct(&mut f, kinds, &predicted, x);
-        let own = self.rows.own(&mut f, i, rows);
-        let gate = self.altup.gate_input(&mut f, &x);
-        let more = self.rows.gated(&mut f, d.norm, spec.mlp.act, gate, own);
-        x.iter_mut().skip(1).for_each(|x| *x = f.add(*x, more));
-        f.call(&x)
+        Ok(f.call(&[x])?.pop().unwrap_or_default())
     }
 
     /// `h + norm(right(left(h)))`
@@ -164,6 +187,11 @@ impl Gemma3n {
         let y = norm(f, LAUREL_NORM, self.decoder.norm, y, hidden);
         f.add(h, y)
     }
+}
+
+/// All streams, as parameters.
+fn carried(f: &mut Draft, streams: &[Carried]) -> Vec<Value> {
+    streams.iter().enumerate().map(|(j, x)| f.carried(&format!("x{j}"), x)).collect()
 }
 
 impl Shape for Gemma3n {
@@ -188,7 +216,7 @@ impl Shape for Gemma3n {
             streams = self.layer(l, i, (&streams, &rows), &ropes)?;
         }
         let mut f = l.func("head");
-        let x: Vec<Value> = streams.iter().enumerate().map(|(j, x)| f.carried(&format!("x{j}"), x)).collect();
+        let x = carried(&mut f, &streams);
         let wanted = f.input(Input::OutRows);
         let x: Vec<Value> = x.into_iter().map(|x| f.op(Op::GatherRows, &[x, wanted])).collect();
         let x = self.altup.end(&mut f, &x);
@@ -258,8 +286,9 @@ mod tests {
         assert_eq!(states[20..], [18, 18, 18, 18, 19].repeat(3));
         let has = |name: &str| wanted.iter().any(|w| w.name == name);
         assert!(has("model.layers.19.self_attn.k_proj.weight") && !has("model.layers.20.self_attn.k_proj.weight"));
-        // Sparse or not, with a window or not, and those that share.
-        let layers = module.funcs.iter().filter(|f| f.name.starts_with("layer")).count();
-        assert_eq!(layers, 6);
+        // With a window or not, with caches or not; sparse or not.
+        let funcs = ["predict", "attend", "feed", "correct"];
+        let funcs = funcs.map(|name| module.funcs.iter().filter(|f| f.name.starts_with(name)).count());
+        assert_eq!(funcs, [1, 4, 2, 1]);
     }
 }

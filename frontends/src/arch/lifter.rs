@@ -234,6 +234,11 @@ impl<'a> Draft<'_, 'a> {
         self.weight_for(part, kind, shape, Role::Weight)
     }
 
+    /// The same, of a tensor that several functions read.
+    pub(super) fn shared_weight(&mut self, part: Part, kind: Kind, shape: &[usize]) -> Value {
+        self.weight_for(part, kind, shape, Role::SharedWeight)
+    }
+
     /// Whether the checkpoint has the tensor of a part as codes.
     pub(super) fn is_coded(&self, part: Part, kind: Kind) -> bool {
         let Source::Checkpoint(ckpt) = &self.lifter.origin.source else { return false };
