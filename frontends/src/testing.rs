@@ -60,6 +60,7 @@ pub(crate) fn config(model_type: &str) -> Value {
         "use_sliding_window",
         "max_window_layers",
         "no_rope_layers",
+        "activation_sparsity_pattern",
     ];
     // Not off: without, it would be another one.
     let kept = [("gpt_oss", "rope_scaling"), ("mistral4", "rope_parameters")];
@@ -74,7 +75,7 @@ pub(crate) fn config(model_type: &str) -> Value {
         "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
         "vocab_size": 32, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": null,
         "tie_word_embeddings": false, "hidden_act": "silu", "no_rope_layer_interval": 2, "num_heads": 8,
-        "partial_rotary_factor": 0.5, "n_routed_experts": 12, "rotary_dim": 2,
+        "partial_rotary_factor": 0.5, "num_kv_shared_layers": 0, "n_routed_experts": 12, "rotary_dim": 2,
         "hybrid_override_pattern": "ME", "layers_block_type": ["mamba", "hybrid"],
     });
     // Whether there is a window decides about other fields too.
@@ -109,4 +110,24 @@ pub(crate) fn with(mut config: Value, changes: Value) -> Value {
         };
     }
     config
+}
+
+/// Whether a field says something of layers that [`config`] has none of: named so, sharing caches, or
+/// with embeddings of their own.
+pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
+    let fields: &[&str] = match arch.model_type {
+        "mellum" => &["sliding_window"],
+        "gemma4_text" => &["use_double_wide_mlp", "vocab_size_per_layer_input"],
+        _ => &[],
+    };
+    fields.contains(&field)
+}
+
+/// A number that the field with this name does not have in [`config`].
+pub(crate) fn other_count(field: &str) -> usize {
+    match field {
+        "num_kv_shared_layers" => 2,
+        "altup_active_idx" => 1,
+        _ => 0,
+    }
 }

@@ -168,6 +168,16 @@ mod tests {
         assert_ne!(unused(&made, &says(0), |_| ()), "nothing");
     }
 
+    /// Files have keys and values of all layers, also of those that read the caches of others.
+    #[test]
+    fn layers_that_share_caches() {
+        let made = config("gemma3n_text");
+        let shared = with(made.clone(), json!({ "num_kv_shared_layers": 1 }));
+        assert_eq!(unused(&made, &shared, |_| ()), "nothing");
+        let of_first = |t: &mut Vec<Tensor>| t.push(tensor("model.layers.0.self_attn.v_norm.weight", &[4]));
+        assert_ne!(unused(&made, &shared, of_first), "nothing");
+    }
+
     #[test]
     fn a_layer_less() {
         let made = with(config("llama"), json!({ "num_hidden_layers": 4 }));

@@ -6,6 +6,7 @@
 
 use crate::egraph::{Graph, Head, Term};
 use crate::measure::Measured;
+use crate::pack::moved_only;
 use crate::schedule::state_param;
 use crate::weights::WeightTerms;
 use crate::{Options, PassError};
@@ -26,7 +27,8 @@ pub const CACHE_ERROR: f64 = 0.01;
 pub struct Storages {
     /// Matrices that kernels read.
     pub packed: BTreeMap<Id, Vec<(Format, Option<F32>)>>,
-    /// Updated attention states; those not mentioned stay of their type.
+    /// Attention states as they are read: updated, or only read; those not mentioned stay of their
+    /// type.
     pub cached: BTreeMap<Id, Vec<(KvDType, Option<F32>)>>,
 }
 
@@ -88,6 +90,21 @@ pub fn matrices(module: &Module, opts: &Options, func: usize, g: &Graph) -> Resu
         }
     }
     Ok(out)
+}
+
+/// The parameters that operations of a function replace.
+fn replaced(g: &Graph) -> BTreeSet<u32> {
+    let mut out = BTreeSet::new();
+    for t in g.classes().flat_map(|c| &c.nodes) {
+        let Term::Op(head, children) = t else { continue };
+        let state = head.facts().replaces().and_then(|arg| children.get(head.attributes().len() + arg));
+        for t in state.iter().flat_map(|id| &g[**id].nodes) {
+            if let Term::Param(i) = t {
+                out.insert(*i);
+            }
+        }
+    }
+    out
 }
 
 /// Whether a matrix is one of codes with its columns in another order.
@@ -162,11 +179,12 @@ impl<'a> Products<'a> {
     pub fn storages(&self, matrices: &BTreeMap<Id, Matrix>, g: &Graph) -> Storages {
         let packed = matrices.iter().map(|(class, m)| (*class, self.formats(m))).collect();
         let mut cached = BTreeMap::new();
+        let replaces = |t: &Term| matches!(t, Term::Op(head, _) if head.facts().replaces().is_some());
+        let replaced = replaced(g);
+        // What another function has updated is read in the form that it is kept in.
+        let kept = |t: &Term| matches!(t, Term::Param(i) if !replaced.contains(i));
         if !self.opts.kv.is_empty() {
-            for class in g
-                .classes()
-                .filter(|c| c.nodes.iter().any(|t| matches!(t, Term::Op(head, _) if head.facts().replaces().is_some())))
-            {
+            for class in g.classes().filter(|c| c.nodes.iter().any(replaces) || c.nodes.iter().any(kept)) {
                 if let Some(ValueType::Kv(spec)) = &class.data.ty
                     && state_param(g, class.id).is_some()
                 {
@@ -239,13 +257,15 @@ impl<'a> Products<'a> {
     /// Matrices that choose experts are stored so: they are a hundredth of what a token reads, and
     /// a logit that is rounded may choose another expert.
     fn plain(&self, m: &Matrix) -> Format {
-        let plain = match m.bound.first() {
-            Some(WeightExpr::Weight(w)) => match self.module.weights.get(*w).map(|w| w.ty.dtype) {
-                Some(DType::F16) => Format::F16,
-                Some(DType::Bf16) => Format::BF16,
-                _ => Format::F32,
-            },
-            _ => Format::F32,
+        let mut types = vec![];
+        if let Some(expr) = m.bound.first().filter(|expr| moved_only(expr)) {
+            expr.leaves(&mut |w| types.extend(self.module.weights.get(w).map(|w| w.ty.dtype)));
+        }
+        let all = |dtype: DType| !types.is_empty() && types.iter().all(|t| *t == dtype);
+        let plain = match () {
+            () if all(DType::F16) => Format::F16,
+            () if all(DType::Bf16) => Format::BF16,
+            () => Format::F32,
         };
         Format { elem: plain.elem, group: plain.group, ..self.opts.formats[0] }
     }

@@ -129,6 +129,9 @@ fn batches_do_not_change_results() {
         ("mamba", None),
         ("rwkv", None),
         ("recurrent_gemma", None),
+        ("gemma3n", None),
+        ("gemma3n", Some("w8g32")),
+        ("gemma4_e", Some("bf16")),
     ] {
         let g = Golden::load(name);
         let mut o = options(&golden(name));

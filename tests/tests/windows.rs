@@ -75,3 +75,27 @@ fn inspect_shows_what_windows_save() {
     let uniform = Manifest::of(&Artifact::compile(&llmcc_tests::options(&golden("llama3"))).path).expect("a manifest");
     assert!(!describe(&uniform, false).contains("without windows"));
 }
+
+/// Layers that read the caches of others have no pages: of five layers three do, two of them with
+/// windows, which give theirs back for those that read them as well. The same bits in any pieces.
+#[test]
+fn layers_that_share_caches_have_no_pages() {
+    let artifact = Artifact::compile(&options(&golden("gemma3n")));
+    let tokens: Vec<i32> = (0..200).map(|i| (i * i * 31 + i * 7) % 96).collect();
+    let whole = logits_in_pieces(&open(&artifact.path, 2), &tokens, &[200]);
+    for (threads, pieces) in [(1, &[1][..]), (2, &[40, 3, 1, 17, 64, 5][..])] {
+        let pieces = logits_in_pieces(&open(&artifact.path, threads), &tokens, pieces);
+        assert!(whole.iter().zip(&pieces).all(|(a, b)| a.to_bits() == b.to_bits()));
+    }
+    let manifest = Manifest::of(&artifact.path).expect("a manifest");
+    let layers: usize = manifest.memory.kv_groups.iter().map(|g| g.layers).sum();
+    assert_eq!(layers, 3);
+    let model = open(&artifact.path, 1);
+    let seq = model.seq_new().expect("a sequence");
+    for piece in tokens.chunks(20) {
+        model.step(piece, &vec![seq; piece.len()], &[]).expect("a step");
+    }
+    // Keys and values of a head of 16 elements. Of a window of 11 and a piece, at most 4 pages.
+    let pages = bytes_used(&model) as usize / (2 * 16 * 4 * 16);
+    assert!((13 + 2..=13 + 2 * 4).contains(&pages), "{pages}");
+}

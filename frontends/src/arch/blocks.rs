@@ -5,6 +5,7 @@ use super::names::{
     ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_V, Kind, MLP_DOWN, MLP_GATE, MLP_GATE_UP,
     MLP_UP, Part,
 };
+use super::row_sums::above_deviations;
 use super::scores::{Distance, Scoring, attended, clipped};
 use super::weights::{halves, run_parts, split_rows, transposed};
 use super::xielu::xielu;
@@ -205,6 +206,8 @@ pub(super) struct Mlp {
     pub fused: bool,
     /// Multiplies what goes into the activation of the gate.
     pub gate_scale: Option<f32>,
+    /// Of the gate only what is so many standard deviations above its row's mean counts, less that.
+    pub above: Option<f32>,
     /// Multiplies what comes out.
     pub scale: Option<f32>,
     /// Activated by [`xielu`] instead, whose parameters are learned.
@@ -401,7 +404,15 @@ pub(super) fn attend(
 
 /// The norm of queries or of keys, `heads` of them.
 #[track_caller]
-fn qk_norm(f: &mut Draft, of: QkNorm, part: Part, a: &Attention, heads: usize, eps: Norm, x: Value) -> Value {
+pub(super) fn qk_norm(
+    f: &mut Draft,
+    of: QkNorm,
+    part: Part,
+    a: &Attention,
+    heads: usize,
+    eps: Norm,
+    x: Value,
+) -> Value {
     let dim = a.heads.dim;
     let width = match of {
         QkNorm::Row => heads * dim,
@@ -455,6 +466,7 @@ pub(super) fn mlp(f: &mut Draft, m: &Mlp, h: Value) -> Value {
         };
         let gate = fused.map_or_else(|| one(f, MLP_GATE), |[gate, _]| gate);
         let gate = scaled(f, gate, m.gate_scale);
+        let gate = m.above.map_or(gate, |count| above_deviations(f, gate, count, m.ffn));
         let gate = f.unary(m.act, gate);
         let up = fused.map_or_else(|| one(f, MLP_UP), |[_, up]| up);
         f.mul(gate, up)
@@ -479,6 +491,7 @@ impl Mlp {
             transposed: false,
             fused: false,
             gate_scale: None,
+            above: None,
             scale: None,
             xielu: false,
         }

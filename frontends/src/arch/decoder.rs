@@ -1,17 +1,20 @@
 //! Decoders: embedding, layers of attention and an MLP, head. What their architectures differ
 //! in is data.
 
-use super::blocks::{Attention, Mlp, Norm, attention, capped, linear, mlp, norm, projected, scaled};
+use super::blocks::{Attention, Mlp, Norm, capped, linear, mlp, norm, projected, scaled};
 pub(super) use super::defaults::Defaults;
 use super::ends::{picked, table};
 use super::entry::Shape;
 use super::experts::{EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, Stored, mixture, router_input};
-use super::latent;
+pub(super) use super::layer::{Half, Layer, Norms};
+use super::layer_rows::{self, LayerRows};
 use super::lifter::{Carried, Draft, Lifter};
+use super::mixed::{Context, mixed};
 use super::mixer::Mixer;
 use super::names::{
     ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, LAYER_SCALE, MLP_NORM, MLP_POST_NORM, POSITIONS, Part, TABLE_NORM,
 };
+use super::weights::root_of_width;
 use super::yields::Yields;
 use crate::config::common::{self, DefaultHeads, Facts, Heads};
 use crate::config::fields::Fields;
@@ -20,7 +23,6 @@ use crate::error::FrontendError;
 use crate::rope::{self, RopeConfig};
 use llmcc_ir::graph::{Input, Op, Router, UnaryOp, Value};
 use llmcc_ir::output::Pool;
-use llmcc_ir::ty::DType;
 
 /// A decoder.
 #[derive(Clone, Debug)]
@@ -46,69 +48,8 @@ pub(super) struct Decoder {
     pub unit_head: bool,
     /// Multiply embeddings, what a block adds, and logits.
     pub scales: Scales,
-}
-
-/// A layer of a [`Decoder`].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Layer {
-    /// Its attention.
-    pub attention: Attention,
-    /// What it has instead of attention, if it has none.
-    pub mixer: Option<Mixer>,
-    /// The mixer stands beside attention, both reading the same row.
-    pub beside: Option<Beside>,
-    /// Where its norms are, if not where those of the others are.
-    pub norms: Option<Norms>,
-    /// It has one of the two blocks only.
-    pub only: Option<Half>,
-    /// Its MLP.
-    pub mlp: Mlp,
-    /// Experts in its place.
-    pub experts: Option<Experts>,
-    /// What comes out is multiplied by a learned number.
-    pub scaled: bool,
-}
-
-/// Multiplies what goes into attention and what comes out, and what comes out of the mixer beside
-/// it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Beside {
-    /// Into attention.
-    pub into: Option<f32>,
-    /// Out of it.
-    pub out: Option<f32>,
-    /// Out of the mixer.
-    pub mixer: Option<f32>,
-}
-
-impl Beside {
-    /// Nothing is multiplied.
-    const PLAIN: Beside = Beside { into: None, out: None, mixer: None };
-}
-
-/// One of the two blocks of a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Half {
-    /// Attention, or what stands in its place.
-    First,
-    /// The MLP, or the experts.
-    Second,
-}
-
-/// Where the norms of a block are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Norms {
-    /// `x += f(norm(x))`
-    Before,
-    /// `x += norm(f(x))`
-    After,
-    /// `x += norm(f(norm(x)))`
-    Both,
-    /// `x += attention(norm(x)) + mlp(norm(x))`
-    Parallel {
-        /// The MLP has a norm of its own.
-        own: bool,
-    },
+    /// Tokens have embeddings for each layer.
+    pub rows: Option<LayerRows>,
 }
 
 /// Numbers that multiply; `None` = 1.
@@ -161,11 +102,13 @@ impl Decoder {
                 mlp,
                 experts: None,
                 scaled: false,
+                shares: None,
             })
             .collect();
         let (norms, scales) = (Norms::Before, Scales::default());
         let (learned, table_norm, head_bias, unit_head) = (None, false, false, false);
-        Ok(Decoder { facts, norm, norms, layers, ropes, learned, table_norm, head_bias, unit_head, scales })
+        let rows = None;
+        Ok(Decoder { facts, norm, norms, layers, ropes, learned, table_norm, head_bias, unit_head, scales, rows })
     }
 
     /// Changes the attention of every layer.
@@ -231,10 +174,15 @@ impl Shape for Decoder {
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, ropes) = embedding(l, self)?;
+        let rows = self.rows.map(|of| layer_rows::all(l, of, self.norm, &x)).transpose()?;
         for (i, spec) in self.layers.iter().enumerate() {
-            x = layer(l, self, i, spec, &x, &ropes)?;
+            x = layer(l, self, i, spec, (&x, rows.as_ref()), &ropes)?;
         }
         head(l, self, &x)
+    }
+
+    fn shares_keys(&self, layer: usize) -> bool {
+        self.layers.get(layer).is_some_and(|l| l.shares.is_some())
     }
 }
 
@@ -275,16 +223,6 @@ fn learned_positions(f: &mut Draft, d: &Decoder, skip: usize, positions: Value) 
     f.op(Op::EmbedPositions, &[table, positions])
 }
 
-/// `√hidden`, as a number of the type that the embedding table has: what models were trained with.
-fn root_of_width(f: &Draft, table: Value, hidden: usize) -> f32 {
-    let root = (hidden as f64).sqrt() as f32;
-    match f.ty(table).and_then(|t| t.tensor()).map(|t| t.dtype) {
-        Some(DType::Bf16) => half::bf16::from_f32(root).to_f32(),
-        Some(DType::F16) => half::f16::from_f32(root).to_f32(),
-        _ => root,
-    }
-}
-
 /// The frequencies of rotary table `i`, and the operation that makes it of them.
 pub(super) fn inv_freq(f: &mut Draft, rope: &RopeConfig, i: usize) -> (Value, Op) {
     let rope = rope::frequencies(rope);
@@ -299,14 +237,15 @@ fn layer(
     d: &Decoder,
     i: usize,
     spec: &Layer,
-    x: &Carried,
+    (x, rows): (&Carried, Option<&Carried>),
     ropes: &[Carried],
 ) -> Result<Carried, FrontendError> {
     let norms = spec.norms.unwrap_or(d.norms);
     let mut f = l.layer("layer", i);
     let x = f.carried("x", x);
+    let rows = rows.map(|rows| f.carried("rows", rows));
     let context = Context::of(&mut f, spec, ropes);
-    let attend = |f: &mut Draft, h| mixed(f, d, spec, context, h);
+    let attend = |f: &mut Draft, h| mixed(f, d.norm, spec, context, h);
     let x = if let Norms::Parallel { own } = norms {
         let h = norm(&mut f, ATTN_NORM, d.norm, x, d.facts.hidden);
         let second = if own { norm(&mut f, MLP_NORM, d.norm, x, d.facts.hidden) } else { h };
@@ -321,6 +260,13 @@ fn layer(
             residual(&mut f, d, norms, second, x, |f, h| feed(f, d, spec, x, h))
         }
     };
+    let x = match (d.rows, rows) {
+        (Some(of), Some(rows)) => {
+            let own = of.own(&mut f, i, rows);
+            added(&mut f, d, x, |f| of.gated(f, d.norm, spec.mlp.act, x, own))
+        }
+        _ => x,
+    };
     let x = if spec.scaled {
         let by = f.weight(LAYER_SCALE, Kind::Bare, &[1]);
         f.mul(x, by)
@@ -328,54 +274,6 @@ fn layer(
         x
     };
     Ok(f.call(&[x])?.pop().unwrap_or_default())
-}
-
-/// What attention reads beside a row.
-#[derive(Clone, Copy)]
-struct Context {
-    rope: Option<Value>,
-    positions: Value,
-    kv: Value,
-}
-
-impl Context {
-    /// That of a layer; nothing where it has no attention.
-    fn of(f: &mut Draft, spec: &Layer, ropes: &[Carried]) -> Option<Context> {
-        let a = &spec.attention;
-        if spec.mixer.is_some() && spec.beside.is_none() || spec.only == Some(Half::Second) {
-            return None;
-        }
-        let rope = a.rotary.and_then(|table| ropes.get(table)).map(|rope| f.carried("rope", rope));
-        let positions = f.input(Input::Positions);
-        let kv = match &a.latent {
-            Some(l) => f.latent_kv("kv", (l.rope + l.kv_rank, l.kv_rank), a.window),
-            None => f.kv("kv", a.heads.kv, a.heads.dim, a.window),
-        };
-        Some(Context { rope, positions, kv })
-    }
-}
-
-/// What attention makes of a row, or the mixer in its place or beside it.
-fn mixed(f: &mut Draft, d: &Decoder, spec: &Layer, context: Option<Context>, h: Value) -> Value {
-    let a = &spec.attention;
-    let attended = |f: &mut Draft, Context { rope, positions, kv }, h| match &a.latent {
-        Some(latent) => latent::attention(f, (a, latent), d.norm, h, kv, positions, rope),
-        None => attention(f, a, d.norm, h, kv, positions, rope),
-    };
-    match (&spec.mixer, context) {
-        (Some(mixer), Some(context)) => {
-            let Beside { into, out, mixer: of_mixer } = spec.beside.unwrap_or(Beside::PLAIN);
-            let y = mixer.mix(f, d.norm, h);
-            let y = scaled(f, y, of_mixer);
-            let h = scaled(f, h, into);
-            let z = attended(f, context, h);
-            let z = scaled(f, z, out);
-            f.add(y, z)
-        }
-        (Some(mixer), None) => mixer.mix(f, d.norm, h),
-        (None, Some(context)) => attended(f, context, h),
-        (None, None) => f.stop(),
-    }
 }
 
 /// What the MLP or the experts of a layer make of `h`, the norm of `x`.
@@ -422,6 +320,11 @@ fn residual(
 pub(super) fn head(l: &mut Lifter, d: &Decoder, x: &Carried) -> Result<(), FrontendError> {
     let mut f = l.func("head");
     let x = picked(&mut f, d.norm, x);
+    output(f, d, x)
+}
+
+/// The output of the wanted, normalized rows.
+pub(super) fn output(mut f: Draft, d: &Decoder, x: Value) -> Result<(), FrontendError> {
     if let Some(embedding) = f.embedding() {
         let x = projected(&mut f, &embedding, x);
         f.call(&[x])?;

@@ -60,6 +60,12 @@ pub(crate) trait Shape: fmt::Debug + Any {
         &[]
     }
 
+    /// Whether a layer reads the keys and values of another, so that its own projections, norms and
+    /// biases of these, which files may still have, are of no use.
+    fn shares_keys(&self, _layer: usize) -> bool {
+        false
+    }
+
     /// Adds the functions and calls of the model.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
 //! Falcon-H1 (arXiv 2507.22448): attention and a mixer of Mamba-2 side by side in every layer, with
 //! multipliers of nearly everything.
 
-use super::decoder::{Beside, Decoder, Defaults};
+use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
+use super::layer::Beside;
 use super::mamba_fields::{MAMBA, MIXER, mixer};
 use super::mixer::Mixer;
 use super::names::{HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Names, Table};

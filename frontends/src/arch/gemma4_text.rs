@@ -1,16 +1,17 @@
-//! Gemma 4 of 12B and more, the text models (Google, 2026): Gemma 3 with wider heads in layers that
-//! see everything, whose values are their keys, norms of values, a factor of each layer, and
-//! experts beside the MLP in one of them.
-//!
-//! The smaller ones, with embeddings for each layer and caches that layers share, are refused.
+//! Gemma 4, the text models (Google, 2026): Gemma 3 with wider heads in layers that see everything,
+//! norms of values and a factor of each layer. Of 12B and more, the values of those layers are their
+//! keys, and one has experts beside the MLP; the smaller ones (E2B, E4B) have embeddings for each
+//! layer, and caches that layers share.
 
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults, Norms};
 use super::entry::Arch;
 use super::experts::{EXPERT_SCALE, EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, ROUTER_SCALE, Stored};
+use super::layer_rows::{LAYER_ROWS, LayerRows};
 use super::names::{
     EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, LAYER_SCALE, Names, POST_NORMS, ROUTER, SANDWICH_NORMS, Table,
 };
+use super::shared_cache::share_last;
 use crate::config::ConfigError;
 use crate::config::common::{
     self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, Heads, MODEL, RMS_NORM, WIDTH, WINDOW, WindowRule,
@@ -24,15 +25,11 @@ pub(super) const ARCH: Arch = Arch {
     model_type: "gemma4_text",
     class: "Gemma4ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ATTENTION_BIAS, WINDOW, OWN],
-    // Of images, which text has none of; and of embeddings for each layer.
-    fixed: &[
-        ("use_bidirectional_attention", Neutral::Words(&["vision"])),
-        ("vocab_size_per_layer_input", Neutral::Any),
-    ],
-    goldens: &["gemma4_moe", "gemma4"],
-    names: Names(&[NAMES, SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),
+    // Of images, which text has none of.
+    fixed: &[("use_bidirectional_attention", Neutral::Words(&["vision"]))],
+    goldens: &["gemma4_moe", "gemma4", "gemma4_e"],
+    names: Names(&[NAMES, LAYER_ROWS, SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),
     read: |f| {
-        without_embeddings_of_layers(f)?;
         let defaults = Defaults {
             vocab: Some(262_144),
             heads: Some(8),
@@ -61,6 +58,12 @@ pub(super) const ARCH: Arch = Arch {
             (a.scale, a.rotary) = (1.0, Some(usize::from(a.window.is_some())));
         });
         d.layers.iter_mut().for_each(|l| l.scaled = true);
+        share_last(f, &mut d.layers, f.count("num_kv_shared_layers").unwrap_or(0))?;
+        if f.flag("use_double_wide_mlp") {
+            let shared = d.layers.iter_mut().filter(|l| l.shares.is_some());
+            shared.for_each(|l| l.mlp.ffn = l.mlp.ffn.saturating_mul(2));
+        }
+        d.rows = rows(f, &d)?;
         let experts = if f.flag("enable_moe_block") { Some(experts(f, &d)?) } else { None };
         Ok(Box::new(d.with_experts(|_| experts)))
     },
@@ -76,6 +79,9 @@ const OWN: &[Field] = &[
     Field::new("num_global_key_value_heads", Accepts::Size(1 << 14)),
     Field::new("attention_k_eq_v", Accepts::Flag),
     Field::new("hidden_size_per_layer_input", Accepts::Any),
+    Field::new("vocab_size_per_layer_input", Accepts::Size(1 << 24)),
+    Field::new("num_kv_shared_layers", Accepts::Count),
+    Field::new("use_double_wide_mlp", Accepts::Flag),
     Field::new("enable_moe_block", Accepts::Flag),
     Field::new("num_experts", Accepts::Size(4096)),
     Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["top_k_experts"]),
@@ -95,16 +101,27 @@ const NAMES: Table = &[
 ];
 
 /// There are embeddings for each layer unless their width is said to be 0.
-fn without_embeddings_of_layers(f: &Fields) -> Result<(), ConfigError> {
-    let field = "hidden_size_per_layer_input";
-    let help = "this architecture has models without embeddings for each layer (0 here)".to_string();
-    match f.get(field) {
-        Given::Value(v) if v.as_u64() == Some(0) => Ok(()),
-        Given::Value(v) if v.is_u64() => Err(f.unsupported(field, v.to_string(), help)),
-        Given::Value(v) => Err(f.invalid_value(field, v, "a whole number".into())),
-        Given::Null => Err(f.unsupported(field, "null".into(), help)),
-        Given::Absent => Err(f.unsupported(field, "absent, which means 256".into(), help)),
+fn rows(f: &Fields, d: &Decoder) -> Result<Option<LayerRows>, ConfigError> {
+    const WIDTH: &str = "hidden_size_per_layer_input";
+    const VOCAB: &str = "vocab_size_per_layer_input";
+    let width = match f.get(WIDTH) {
+        Given::Value(v) => match v.as_u64().and_then(|n| usize::try_from(n).ok()) {
+            Some(0) => return Ok(None),
+            Some(n) => n,
+            None => return Err(f.invalid_value(WIDTH, v, "a whole number".into())),
+        },
+        Given::Null => {
+            let help = "this architecture has a width there, 0 without embeddings for each layer".into();
+            return Err(f.unsupported(WIDTH, "null".into(), help));
+        }
+        Given::Absent => 256,
+    };
+    let vocab = f.size(VOCAB).or(262_144);
+    if vocab < d.facts.vocab {
+        let help = format!("this architecture has a row there for each of `vocab_size` ({}) tokens", d.facts.vocab);
+        return Err(f.unsupported(VOCAB, vocab.to_string(), help));
     }
+    LayerRows { width, vocab }.checked(f, WIDTH, d.facts.layers).map(Some)
 }
 
 /// Heads of layers that see everything.

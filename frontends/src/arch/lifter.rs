@@ -2,6 +2,7 @@
 
 use super::names::{HEAD, Kind, Names, Part, TABLE};
 use super::nested;
+use super::tensors::{checked, without_prefix};
 use super::yields::Entry;
 use crate::checkpoint::Checkpoint;
 use crate::config::Facts;
@@ -58,6 +59,8 @@ pub(crate) struct Lifter<'a> {
     module: Module,
     /// Weights of the module by name.
     weights: HashMap<String, usize>,
+    /// The layer that each state belongs to.
+    owners: Vec<Option<usize>>,
     /// Results of all calls so far.
     results: usize,
 }
@@ -83,6 +86,8 @@ pub(super) struct Draft<'l, 'a> {
     args: Vec<Arg>,
     /// Orders of columns that the function knows.
     orders: Vec<(&'a [u32], Value)>,
+    /// Constants that the function has, by their names and weights.
+    constants: Vec<(String, usize, Value)>,
     error: Option<FrontendError>,
 }
 
@@ -105,13 +110,23 @@ impl<'a> Lifter<'a> {
         let info = ModelInfo { vocab: facts.vocab, hidden: facts.hidden, max_context, output: entry.output };
         let name = facts.name.clone().unwrap_or_else(|| origin.model_type.to_string());
         let module = Module { name, info, weights: vec![], states: vec![], funcs: vec![], step: vec![], output: 0 };
-        Lifter { origin, entry, kv_dtype, module, weights: HashMap::new(), results: 0 }
+        Lifter { origin, entry, kv_dtype, module, weights: HashMap::new(), owners: vec![], results: 0 }
     }
 
     /// Starts a function that is no layer's.
     pub(super) fn func(&mut self, name: &'static str) -> Draft<'_, 'a> {
         let f = FuncBuilder::new(name);
-        Draft { lifter: self, name, layer: None, half: None, f, args: vec![], orders: vec![], error: None }
+        Draft {
+            lifter: self,
+            name,
+            layer: None,
+            half: None,
+            f,
+            args: vec![],
+            orders: vec![],
+            constants: vec![],
+            error: None,
+        }
     }
 
     /// Starts the function of layer `i`. `name` is numbered if functions of that name differ.
@@ -173,60 +188,6 @@ impl<'a> Lifter<'a> {
     }
 }
 
-/// The name of a tensor in the checkpoint of a model without a head, where the first part is left
-/// out of names (`norm.weight` for `model.norm.weight`).
-fn without_prefix(ckpt: &Checkpoint, name: String) -> String {
-    let has = |name: &str| ckpt.info(name).is_some();
-    // What norms have was called otherwise by the first versions of Transformers.
-    let old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");
-    let bare = |name: &str| name.split_once('.').map_or(String::new(), |(_, rest)| rest.to_owned());
-    [name.clone(), bare(&name), bare(&old), old].into_iter().find(|name| has(name)).unwrap_or(name)
-}
-
-/// The element type of a tensor that is there and has the shape.
-fn checked(
-    ckpt: &Checkpoint,
-    tensor: &str,
-    shape: &[usize],
-    names: Names,
-    class: &'static str,
-) -> Result<DType, FrontendError> {
-    let info = ckpt.info(tensor).ok_or_else(|| missing(ckpt, tensor, shape, names, class))?;
-    if info.shape != shape {
-        return Err(FrontendError::TensorShape {
-            file: ckpt.shard_name(tensor),
-            name: tensor.to_string(),
-            expected: shape.to_vec(),
-            found: info.shape.clone(),
-        });
-    }
-    match info.dtype.dtype {
-        Some(t @ (DType::F32 | DType::F16 | DType::Bf16)) => Ok(t),
-        // Vectors are f32 when running.
-        Some(t @ DType::Coded(_)) if shape.len() == 2 => Ok(t),
-        _ => Err(ckpt.bad_dtype(tensor, info)),
-    }
-}
-
-fn missing(ckpt: &Checkpoint, tensor: &str, shape: &[usize], names: Names, class: &'static str) -> FrontendError {
-    let has = |name: &str| ckpt.info(name).is_some();
-    let hint = if names.tensor(HEAD, Kind::Matrix, None).is_some_and(|head| head == tensor) {
-        "; if the head shares the embedding table, set `tie_word_embeddings` to true in config.json"
-    } else if has(tensor.trim_start_matches("model.")) {
-        "; it is there without the `model.` prefix: this is a model without a head, for embeddings: compile it with --embed"
-    } else if has(&format!("{}.qweight", tensor.trim_end_matches(".weight"))) {
-        "; its quantized form is there: use the unquantized checkpoint and compile with --w8 or --w4"
-    } else {
-        "; the checkpoint is incomplete or belongs to another architecture"
-    };
-    FrontendError::MissingTensor {
-        name: tensor.to_string(),
-        arch: class,
-        expected: shape.to_vec(),
-        hint: hint.to_string(),
-    }
-}
-
 impl<'a> Draft<'_, 'a> {
     /// What is known of the model.
     pub(super) fn facts(&self) -> &'a Facts {
@@ -271,6 +232,11 @@ impl<'a> Draft<'_, 'a> {
     /// A tensor of the checkpoint, checked: of this layer where the function is a layer's.
     pub(super) fn weight(&mut self, part: Part, kind: Kind, shape: &[usize]) -> Value {
         self.weight_for(part, kind, shape, Role::Weight)
+    }
+
+    /// The same, of a tensor that several functions read.
+    pub(super) fn shared_weight(&mut self, part: Part, kind: Kind, shape: &[usize]) -> Value {
+        self.weight_for(part, kind, shape, Role::SharedWeight)
     }
 
     /// Whether the checkpoint has the tensor of a part as codes.
@@ -405,7 +371,12 @@ impl<'a> Draft<'_, 'a> {
     fn constant_of(&mut self, name: &str, constant: &str, ty: TensorType, data: Vec<f32>, role: Role) -> Value {
         let weight = Weight { name: constant.to_string(), ty: ty.clone(), data: Some(data) };
         let i = self.lifter.add_weight(weight);
-        self.bind(name, ty, role, Arg::Weight(i))
+        if let Some((.., known)) = self.constants.iter().find(|(of, weight, _)| (&**of, *weight) == (name, i)) {
+            return *known;
+        }
+        let v = self.bind(name, ty, role, Arg::Weight(i));
+        self.constants.push((name.to_string(), i, v));
+        v
     }
 
     /// The keys and values of a new attention layer. A window that no sequence can outgrow is none.
@@ -449,7 +420,21 @@ impl<'a> Draft<'_, 'a> {
         self.state(name, FixedSpec { heads, rows, cols }.into())
     }
 
+    /// The keys and values of an earlier layer, which are only read.
+    pub(super) fn kv_of(&mut self, name: &str, layer: usize) -> Value {
+        let at = self.lifter.owners.iter().position(|of| *of == Some(layer));
+        match at.and_then(|i| Some((i, *self.lifter.module.states.get(i)?))) {
+            Some((i, spec)) => self.bind(name, spec, Role::State, Arg::State(i)),
+            None => {
+                let what = format!("layer {layer} has no keys and values that others could read");
+                self.error = self.error.take().or_else(|| Some(self.structure(what)));
+                self.f.stop()
+            }
+        }
+    }
+
     fn state(&mut self, name: &str, spec: StateSpec) -> Value {
+        self.lifter.owners.push(self.layer);
         let states = &mut self.lifter.module.states;
         states.push(spec);
         let i = states.len() - 1;

@@ -2,6 +2,7 @@
 //!
 //! One file per architecture over shared `blocks`, one line in the table [`ARCHS`].
 
+mod altup;
 mod blocks;
 mod command;
 mod convolved;
@@ -20,9 +21,12 @@ mod kimi_delta;
 mod latent;
 mod latent_decoder;
 mod latent_experts;
+mod layer;
+mod layer_rows;
 mod lifter;
 mod linear_unit;
 mod mamba_fields;
+mod mixed;
 mod mixer;
 mod mixers;
 mod names;
@@ -30,11 +34,14 @@ mod nested;
 mod olmo_experts;
 mod output;
 mod recurrent;
+mod row_sums;
 #[cfg_attr(not(test), allow(dead_code, reason = "RWKV-5 to 7 are not offered yet"))]
 mod rwkv_blocks;
 mod scores;
 mod selective;
+mod shared_cache;
 mod soft_caps;
+mod tensors;
 mod weights;
 mod xielu;
 mod yields;
@@ -51,7 +58,7 @@ use lifter::{Lifter, Origin, Source};
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::output::Output;
-use names::{HEAD, Kind, TABLE};
+use names::{ATTN_K, ATTN_K_NORM, ATTN_V, HEAD, Kind, Part, TABLE};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -149,6 +156,7 @@ archs! {
     mod kimi_linear;
     mod olmo_hybrid;
     mod gemma4_text;
+    mod gemma3n_text;
     mod minicpm;
     mod internlm2;
     mod cwm;
@@ -259,7 +267,22 @@ impl Model {
     pub(crate) fn leaves_out(&self, tensor: &str, output: Output) -> bool {
         let layers = self.facts().layers;
         let ahead = || self.layer_of(tensor).is_some_and(|i| i >= layers && i - layers < self.ahead);
-        self.nested && !nested::of_text(tensor) || ahead() || output != Output::Logits && self.spares(tensor)
+        let shares = || self.is_shared(tensor);
+        self.nested && !nested::of_text(tensor)
+            || ahead()
+            || shares()
+            || output != Output::Logits && self.spares(tensor)
+    }
+
+    /// Whether a tensor is for keys or values of a layer that reads those of another.
+    fn is_shared(&self, tensor: &str) -> bool {
+        let name = tensor.replacen("language_model.", "", 1);
+        let Some(layer) = self.layer_of(&name).filter(|i| self.shape.shares_keys(*i)) else { return false };
+        let of = |part: Part| {
+            let mut kinds = [Kind::Matrix, Kind::Bias, Kind::Gain].into_iter();
+            kinds.any(|kind| self.arch.names.tensor(part, kind, Some(layer)).is_some_and(|n| n == name))
+        };
+        [ATTN_K, ATTN_V, ATTN_K_NORM].into_iter().any(of)
     }
 
     /// Whether a tensor is of no use for embeddings.

@@ -8,6 +8,7 @@ use super::lifter::Draft;
 use super::names::Part;
 use llmcc_ir::graph::{Op, Value};
 use llmcc_ir::quant::BLOCK;
+use llmcc_ir::ty::DType;
 
 /// A matrix or vector that several are stored as, one below the other: each of them.
 #[track_caller]
@@ -75,4 +76,14 @@ pub(super) fn by_heads(f: &mut Draft, heads: usize, w: Value, of: Run, rows: usi
         all.extend(std::iter::repeat_n(zeros, padding));
     }
     f.op(Op::ConcatRows, &all)
+}
+
+/// `√width`, as a number of the type that the embedding table has: what models were trained with.
+pub(super) fn root_of_width(f: &Draft, table: Value, width: usize) -> f32 {
+    let root = (width as f64).sqrt() as f32;
+    match f.ty(table).and_then(|t| t.tensor()).map(|t| t.dtype) {
+        Some(DType::Bf16) => half::bf16::from_f32(root).to_f32(),
+        Some(DType::F16) => half::f16::from_f32(root).to_f32(),
+        _ => root,
+    }
 }

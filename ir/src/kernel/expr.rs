@@ -65,11 +65,11 @@ pub enum Expr {
         /// Slots.
         top: usize,
     },
-    /// Element `(i, order_j)` of a matrix of rows with the segment's columns.
+    /// Element `(i, order_j)` of a matrix of rows.
     Pick {
         /// The rows.
         rows: ParamId,
-        /// The column that each one is: a vector of as many.
+        /// The column that each of the segment's is.
         order: ParamId,
     },
     /// `Σ_s w(i, from + s)·y(i, s·n + j)` over `count` runs of `y`, as long as the segment has

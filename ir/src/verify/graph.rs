@@ -58,7 +58,7 @@ fn weight(sink: &mut Sink, w: &Weight) {
 /// Calls: arguments, states, output.
 fn step(sink: &mut Sink, module: &Module) {
     let mut results: Vec<Option<ValueType>> = vec![];
-    let mut states = vec![0usize; module.states.len()];
+    let mut states = vec![Used::default(); module.states.len()];
     let mut uses: HashMap<usize, Vec<(Role, Place)>> = HashMap::new();
     for (i, call) in module.step.iter().enumerate() {
         let Some(func) = module.funcs.get(call.func) else {
@@ -77,26 +77,62 @@ fn step(sink: &mut Sink, module: &Module) {
         position_tables(sink, module, func, &place());
         for (arg, param) in call.args.iter().zip(&func.params) {
             match arg {
-                Arg::State(s) => states.get_mut(*s).into_iter().for_each(|n| *n += 1),
+                Arg::State(s) => states.get_mut(*s).into_iter().for_each(|used| used.by(func, param)),
                 Arg::Weight(w) => uses.entry(*w).or_default().push((param.role, place())),
                 Arg::Value(_) | Arg::Input(_) => {}
             }
         }
         results.extend(func.results.iter().map(|v| func.ty(*v).cloned()));
     }
-    for (index, n) in states.into_iter().enumerate() {
-        match n {
-            0 => sink.warning("unused-state", Place::State { index }, "no call uses it"),
-            1 => {}
-            n => sink.error(
-                "state-calls",
-                Place::State { index },
-                format!("is used by {n} calls; each layer has its own"),
-            ),
-        }
+    for (index, used) in states.into_iter().enumerate() {
+        used.judge(sink, Place::State { index });
     }
     shared(sink, module, &uses);
     output(sink, module, &results);
+}
+
+/// How the calls of a step use a state.
+#[derive(Clone, Copy, Default)]
+struct Used {
+    updates: usize,
+    /// Calls that only read it.
+    reads: usize,
+    /// Of these, before any that updates it.
+    early: usize,
+}
+
+impl Used {
+    /// Counts the call of a function whose parameter the state is.
+    fn by(&mut self, func: &Func, param: &Param) {
+        let value = func.params.iter().position(|p| std::ptr::eq(p, param)).map(|i| Value(i as u32));
+        let updates = |n: &Node| {
+            let args = n.args.iter().zip(n.op.facts().args);
+            args.into_iter()
+                .any(|(v, (_, reads))| Some(*v) == value && matches!(reads, Reads::Replaced | Reads::Updated))
+        };
+        if func.nodes.iter().any(updates) {
+            self.updates += 1;
+        } else {
+            self.reads += 1;
+            self.early += usize::from(self.updates == 0);
+        }
+    }
+
+    /// One call updates a state; those after it may read what it has then.
+    fn judge(self, sink: &mut Sink, place: Place) {
+        let Used { updates, reads, early } = self;
+        match updates {
+            0 if reads == 0 => sink.warning("unused-state", place, "no call uses it"),
+            0 => sink.error("state-calls", place, format!("is read by {reads} calls and updated by none")),
+            1 if early > 0 => sink.error(
+                "state-calls",
+                place,
+                format!("is read by {early} calls before the one that updates it: they would see the last step's"),
+            ),
+            1 => {}
+            n => sink.error("state-calls", place, format!("is updated by {n} calls; each layer has its own")),
+        }
+    }
 }
 
 /// A table that is read by positions has a row for each that there may be.

@@ -30,7 +30,7 @@ pub const RULES: &[(&str, &str)] = &[
     ("call-role", "arguments are what the role of the parameter asks for"),
     ("call-type", "arguments have the type of the parameter"),
     ("positions", "a table that is read by positions has a row for each"),
-    ("state-calls", "an attention state belongs to one call"),
+    ("state-calls", "a state is updated by one call, and read by none before it"),
     ("output", "the output exists and is f32 [R, its columns]; in a plan, it is all written and not overwritten"),
     ("unused-state", "a state is used (warning)"),
     ("unused-weight", "a weight is used (warning)"),

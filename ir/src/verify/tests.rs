@@ -167,6 +167,53 @@ fn modules_bind_what_functions_need() {
     bad_module("output", "", |m| m.output = 77);
 }
 
+/// A module whose two layers use one state, by the named functions.
+fn sharing([first, second]: [&str; 2]) -> Module {
+    let attend = "attention{heads=1, scale=0.5}(%x, %kv";
+    let text = format!(
+        r#"module "sharing" {{
+  info vocab=8 hidden=8 max_context=16
+  weight 0 "table": f32[8, 8]
+  kv 0: kv<f32, 1x8>
+  func @embed(%table: f32[8, 8] shared_weight, %tokens: i32[T]) -> (f32[T, 8]) {{
+    %x = embed(%table, %tokens) : f32[T, 8]
+    return %x
+  }}
+  func @stores(%x: f32[T, 8], %positions: i32[T], %kv: kv<f32, 1x8> state) -> (f32[T, 8]) {{
+    %kv1 = kv_append(%kv, %x, %x, %positions) : kv<f32, 1x8>
+    %y = {attend}1, %positions) : f32[T, 8]
+    return %y
+  }}
+  func @reads(%x: f32[T, 8], %positions: i32[T], %kv: kv<f32, 1x8> state) -> (f32[T, 8]) {{
+    %y = {attend}, %positions) : f32[T, 8]
+    return %y
+  }}
+  func @head(%x: f32[T, 8], %rows: i32[R], %table: f32[8, 8] shared_weight) -> (f32[R, 8]) {{
+    %last = gather_rows(%x, %rows) : f32[R, 8]
+    %logits = matmul(%last, %table) : f32[R, 8]
+    return %logits
+  }}
+  step {{
+    %a = @embed(weight 0, tokens)
+    %b = @{first}(%a, positions, kv 0)
+    %c = @{second}(%b, positions, kv 0)
+    %logits = @head(%c, out_rows, weight 0)
+    logits %logits
+  }}
+}}"#
+    );
+    crate::text::parse_module(&text).unwrap()
+}
+
+#[test]
+fn states_are_read_after_their_update() {
+    let codes = |calls| verify_module(&sharing(calls)).into_iter().map(|d| d.code).collect::<Vec<_>>();
+    assert_eq!(codes(["stores", "reads"]), [""; 0]);
+    for calls in [["reads", "stores"], ["reads", "reads"], ["stores", "stores"]] {
+        assert_eq!(codes(calls), ["state-calls"], "{calls:?}");
+    }
+}
+
 // Kernel level.
 
 const QKV: usize = 2;

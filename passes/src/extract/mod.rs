@@ -48,7 +48,7 @@ pub enum How {
     Kernel(Arc<Kernel>),
     /// A result of the kernel in the child class.
     Proj(usize),
-    /// An updated attention state, cached in the form of the child class.
+    /// An attention state, cached in the form of the child class.
     Stored,
 }
 
@@ -330,13 +330,15 @@ impl Problem {
     }
 }
 
-/// Whether a class needs no kernel: parameters and weights.
+/// Whether a class needs no kernel: parameters, as they are cached too, and weights.
 pub fn available(g: &Graph, class: Id) -> bool {
     let c = &g[class];
-    c.data.weight || c.nodes.iter().any(|t| matches!(t, Term::Param(_)))
+    let is_param = |c: &egg::EClass<Term, crate::egraph::Data>| c.nodes.iter().any(|t| matches!(t, Term::Param(_)));
+    let cached_param = || matches!(store_of(g, class), Some((Form::Cached(_), _, of)) if is_param(&g[of]));
+    c.data.weight || is_param(c) || cached_param()
 }
 
-/// The cached forms of every updated attention state.
+/// The cached forms of every attention state.
 fn caches(g: &Graph) -> BTreeMap<Id, Vec<Id>> {
     let mut out: BTreeMap<Id, Vec<Id>> = BTreeMap::new();
     let mut classes: Vec<Id> = g.classes().map(|c| c.id).collect();

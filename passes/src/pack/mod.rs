@@ -216,7 +216,7 @@ pub fn lossless(e: &WeightExpr, format: Format, module: &Module) -> bool {
 }
 
 /// Whether an expression moves elements and computes none.
-fn moved_only(e: &WeightExpr) -> bool {
+pub(crate) fn moved_only(e: &WeightExpr) -> bool {
     match e {
         WeightExpr::Weight(_) => true,
         WeightExpr::Op(op, args) => op.facts().moves && args.iter().all(moved_only),

@@ -169,7 +169,7 @@ fn structures_that_do_not_type() {
     let mistake = f.call(&[unnamed]).unwrap_err().to_string();
     assert!(mistake.contains("`model.layers..self_attn.q_norm.weight` is missing"), "{mistake}");
     let mut f = l.func("other");
-    let unnamed = f.matrix(names::Part("attn.nothing"), [4, 4]);
+    let unnamed = f.matrix(Part("attn.nothing"), [4, 4]);
     let mistake = f.call(&[unnamed]).unwrap_err().to_string();
     assert!(mistake.contains("function `other`: no tensor is named for parameter `attn.nothing.w`"), "{mistake}");
 }

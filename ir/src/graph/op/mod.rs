@@ -210,7 +210,7 @@ table::operations! {
     } Run (x: Any) moves;
     /// `concat_cols(x₁, x₂, …)`: side by side.
     ConcatCols "concat_cols" Run (x: Any; more) moves;
-    /// `pick_cols(x [M,N], order [N]) → [M,N]`: column `j` is column `order_j` of `x`.
+    /// `pick_cols(x [M,N], order [L]) → [M,L]`: column `j` is column `order_j` of `x`.
     PickCols "pick_cols" Run (x: Any, order: Weight);
     /// `transpose(w [a,b]) → [b,a]`; of `[e,a,b]`, each of `e` matrices (weights only).
     Transpose "transpose" Pack (w: Any) moves;

@@ -1,0 +1,71 @@
+//! What a layer of a decoder is, as data.
+
+use super::blocks::{Attention, Mlp};
+use super::experts::Experts;
+use super::mixer::Mixer;
+
+/// A layer of a decoder.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layer {
+    /// Its attention.
+    pub attention: Attention,
+    /// What it has instead of attention, if it has none.
+    pub mixer: Option<Mixer>,
+    /// The mixer stands beside attention, both reading the same row.
+    pub beside: Option<Beside>,
+    /// Where its norms are, if not where those of the others are.
+    pub norms: Option<Norms>,
+    /// It has one of the two blocks only.
+    pub only: Option<Half>,
+    /// Its MLP.
+    pub mlp: Mlp,
+    /// Experts in its place.
+    pub experts: Option<Experts>,
+    /// What comes out is multiplied by a learned number.
+    pub scaled: bool,
+    /// Its attention reads the keys and values of this layer, having none of its own; then it has
+    /// queries with their norm and rotation, and nothing else that attention may have.
+    pub shares: Option<usize>,
+}
+
+/// Multiplies what goes into attention and what comes out, and what comes out of the mixer beside
+/// it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Beside {
+    /// Into attention.
+    pub into: Option<f32>,
+    /// Out of it.
+    pub out: Option<f32>,
+    /// Out of the mixer.
+    pub mixer: Option<f32>,
+}
+
+impl Beside {
+    /// Nothing is multiplied.
+    pub(super) const PLAIN: Beside = Beside { into: None, out: None, mixer: None };
+}
+
+/// One of the two blocks of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Half {
+    /// Attention, or what stands in its place.
+    First,
+    /// The MLP, or the experts.
+    Second,
+}
+
+/// Where the norms of a block are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Norms {
+    /// `x += f(norm(x))`
+    Before,
+    /// `x += norm(f(x))`
+    After,
+    /// `x += norm(f(norm(x)))`
+    Both,
+    /// `x += attention(norm(x)) + mlp(norm(x))`
+    Parallel {
+        /// The MLP has a norm of its own.
+        own: bool,
+    },
+}
