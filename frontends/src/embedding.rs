@@ -1,7 +1,8 @@
 //! How rows become an embedding, by the files of sentence-transformers beside a checkpoint:
-//! `modules.json` and a folder for each module that has settings.
+//! `modules.json` and a folder for each module that has settings; or by a GGUF file's metadata.
 
 use crate::checkpoint::Checkpoint;
+use crate::checkpoint::gguf::Metadata;
 use crate::error::FrontendError;
 use llmcc_ir::output::Pool;
 use serde_json::Value;
@@ -55,6 +56,9 @@ pub(crate) fn folders(list: &Value) -> impl Iterator<Item = &str> {
 /// # Errors
 /// It is malformed, or asks for a module that is not supported.
 pub fn found(ckpt: &Checkpoint) -> Result<Option<Embedding>, FrontendError> {
+    if let Some(metadata) = ckpt.metadata() {
+        return of_metadata(ckpt, metadata);
+    }
     let Some(list) = ckpt.json(LIST)? else { return Ok(None) };
     let bad = |what: String| bad(ckpt, LIST, what);
     let list = list.as_array().ok_or_else(|| bad("it is not a list of modules".into()))?;
@@ -87,6 +91,24 @@ pub fn found(ckpt: &Checkpoint) -> Result<Option<Embedding>, FrontendError> {
         }
     }
     Ok(Some(embedding))
+}
+
+/// What a GGUF file says. It does not say whether embeddings are of length 1, as those of llama.cpp
+/// are.
+fn of_metadata(ckpt: &Checkpoint, metadata: &Metadata) -> Result<Option<Embedding>, FrontendError> {
+    let name = metadata.get("general.architecture").and_then(|v| v.text()).unwrap_or_default();
+    let key = format!("{name}.pooling_type");
+    let pool = match metadata.get(&key).and_then(|v| v.unsigned()) {
+        None | Some(0) => return Ok(None),
+        Some(1) => Pool::Mean,
+        Some(2) => Pool::First,
+        Some(3) => Pool::Last,
+        Some(other) => {
+            let what = format!("`{key}` is {other}: this model scores pairs of texts");
+            return Err(FrontendError::Output { path: ckpt.config_path().to_path_buf(), what, help: HELP });
+        }
+    };
+    Ok(Some(Embedding { pool, normalize: true, layers: vec![] }))
 }
 
 fn place(folder: &str) -> String {

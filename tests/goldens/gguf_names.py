@@ -6,7 +6,8 @@ of llama.cpp's own package.
 
 Of each architecture: the fixture, the values of the keys that `convert_hf_to_gguf.py` writes for such a
 configuration, and names of tensors with `{}` for the number of the layer. What it does to values (`permute`:
-rows of queries and keys, `gain`: one is added to norms) stands beside.
+rows of queries and keys, `gain`: one is added to norms) stands beside. Tensors that are more than renamed have
+what is done in `gguf_forms.py`, from the converter's classes.
 """
 
 import json
@@ -16,6 +17,8 @@ from pathlib import Path
 import gguf
 from gguf import Keys
 from safetensors import safe_open
+
+import gguf_forms
 
 HERE = Path(__file__).parent
 L, A, R = Keys.LLM, Keys.Attention, Keys.Rope
@@ -93,7 +96,16 @@ def main():
                 continue
             tensors[re.sub(r"layers\.\d+", "layers.{}", asked)] = re.sub(r"blk\.\d+", "blk.{}", found)
         table[fixture] = {"metadata": metadata(config, arch, keys), "done": done, "whole": whole, "tensors": dict(sorted(tensors.items()))}
-    (HERE / "gguf/names.json").write_text(json.dumps(table, indent=1) + "\n")
+    table |= gguf_forms.table(HERE, by_name)
+    (HERE / "gguf/names.json").write_text(text(table, 3) + "\n")
+
+
+def text(value, depth):
+    """JSON whose outer objects have a line for each member."""
+    if not isinstance(value, dict) or depth == 0 or not value:
+        return json.dumps(value)
+    pad = " " * (4 - depth)
+    return "{\n" + ",\n".join(f"{pad}{json.dumps(k)}: {text(v, depth - 1)}" for k, v in value.items()) + "\n" + pad[1:] + "}"
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@
 use super::blocks::{Norm, linear, norm, scaled};
 use super::lifter::Draft;
 use super::names::{
-    EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_DOWN_BIAS, EXPERTS_GATE_UP, EXPERTS_GATE_UP_BIAS, Kind,
-    Part, ROUTER, SHARED_DOWN, SHARED_GATE, SHARED_GATE_UP, SHARED_MIX, SHARED_UP,
+    EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_DOWN_BIAS, EXPERTS_DOWN_ROWS, EXPERTS_GATE,
+    EXPERTS_GATE_BIAS, EXPERTS_GATE_UP, EXPERTS_GATE_UP_BIAS, EXPERTS_UP, EXPERTS_UP_BIAS, Kind, Part, ROUTER,
+    SHARED_DOWN, SHARED_GATE, SHARED_GATE_UP, SHARED_MIX, SHARED_UP,
 };
 use super::weights::split_rows;
 use crate::config::ConfigError;
@@ -63,7 +64,8 @@ pub(super) enum Stored {
     JoinedTurned,
     /// Two stacks of transposed matrices, `[experts, hidden, 2·ffn]`, whose columns are gate and up
     /// in turns, and `[experts, ffn, hidden]`; a bias of each column. Of codes the matrices that
-    /// these are transposed of, one below the other.
+    /// these are transposed of, one below the other. In GGUF files three stacks of matrices that are
+    /// not transposed.
     Turned,
 }
 
@@ -162,11 +164,14 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
     let stored = match m.stored {
         Stored::EachOrJoined if f.stores(EXPERTS_GATE_UP, Kind::Bare) => Stored::JoinedBare,
         Stored::EachOrJoined => Stored::Each,
+        // As GGUF files have what Transformers joins.
+        Stored::Joined | Stored::JoinedBare | Stored::JoinedTurned if f.stores(EXPERT_UP, Kind::Matrix) => Stored::Each,
         other => other,
     };
     let (all, down) = match stored {
         Stored::Turned => {
-            let [gate, up, down] = turned(f, m);
+            let [gate, up, down] =
+                if f.stores(EXPERTS_DOWN_ROWS, Kind::Bare) { apart_with_biases(f, m) } else { turned(f, m) };
             return (Some(gate), [up, down]);
         }
         Stored::Each | Stored::EachOrJoined => {
@@ -220,6 +225,21 @@ fn turned(f: &mut Draft, m: &Experts) -> [(Value, Option<Value>); 3] {
     let (gate, up) = (part(f, 0), part(f, 1));
     let (down, bias) = stack(f, EXPERTS_DOWN, EXPERTS_DOWN_BIAS, m.ffn, hidden);
     [gate, up, (down, Some(bias))]
+}
+
+/// Those of [`Stored::Turned`] in GGUF files.
+fn apart_with_biases(f: &mut Draft, m: &Experts) -> [(Value, Option<Value>); 3] {
+    let hidden = f.facts().hidden;
+    let three = [
+        (EXPERTS_GATE, EXPERTS_GATE_BIAS, [m.ffn, hidden]),
+        (EXPERTS_UP, EXPERTS_UP_BIAS, [m.ffn, hidden]),
+        (EXPERTS_DOWN_ROWS, EXPERTS_DOWN_BIAS, [hidden, m.ffn]),
+    ];
+    three.map(|(part, bias, [rows, columns])| {
+        let w = f.weight(part, Kind::Bare, &[m.count, rows, columns]);
+        let b = f.weight(bias, Kind::Bare, &[m.count, rows]);
+        (f.op(Op::Flatten, &[w]), Some(f.op(Op::Flatten, &[b])))
+    })
 }
 
 /// The activation of gate and up.

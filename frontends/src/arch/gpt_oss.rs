@@ -5,7 +5,8 @@ use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::experts::{Clamped, Experts, Stored};
 use super::names::{
-    EXPERTS_DOWN, EXPERTS_DOWN_BIAS, EXPERTS_GATE_UP, EXPERTS_GATE_UP_BIAS, HUGGING_FACE, Names, ROUTER, Table,
+    EXPERTS_DOWN, EXPERTS_DOWN_BIAS, EXPERTS_DOWN_ROWS, EXPERTS_GATE, EXPERTS_GATE_BIAS, EXPERTS_GATE_UP,
+    EXPERTS_GATE_UP_BIAS, EXPERTS_UP, EXPERTS_UP_BIAS, HUGGING_FACE, Names, ROUTER, Table,
 };
 use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MODEL, RMS_NORM, ROTARY, WIDTH, WINDOW};
 use crate::config::fields::{Accepts, Field, IDENTITY};
@@ -74,4 +75,9 @@ const NAMES: Table = &[
     (EXPERTS_GATE_UP_BIAS, "model.layers.{}.mlp.experts.gate_up_proj_bias"),
     (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
     (EXPERTS_DOWN_BIAS, "model.layers.{}.mlp.experts.down_proj_bias"),
+    (EXPERTS_GATE, "model.layers.{}.mlp.experts.gate_proj"),
+    (EXPERTS_GATE_BIAS, "model.layers.{}.mlp.experts.gate_proj_bias"),
+    (EXPERTS_UP, "model.layers.{}.mlp.experts.up_proj"),
+    (EXPERTS_UP_BIAS, "model.layers.{}.mlp.experts.up_proj_bias"),
+    (EXPERTS_DOWN_ROWS, "model.layers.{}.mlp.experts.down_rows"),
 ];

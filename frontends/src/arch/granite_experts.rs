@@ -2,7 +2,9 @@
 
 use super::decoder::{Decoder, Defaults};
 use super::experts::{Experts, Stored};
-use super::names::{EXPERTS_DOWN, EXPERTS_GATE_UP, ROUTER, SHARED_DOWN, SHARED_GATE_UP, Table};
+use super::names::{
+    EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP, ROUTER, SHARED_DOWN, SHARED_GATE_UP, Table,
+};
 use crate::config::ConfigError;
 use crate::config::common;
 use crate::config::fields::{Accepts, Field, Fields};
@@ -43,6 +45,9 @@ pub(super) const NAMES: Table = &[
     (ROUTER, "model.layers.{}.block_sparse_moe.router.layer"),
     (EXPERTS_GATE_UP, "model.layers.{}.block_sparse_moe.input_linear"),
     (EXPERTS_DOWN, "model.layers.{}.block_sparse_moe.output_linear"),
+    (EXPERT_GATE, "model.layers.{}.block_sparse_moe.experts.{e}.gate_proj"),
+    (EXPERT_UP, "model.layers.{}.block_sparse_moe.experts.{e}.up_proj"),
+    (EXPERT_DOWN, "model.layers.{}.block_sparse_moe.experts.{e}.down_proj"),
     (SHARED_GATE_UP, "model.layers.{}.shared_mlp.input_linear"),
     (SHARED_DOWN, "model.layers.{}.shared_mlp.output_linear"),
 ];

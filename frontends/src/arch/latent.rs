@@ -9,7 +9,7 @@
 pub(super) use super::blocks::Latent;
 use super::blocks::{Attention, Norm, linear, norm, scaled, tuned};
 use super::lifter::Draft;
-use super::names::{ATTN_OUT, ATTN_Q, Part, Table};
+use super::names::{ATTN_OUT, ATTN_Q, Kind, Part, Table};
 use super::weights::{Run, by_heads, split_rows};
 use crate::config::ConfigError;
 use crate::config::common::Heads;
@@ -22,6 +22,11 @@ pub(super) const Q_UP: Part = Part("attn.q_up");
 pub(super) const KV_DOWN: Part = Part("attn.kv_down");
 pub(super) const KV_DOWN_NORM: Part = Part("attn.kv_down_norm");
 pub(super) const KV_UP: Part = Part("attn.kv_up");
+/// Of [`KV_UP`] what makes keys, transposed for each head, `[heads, kv_rank, nope]`, as GGUF files
+/// have it.
+pub(super) const K_UP: Part = Part("attn.k_up");
+/// Of [`KV_UP`] what makes values, `[heads, value, kv_rank]`.
+pub(super) const V_UP: Part = Part("attn.v_up");
 
 /// What checkpoints of Transformers call its tensors. Before
 /// [`HUGGING_FACE`](super::names::HUGGING_FACE).
@@ -32,6 +37,8 @@ pub(super) const NAMES: Table = &[
     (KV_DOWN, "model.layers.{}.self_attn.kv_a_proj_with_mqa"),
     (KV_DOWN_NORM, "model.layers.{}.self_attn.kv_a_layernorm"),
     (KV_UP, "model.layers.{}.self_attn.kv_b_proj"),
+    (K_UP, "model.layers.{}.self_attn.k_b_proj"),
+    (V_UP, "model.layers.{}.self_attn.v_b_proj"),
 ];
 
 /// Largest width of a latent, or of a part of a head.
@@ -100,22 +107,21 @@ pub(super) fn attention(
     rope: Option<Value>,
 ) -> Value {
     let (heads, hidden) = (a.heads.queries, f.facts().hidden);
-    let up = f.matrix(KV_UP, [heads.saturating_mul(l.nope + l.value), l.kv_rank]);
+    let (up, part) = up(f, heads, l);
     let (mut own, q) = queries(f, l, heads, spec, h);
     let (latent, mut k) = keys(f, l, spec, h);
     if let Some(rope) = rope {
         own = f.op(Op::Rope { head_dim: l.rope }, &[own, rope]);
         k = f.op(Op::Rope { head_dim: l.rope }, &[k, rope]);
     }
-    let part = |start, len, turned| Run { run: l.nope + l.value, start, len, turned };
-    let wk = by_heads(f, heads, up, part(0, l.nope, true), l.kv_rank);
+    let wk = by_heads(f, heads, up[0], part[0], l.kv_rank);
     let mut q = f.op(Op::HeadMatMul { heads, cols: l.kv_rank }, &[q, wk]);
     if let Some(tuning) = &a.tuning {
         [q, own] = tuned(f, tuning, [q, own], positions);
     }
     let kv = f.op(Op::KvAppend, &[kv, k, latent, positions]);
     let y = f.op(Op::LatentAttention { heads, scale: F32::new(a.scale) }, &[q, own, kv, positions]);
-    let wv = by_heads(f, heads, up, part(l.nope, l.value, false), l.value);
+    let wv = by_heads(f, heads, up[1], part[1], l.value);
     let y = f.op(Op::HeadMatMul { heads, cols: l.value }, &[y, wv]);
     let out = f.matrix(ATTN_OUT, [hidden, heads.saturating_mul(l.value)]);
     let y = f.matmul(y, out);
@@ -124,6 +130,19 @@ pub(super) fn attention(
     }
     let b = f.bias(ATTN_OUT, hidden);
     f.add(y, b)
+}
+
+/// What makes keys and values of the latent: the matrices, and the rows of a head in each.
+fn up(f: &mut Draft, heads: usize, l: &Latent) -> ([Value; 2], [Run; 2]) {
+    if f.stores(K_UP, Kind::Matrix) {
+        let k = f.weight(K_UP, Kind::Matrix, &[heads, l.kv_rank, l.nope]);
+        let v = f.weight(V_UP, Kind::Matrix, &[heads, l.value, l.kv_rank]);
+        let own = |rows| Run { run: rows, start: 0, len: rows, turned: false };
+        return ([k, v].map(|w| f.op(Op::Flatten, &[w])), [own(l.kv_rank), own(l.value)]);
+    }
+    let both = f.matrix(KV_UP, [heads.saturating_mul(l.nope + l.value), l.kv_rank]);
+    let part = |start, len, turned| Run { run: l.nope + l.value, start, len, turned };
+    ([both; 2], [part(0, l.nope, true), part(l.nope, l.value, false)])
 }
 
 /// Queries of all heads: those to be rotated, and the others.

@@ -257,9 +257,10 @@ impl<'a> Draft<'_, 'a> {
         self.numbered(part, Kind::Matrix, expert, &shape)
     }
 
-    /// Whether the checkpoint has a tensor; never where there is none yet.
+    /// Whether the checkpoint has a tensor (of several the first); never where there is none yet.
     pub(super) fn stores(&self, part: Part, kind: Kind) -> bool {
-        self.lifter.tensor_of(part, kind, self.layer, self.half).is_some_and(|name| self.lifter.has(&name))
+        let name = self.lifter.tensor_of(part, kind, self.layer, self.half.or(Some(0)));
+        name.is_some_and(|name| self.lifter.has(&name))
     }
 
     /// What one of several, as a head, has of a part.
@@ -333,8 +334,7 @@ impl<'a> Draft<'_, 'a> {
         // Matrices that have an input in common mostly have their order in common.
         let known = self.orders.iter().find(|(known, _)| *known == order).map(|(_, v)| *v);
         let order = known.unwrap_or_else(|| {
-            // Columns are below 2²⁴: `quantized` sees to it.
-            let columns = order.iter().map(|j| *j as f32).collect();
+            let columns = order.iter().map(|j| *j as f32).collect(); // Below 2²⁴: `quantized` sees to it.
             let v = self.computed(&format!("order{}", self.orders.len()), &constant, columns);
             self.orders.push((order, v));
             v

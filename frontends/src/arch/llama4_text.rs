@@ -9,8 +9,8 @@ use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::experts::{Experts, Shared, Stored};
 use super::names::{
-    EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_UP, Names, ROUTER, SHARED_DOWN, SHARED_GATE,
-    SHARED_UP, Table,
+    EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_UP,
+    Names, ROUTER, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
 };
 use crate::config::ConfigError;
 use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, TOKENS, WIDTH};
@@ -85,6 +85,9 @@ const NAMES: Table = &[
     (ROUTER, "model.layers.{}.feed_forward.router"),
     (EXPERTS_GATE_UP, "model.layers.{}.feed_forward.experts.gate_up_proj"),
     (EXPERTS_DOWN, "model.layers.{}.feed_forward.experts.down_proj"),
+    (EXPERT_GATE, "model.layers.{}.feed_forward.experts.{e}.gate_proj"),
+    (EXPERT_UP, "model.layers.{}.feed_forward.experts.{e}.up_proj"),
+    (EXPERT_DOWN, "model.layers.{}.feed_forward.experts.{e}.down_proj"),
     (SHARED_GATE, "model.layers.{}.feed_forward.shared_expert.gate_proj"),
     (SHARED_UP, "model.layers.{}.feed_forward.shared_expert.up_proj"),
     (SHARED_DOWN, "model.layers.{}.feed_forward.shared_expert.down_proj"),

@@ -84,6 +84,16 @@ pub(super) const EXPERTS_GATE_UP_BIAS: Part = Part("experts.gate_up.b");
 pub(super) const EXPERTS_DOWN: Part = Part("experts.down");
 /// Their biases.
 pub(super) const EXPERTS_DOWN_BIAS: Part = Part("experts.down.b");
+/// Gates of all experts, without up.
+pub(super) const EXPERTS_GATE: Part = Part("experts.gate");
+/// Their biases.
+pub(super) const EXPERTS_GATE_BIAS: Part = Part("experts.gate.b");
+/// Up of all experts, without gates.
+pub(super) const EXPERTS_UP: Part = Part("experts.up");
+/// Their biases.
+pub(super) const EXPERTS_UP_BIAS: Part = Part("experts.up.b");
+/// Down of all experts, not transposed where others are.
+pub(super) const EXPERTS_DOWN_ROWS: Part = Part("experts.down_rows");
 /// The gate of the MLP beside the experts.
 pub(super) const SHARED_GATE: Part = Part("shared.gate");
 /// Into it.

@@ -104,8 +104,29 @@ pub(super) struct Blocks {
     /// Of a row; 1 of a vector.
     pub columns: usize,
     pub order: Order,
-    /// One more is stored than the model has.
-    pub gain: bool,
+    pub kept: Kept,
+}
+
+/// What of a number of the model a file keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// Itself.
+    Same,
+    /// One more: what a norm multiplies by.
+    OneMore,
+    /// `−eˣ`: the rate itself, of which the model has the logarithm.
+    Rate,
+}
+
+impl Kept {
+    /// The number of the model.
+    fn undone(self, v: f32) -> f32 {
+        match self {
+            Kept::Same => v,
+            Kept::OneMore => v - 1.0,
+            Kept::Rate => (-v).ln(),
+        }
+    }
 }
 
 impl Blocks {
@@ -133,8 +154,124 @@ impl Layout for Blocks {
         if let Some(dtype) = self.ty.stored.dtype {
             read_f32(dtype, self.row(shards, row), out);
         }
-        if self.gain {
-            out.iter_mut().for_each(|v| *v -= 1.0);
+        if self.kept != Kept::Same {
+            out.iter_mut().for_each(|v| *v = self.kept.undone(*v));
+        }
+    }
+}
+
+impl Blocks {
+    /// Rows, which are the elements of a vector.
+    pub fn rows(&self) -> usize {
+        self.bytes.len() / (self.columns / self.ty.columns * self.ty.bytes).max(1)
+    }
+
+    /// The numbers that a row stands for.
+    fn numbers(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
+        let Some(format) = self.ty.stored.dtype.and_then(DType::coded) else {
+            return self.values(shards, row, out);
+        };
+        let e = format.encoding();
+        let mut codes = CodedRow::new(&e, self.columns);
+        self.codes(shards, row, &mut codes);
+        codes.decode(&e, out);
+    }
+}
+
+/// A vector that no tensor of a file is.
+#[derive(Debug)]
+pub(super) struct Constant(pub Vec<f32>);
+
+impl Layout for Constant {
+    fn parts(&self) -> Vec<(usize, Range<usize>)> {
+        vec![]
+    }
+
+    /// It is floats.
+    fn codes(&self, _: &[Shard], _: usize, _: &mut CodedRow) {}
+
+    fn values(&self, _: &[Shard], row: usize, out: &mut [f32]) {
+        if let (Some(value), [out]) = (self.0.get(row), out) {
+            *out = *value;
+        }
+    }
+}
+
+/// Rows that lie part by part in a file, and in the model group by group, of each group all parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Turns {
+    /// Rows before the groups, in their order.
+    pub before: usize,
+    /// How many groups there are.
+    pub groups: usize,
+    /// Rows of each part of a group.
+    pub parts: Vec<usize>,
+}
+
+impl Turns {
+    /// Rows of all groups and before.
+    pub fn rows(&self) -> usize {
+        self.before.saturating_add(self.groups.saturating_mul(self.width()))
+    }
+
+    /// Rows of a group.
+    fn width(&self) -> usize {
+        self.parts.iter().fold(0, |n, part| n.saturating_add(*part))
+    }
+
+    /// Where the row is that the model calls `row`, one of [`Turns::rows`].
+    pub fn place(&self, row: usize) -> usize {
+        let width = self.width();
+        let Some(i) = row.checked_sub(self.before).filter(|_| width > 0) else { return row };
+        let (group, mut inside) = (i / width, i % width);
+        let mut first = self.before;
+        for part in &self.parts {
+            if inside < *part {
+                return first + group * part + inside;
+            }
+            inside -= part;
+            first += self.groups * part;
+        }
+        row
+    }
+}
+
+/// Rows of several tensors, one below the other, in turns.
+#[derive(Debug)]
+pub(super) struct Joined {
+    pub sources: Vec<Blocks>,
+    pub turns: Turns,
+}
+
+impl Joined {
+    /// The tensor, and the row in it.
+    fn source(&self, row: usize) -> Option<(&Blocks, usize)> {
+        let mut row = self.turns.place(row);
+        for source in &self.sources {
+            let rows = source.rows();
+            if row < rows {
+                return Some((source, row));
+            }
+            row -= rows;
+        }
+        None
+    }
+}
+
+impl Layout for Joined {
+    fn parts(&self) -> Vec<(usize, Range<usize>)> {
+        self.sources.iter().flat_map(Blocks::parts).collect()
+    }
+
+    fn codes(&self, shards: &[Shard], row: usize, out: &mut CodedRow) {
+        if let Some((source, row)) = self.source(row) {
+            source.codes(shards, row, out);
+        }
+    }
+
+    fn values(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
+        if let Some((source, row)) = self.source(row) {
+            source.numbers(shards, row, out);
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 /// The parts.
 pub(super) struct ByteLevel<'a> {
-    /// Ids by text, in which bytes are characters: [`character`].
+    /// Ids by text, in which bytes are characters: [`llmcc_text::alphabet`].
     pub vocab: Map<String, Value>,
     /// Pairs that are merged, the first first.
     pub merges: Vec<Value>,
@@ -71,12 +71,4 @@ pub(super) fn added_token(id: u64, content: &str, special: bool) -> Value {
         "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
         "normalized": false, "special": special,
     })
-}
-
-/// The character that stands for a byte: itself where it is one that can be seen, else one from
-/// U+0100 on.
-pub(super) fn character(byte: u8) -> char {
-    let seen = |b: u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
-    let hidden = (0..byte).filter(|b| !seen(*b)).count() as u32;
-    if seen(byte) { char::from(byte) } else { char::from_u32(0x100 + hidden).unwrap_or(' ') }
 }

@@ -25,6 +25,42 @@ const GPT4O_WORDS: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\
 /// DeepSeek-V3.
 const DEEPSEEK3_WORDS: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
 
+/// Letters that have a case, as DeepSeek's first models list them.
+const CASED_WORDS: &str = concat!(
+    r"\s?[",
+    r"\x{41}-\x{5A}\x{61}-\x{7A}\x{B5}\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{1BA}\x{1BC}-\x{1BF}",
+    r"\x{1C4}-\x{293}\x{295}-\x{2AF}\x{370}-\x{373}\x{376}-\x{377}\x{37B}-\x{37D}\x{37F}\x{386}",
+    r"\x{388}-\x{38A}\x{38C}\x{38E}-\x{3A1}\x{3A3}-\x{3F5}\x{3F7}-\x{481}\x{48A}-\x{52F}",
+    r"\x{531}-\x{556}\x{10A0}-\x{10C5}\x{13A0}-\x{13F5}\x{13F8}-\x{13FD}\x{1C90}-\x{1CBA}",
+    r"\x{1CBD}-\x{1CBF}\x{1D00}-\x{1D2B}\x{1D6B}-\x{1D77}\x{1D79}-\x{1D9A}\x{1E00}-\x{1F15}",
+    r"\x{1F18}-\x{1F1D}\x{1F20}-\x{1F45}\x{1F48}-\x{1F4D}\x{1F50}-\x{1F57}\x{1F59}\x{1F5B}\x{1F5D}",
+    r"\x{1F5F}-\x{1F7D}\x{1F80}-\x{1FB4}\x{1FB6}-\x{1FBC}\x{1FBE}\x{1FC2}-\x{1FC4}\x{1FC6}-\x{1FCC}",
+    r"\x{1FD0}-\x{1FD3}\x{1FD6}-\x{1FDB}\x{1FE0}-\x{1FEC}\x{1FF2}-\x{1FF4}\x{1FF6}-\x{1FFC}\x{2102}",
+    r"\x{2107}\x{210A}-\x{2113}\x{2115}\x{2119}-\x{211D}\x{2124}\x{2126}\x{2128}\x{212A}-\x{212D}",
+    r"\x{212F}-\x{2134}\x{2139}\x{213C}-\x{213F}\x{2145}-\x{2149}\x{214E}\x{2183}-\x{2184}",
+    r"\x{2C00}-\x{2C7B}\x{2C7E}-\x{2CE4}\x{2CEB}-\x{2CEE}\x{2CF2}-\x{2CF3}\x{A640}-\x{A66D}",
+    r"\x{A680}-\x{A69B}\x{A722}-\x{A76F}\x{A771}-\x{A787}\x{A78B}-\x{A78E}\x{AB70}-\x{ABBF}",
+    r"\x{FB00}-\x{FB06}\x{FB13}-\x{FB17}\x{FF21}-\x{FF3A}\x{FF41}-\x{FF5A}\x{10400}-\x{1044F}",
+    r"\x{104B0}-\x{104D3}\x{104D8}-\x{104FB}\x{10C80}-\x{10CB2}\x{10CC0}-\x{10CF2}\x{118A0}-\x{118DF}",
+    r"\x{1E900}-\x{1E943}",
+    r"]+",
+);
+/// Kimi K2: o200k_base with Chinese characters apart.
+const KIMI_WORDS: &str = concat!(
+    r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?",
+    r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?",
+    r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+);
+/// EXAONE with experts, words with the spaces between them. The files' own pattern has
+/// `(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+` for what matches the same here.
+const PHRASES: &str = concat!(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}(?:\p{L}|\p{M}| \p{L})*",
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
+);
+
 const PLAIN: Cut = Cut { names: &[], patterns: &[GPT2_WORDS], composed: false, whole_words: false };
 
 /// GPT-2's.
@@ -52,7 +88,7 @@ pub(super) const GPT2: Cut = Cut {
 
 /// Llama 3's.
 pub(super) const LLAMA3: Cut = Cut {
-    names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"],
+    names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"],
     patterns: &[LLAMA3_WORDS],
     whole_words: true,
     ..PLAIN
@@ -94,7 +130,7 @@ pub(super) const CUTS: &[Cut] = &[
         whole_words: true,
         ..PLAIN
     },
-    Cut { names: &["gpt-4o", "llama4", "kanana2", "minimax-m2"], patterns: &[GPT4O_WORDS], ..PLAIN },
+    Cut { names: &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], patterns: &[GPT4O_WORDS], ..PLAIN },
     Cut {
         names: &["deepseek-v3", "hunyuan-dense"],
         patterns: &[r"\p{N}{1,3}", r"[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK3_WORDS],
@@ -132,6 +168,34 @@ pub(super) const CUTS: &[Cut] = &[
         ..PLAIN
     },
     Cut { names: &["tiny_aya", "cohere2moe"], patterns: &[r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O_WORDS], ..PLAIN },
+    Cut {
+        names: &["deepseek-llm"],
+        patterns: &[
+            r"[\r\n]",
+            CASED_WORDS,
+            r"\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+",
+            r"\s+$",
+            r"[一-龥ࠀ-一가-퟿]+",
+            r"\p{N}+",
+        ],
+        ..PLAIN
+    },
+    // Words are not cut, and digits by threes from the last.
+    Cut { names: &["superbpe"], patterns: &[r"\p{N}+", r"(?=(\d{3})+(?!\d))"], ..PLAIN },
+    Cut {
+        names: &["chameleon"],
+        patterns: &[
+            r"<sentinel:[0-9]+>",
+            r"(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
+            r"([\t\n]|    |  )",
+            r"\p{N}",
+            r"[\p{P}!-/:-@\[-`{-~]",
+            GPT2_WORDS,
+        ],
+        ..PLAIN
+    },
+    Cut { names: &["exaone-moe"], patterns: &[PHRASES], ..PLAIN },
+    Cut { names: &["kimi-k2"], patterns: &[KIMI_WORDS], ..PLAIN },
     Cut { names: &["minicpm5"], patterns: &[r"\p{N}{1,3}", LLAMA3_WORDS], whole_words: true, ..PLAIN },
 ];
 

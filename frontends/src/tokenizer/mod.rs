@@ -55,9 +55,8 @@ impl TextAssets {
     pub fn load(ckpt: &Checkpoint) -> Result<TextAssets, FrontendError> {
         let model = crate::arch::config(ckpt)?;
         let config = model.facts();
-        let map = ckpt.json("special_tokens_map.json")?.unwrap_or(Value::Null);
-        let [settings, generation] = settings(ckpt)?;
-        let mut source = find(ckpt)?;
+        let [settings, map, generation] = settings(ckpt)?;
+        let mut source = find(ckpt, [&settings, &map])?;
         let mut warnings = Vec::new();
         let tokenizer = source.as_mut().map(|s| load(s, config.vocab, &mut warnings)).transpose()?;
 
@@ -110,13 +109,14 @@ impl TextAssets {
     }
 }
 
-/// What `tokenizer_config.json` and `generation_config.json` say, or the metadata of a GGUF file.
-fn settings(ckpt: &Checkpoint) -> Result<[Value; 2], FrontendError> {
+/// What `tokenizer_config.json`, `special_tokens_map.json` and `generation_config.json` say, or the
+/// metadata of a GGUF file.
+fn settings(ckpt: &Checkpoint) -> Result<[Value; 3], FrontendError> {
     if let Some(metadata) = ckpt.metadata() {
-        return Ok([gguf::settings(metadata), gguf::ends(metadata)]);
+        return Ok([gguf::settings(metadata), Value::Null, gguf::ends(metadata)]);
     }
     let read = |name: &str| Ok::<_, FrontendError>(ckpt.json(name)?.unwrap_or(Value::Null));
-    Ok([read("tokenizer_config.json")?, read("generation_config.json")?])
+    Ok([read("tokenizer_config.json")?, read("special_tokens_map.json")?, read("generation_config.json")?])
 }
 
 /// Whether a plain prompt begins with BOS, and what it ends with beyond what the tokenizer adds. As
@@ -202,8 +202,9 @@ impl Source {
     }
 }
 
-/// `tokenizer.json`, or `tokenizer.model` or the vocabulary of a GGUF file converted.
-fn find(ckpt: &Checkpoint) -> Result<Option<Source>, FrontendError> {
+/// `tokenizer.json`, or `tokenizer.model` or the vocabulary of a GGUF file converted, by the first two
+/// of [`settings`].
+fn find(ckpt: &Checkpoint, settings: [&Value; 2]) -> Result<Option<Source>, FrontendError> {
     if let Some(metadata) = ckpt.metadata() {
         let path = ckpt.config_path().to_path_buf();
         return match gguf::tokenizer_json(metadata) {
@@ -215,7 +216,7 @@ fn find(ckpt: &Checkpoint) -> Result<Option<Source>, FrontendError> {
     if let Some(json) = ckpt.file("tokenizer.json")? {
         return Ok(Some(Source { path: path("tokenizer.json"), json, post_processed: true }));
     }
-    let Some((name, made)) = from_vocabulary(ckpt)? else { return Ok(None) };
+    let Some((name, made)) = from_vocabulary(ckpt, settings)? else { return Ok(None) };
     let path = path(&name);
     match made {
         Ok(json) => Ok(Some(Source::made(path, &json))),
@@ -225,11 +226,12 @@ fn find(ckpt: &Checkpoint) -> Result<Option<Source>, FrontendError> {
 
 /// The `tokenizer.json` that a vocabulary of another kind makes, by the name of its file.
 #[expect(clippy::type_complexity, reason = "a file, and what became of it")]
-fn from_vocabulary(ckpt: &Checkpoint) -> Result<Option<(String, Result<Value, String>)>, FrontendError> {
-    let json = |name: &str| Ok::<_, FrontendError>(ckpt.json(name)?.unwrap_or(Value::Null));
-    let (config, map) = (json("tokenizer_config.json")?, json("special_tokens_map.json")?);
-    let added = json("added_tokens.json")?;
-    let settings = files::Settings { config: &config, map: &map, added: &added };
+fn from_vocabulary(
+    ckpt: &Checkpoint,
+    [config, map]: [&Value; 2],
+) -> Result<Option<(String, Result<Value, String>)>, FrontendError> {
+    let added = ckpt.json("added_tokens.json")?.unwrap_or(Value::Null);
+    let settings = files::Settings { config, map, added: &added };
     if let Some(model) = ckpt.file("tokenizer.model")? {
         let made = files::tiktoken(&model, &settings).unwrap_or_else(|| from_sentencepiece(&model));
         return Ok(Some(("tokenizer.model".into(), made)));

@@ -221,7 +221,7 @@ fn replace(pattern: Value, content: &str) -> Value {
 fn normalizer(m: &Model) -> Value {
     let mut steps = vec![];
     if !m.charsmap.is_empty() {
-        steps.push(json!({ "type": "Precompiled", "precompiled_charsmap": base64(&m.charsmap) }));
+        steps.push(json!({ "type": "Precompiled", "precompiled_charsmap": llmcc_text::base64::encode(&m.charsmap) }));
     }
     if m.remove_extra_whitespaces {
         steps.push(replace(json!({ "Regex": r"\A +" }), ""));
@@ -306,18 +306,4 @@ fn merges(m: &Model, ids: &HashMap<&str, usize>) -> Vec<Merge> {
         }
     }
     merges
-}
-
-/// Standard alphabet, padded (RFC 4648).
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let bits = chunk.iter().fold(0u32, |n, b| n << 8 | u32::from(*b)) << (8 * (3 - chunk.len()));
-        for i in 0..4 {
-            let digit = ALPHABET[(bits >> (18 - 6 * i)) as usize & 63];
-            out.push(if i <= chunk.len() { char::from(digit) } else { '=' });
-        }
-    }
-    out
 }

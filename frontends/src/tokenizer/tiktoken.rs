@@ -4,8 +4,10 @@
 //! Such a file says no merges. They follow from the ranks: a token was made by the last merge of its
 //! own bytes.
 
-use super::byte_level::{ByteLevel, added_token, character};
+use super::byte_level::{ByteLevel, added_token};
 use super::cuts::Cut;
+use llmcc_text::alphabet::character;
+use llmcc_text::base64;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
@@ -21,7 +23,7 @@ pub(super) fn ranks(file: &[u8]) -> Option<Vec<Vec<u8>>> {
         if rank.trim().parse() != Ok(i) {
             return None;
         }
-        out.push(base64(token)?);
+        out.push(base64::decode(token).filter(|bytes| !bytes.is_empty())?);
     }
     (!out.is_empty()).then_some(out)
 }
@@ -80,35 +82,4 @@ pub(super) fn llama3_specials() -> Vec<String> {
 /// The tokens of these texts, numbered from `first` on.
 pub(super) fn specials(first: usize, texts: &[String]) -> Vec<Value> {
     texts.iter().enumerate().map(|(i, t)| added_token((first + i) as u64, t, true)).collect()
-}
-
-/// Standard alphabet, padded (RFC 4648).
-fn base64(text: &str) -> Option<Vec<u8>> {
-    let text = text.as_bytes();
-    if text.is_empty() || !text.len().is_multiple_of(4) {
-        return None;
-    }
-    let digit = |c: u8| match c {
-        b'A'..=b'Z' => Some(u32::from(c - b'A')),
-        b'a'..=b'z' => Some(u32::from(c - b'a') + 26),
-        b'0'..=b'9' => Some(u32::from(c - b'0') + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    };
-    let mut out = vec![];
-    let last = text.len() / 4 - 1;
-    for (i, four) in text.chunks(4).enumerate() {
-        let pads = four.iter().rev().take_while(|c| **c == b'=').count();
-        if pads > 2 || (pads > 0 && i < last) {
-            return None;
-        }
-        let mut bits = 0;
-        for c in &four[..4 - pads] {
-            bits = bits << 6 | digit(*c)?;
-        }
-        bits <<= 6 * pads;
-        out.extend_from_slice(&bits.to_be_bytes()[1..4 - pads]);
-    }
-    Some(out)
 }

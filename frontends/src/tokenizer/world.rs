@@ -2,7 +2,8 @@
 //! Python's and the length counts bytes. The longest token is taken, byte by byte
 //! (<https://github.com/BlinkDL/ChatRWKV>, "RWKV World").
 
-use super::byte_level::{added_token, character};
+use super::byte_level::added_token;
+use llmcc_text::alphabet::character;
 use serde_json::{Map, Value, json};
 
 /// The name of the file in RWKV's releases.

@@ -74,8 +74,8 @@ fn character_maps_are_walked() {
     // One block of zeros: no node has children.
     let mut empty = 1024u32.to_le_bytes().to_vec();
     empty.resize(1028, 0);
-    assert_eq!(charsmap::growth(&base64(&empty)), Ok(1));
-    fine("/normalizer", map(&base64(&empty)));
+    assert_eq!(charsmap::growth(&crate::base64::encode(&empty)), Ok(1));
+    fine("/normalizer", map(&crate::base64::encode(&empty)));
     // `a` becomes what is at the index; a unit is `label | has leaf | offset << 10`.
     let leaf = |index: u32, texts: &[u8]| {
         let mut units = vec![0u32; 512];
@@ -84,25 +84,13 @@ fn character_maps_are_walked() {
         let mut map = 2048u32.to_le_bytes().to_vec();
         map.extend(units.iter().flat_map(|u| u.to_le_bytes()));
         map.extend(texts);
-        base64(&map)
+        crate::base64::encode(&map)
     };
     assert_eq!(charsmap::growth(&leaf(0, b"bcd\0")), Ok(3));
     fine("/normalizer", map(&leaf(0, b"bcd\0")));
     assert!(refused("/normalizer", map(&leaf(9, b"bcd\0"))).contains("outside the texts"));
     assert!(refused("/normalizer", map(&leaf(1, "é\0".as_bytes()))).contains("outside the texts"));
     assert!(refused("/normalizer", map(&leaf(0, &[b'x'; 1000]))).contains("times as long"));
-}
-
-fn base64(bytes: &[u8]) -> String {
-    let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::new();
-    for group in bytes.chunks(3) {
-        let bits = (0..3).fold(0u32, |bits, i| bits << 8 | u32::from(*group.get(i).unwrap_or(&0)));
-        for i in 0..4 {
-            out.push(if i <= group.len() { digits[(bits >> (18 - 6 * i) & 63) as usize] as char } else { '=' });
-        }
-    }
-    out
 }
 
 #[test]

@@ -5,6 +5,8 @@
 //! tokenizers are checked before an artifact is made ([`check`]), because the `tokenizers` crate
 //! panics on some of what it reads.
 
+pub mod alphabet;
+pub mod base64;
 pub mod check;
 pub mod fuzz;
 pub mod jinja;

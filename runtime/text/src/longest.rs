@@ -4,7 +4,7 @@
 //! whose tokens all look alike. The `tokenizers` crate searches these in cubic time, so they are
 //! searched here.
 
-use crate::pieces::byte_of;
+use crate::alphabet;
 use tokenizers::{ModelWrapper, NormalizerWrapper, OffsetReferential, OffsetType, PreTokenizerWrapper};
 
 /// The tokens in the order of their bytes.
@@ -26,7 +26,8 @@ impl Longest {
         }
         let added = tokenizer.get_added_vocabulary().get_added_tokens_decoder();
         let vocab = tokenizer.get_vocab(false).into_iter().filter(|(_, id)| !added.contains_key(id));
-        let of_bytes = |(text, id): (String, u32)| Some((text.chars().map(byte_of).collect::<Option<Vec<u8>>>()?, id));
+        let of_bytes =
+            |(text, id): (String, u32)| Some((text.chars().map(alphabet::byte).collect::<Option<Vec<u8>>>()?, id));
         let mut all: Vec<(Vec<u8>, u32)> = vocab.filter_map(of_bytes).filter(|(token, _)| !token.is_empty()).collect();
         all.sort_unstable();
         let (mut bytes, mut tokens) = (Vec::new(), Vec::new());

@@ -2,7 +2,7 @@
 
 use tokenizers::{Decoder, DecoderWrapper};
 
-use crate::{Error, Kind, Result, Tokenizer};
+use crate::{Error, Kind, Result, Tokenizer, alphabet};
 
 /// Stands before and after a token while it is decoded: what decoders do to the first and the last
 /// one only happens to these.
@@ -45,7 +45,7 @@ impl Tokenizer {
         }
         if self.decoders().iter().any(|d| matches!(d, DecoderWrapper::ByteLevel(_))) {
             // As the decoder: characters outside its alphabet stand for themselves.
-            let bytes: Option<Vec<u8>> = piece.chars().map(byte_of).collect();
+            let bytes: Option<Vec<u8>> = piece.chars().map(alphabet::byte).collect();
             return Ok(bytes.unwrap_or_else(|| piece.into_bytes()));
         }
         let Some(decoder) = self.inner.get_decoder() else { return Ok(piece.into_bytes()) };
@@ -69,39 +69,6 @@ impl Tokenizer {
             Some(DecoderWrapper::Sequence(parts)) => parts.get_decoders(),
             Some(one) => std::slice::from_ref(one),
             None => &[],
-        }
-    }
-}
-
-/// The byte that a character of byte-level BPE stands for (Radford et al. 2019): printable ones of
-/// Latin-1 for themselves, the 68 others are written as U+0100 and up, in order.
-pub(crate) fn byte_of(c: char) -> Option<u8> {
-    let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
-    match u32::from(c) {
-        code @ 0..=0xff => Some(code as u8).filter(|&b| printable(b)),
-        code @ 0x100..=0x143 => (0..=255).filter(|&b| !printable(b)).nth(code as usize - 0x100),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-
-    use super::*;
-
-    #[test]
-    fn the_alphabet_of_byte_level_bpe_is_every_byte_once() {
-        let alphabet = ByteLevel::alphabet();
-        let bytes: HashSet<u8> = alphabet.iter().filter_map(|&c| byte_of(c)).collect();
-        assert_eq!((alphabet.len(), bytes.len()), (256, 256));
-        assert!((0..0x200).filter_map(char::from_u32).all(|c| byte_of(c).is_some() == alphabet.contains(&c)));
-        for c in alphabet {
-            let decoded = ByteLevel::default().decode_chain(vec![c.to_string()]).unwrap().concat();
-            let byte = byte_of(c).unwrap();
-            assert!(decoded.as_bytes() == [byte] || (byte >= 0x80 && decoded == "\u{fffd}"), "{c:?}");
         }
     }
 }

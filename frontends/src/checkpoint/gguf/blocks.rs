@@ -132,6 +132,11 @@ pub(super) fn named(name: &str) -> Option<&'static BlockType> {
     TYPES.iter().find(|t| t.name == name)
 }
 
+/// F32, which is the first.
+pub(super) fn floats() -> &'static StoredType {
+    &TYPES[0].stored
+}
+
 /// The type that readers describe so.
 pub(crate) fn of(stored: &StoredType) -> Option<&'static BlockType> {
     TYPES.iter().find(|t| std::ptr::eq(&t.stored, stored))

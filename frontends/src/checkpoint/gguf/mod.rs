@@ -7,8 +7,10 @@
 
 pub mod blocks;
 mod families;
+mod file;
 pub(super) mod model;
 pub(super) mod names;
+mod rope;
 
 use super::safetensors::TensorInfo;
 use std::collections::BTreeMap;

@@ -1,11 +1,12 @@
 //! From the metadata of a GGUF file to a `config.json` and tensors as Transformers has them.
 
-use super::families::{FAMILIES, Family};
-use super::names::hugging_face;
-use super::{Header, Metadata, Value, blocks};
+use super::families::{Family, Lines, Recipe, all};
+use super::file::{CONVERT_AGAIN, Config, File, OTHER_MODEL, Tensors, Wrong, head_dim};
+use super::names::{hugging_face, numbered};
+use super::{Header, Metadata, Value, blocks, rope};
 use crate::checkpoint::safetensors::TensorInfo;
-use crate::checkpoint::stored::{Blocks, Entry, Order};
-use serde_json::{Map, json};
+use crate::checkpoint::stored::{Blocks, Constant, Entry, Joined, Kept, Order};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -28,21 +29,27 @@ const OTHER_KEYS: &[&str] = &[
     "rope.dimension_count",
     "rope.scaling.type",
     "rope.scaling.factor",
+    "rope.scaling.attn_factor",
     "rope.scaling.original_context_length",
     "rope.scaling.finetuned",
+    "rope.scaling.yarn_log_multiplier",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+    "rope.scaling.yarn_attn_factor",
     "rope.scale_linear",
     "vocab_size",
     "tensor_data_layout",
     "expert_count",
     "expert_used_count",
+    "expert_gating_func",
+    "interleave_moe_layer_step",
+    "pooling_type",
+    "nextn_predict_layers",
     WINDOWS,
 ];
 
 /// Which layers have a window.
 const WINDOWS: &str = "attention.sliding_window_pattern";
-
-/// The factors of Llama 3's rotary frequencies.
-const ROPE_FACTORS: &str = "rope_freqs.weight";
 
 /// A model in a GGUF file, as if it were in Transformers' layout.
 pub(in crate::checkpoint) struct Model {
@@ -52,41 +59,29 @@ pub(in crate::checkpoint) struct Model {
     pub tensors: BTreeMap<String, Entry>,
 }
 
-/// What is wrong, and what to do.
-type Wrong = (String, &'static str);
-
-const CONVERT_AGAIN: &str = "convert the model again with a current llama.cpp (`convert_hf_to_gguf.py`)";
-const OTHER_MODEL: &str = "take the model's safetensors checkpoint, or another model";
-
 /// Describes the model of a file; `tensors` are those of all its parts with the numbers of these,
 /// `bytes` their contents.
 pub(in crate::checkpoint) fn describe(
     header: &Metadata,
-    tensors: BTreeMap<String, (usize, TensorInfo)>,
+    tensors: Tensors,
     bytes: &dyn Fn(usize, &TensorInfo) -> Vec<u8>,
 ) -> Result<Model, Wrong> {
-    let family = family(header)?;
-    let mut config = config(header, family)?;
-    let mut tensors = tensors;
-    if let Some((shard, info)) = tensors.remove(ROPE_FACTORS) {
-        config.insert("rope_scaling".into(), llama3_scaling(&info, &bytes(shard, &info))?);
-    }
-    let has = |name: &str| tensors.contains_key(name);
-    config.insert("tie_word_embeddings".into(), (!has("output.weight")).into());
-    config.extend(family.found.iter().map(|(field, tensor)| ((*field).into(), has(tensor).into())));
-    if let Some(long) = ["rope_factors_long.weight", "rope_factors_short.weight"].into_iter().find(|n| has(n)) {
-        return Err((format!("tensor `{long}` makes rotary frequencies depend on the length"), OTHER_MODEL));
-    }
-    if let Some((_, table)) = tensors.get("token_embd.weight")
-        && let Some(rows) = table.shape.first()
-    {
-        config.insert("vocab_size".into(), (*rows).into());
+    let Some(name) = header.get("general.architecture").and_then(Value::text) else {
+        return Err(("`general.architecture` is missing".into(), "this file holds no language model; name another"));
+    };
+    let file = File { name, metadata: header, tensors: &tensors, bytes };
+    let family = family(&file)?;
+    let config = config(&file, family)?;
+    let mut rest = tensors.clone();
+    rope::TENSORS.iter().for_each(|name| drop(rest.remove(*name)));
+    let mut out = BTreeMap::new();
+    for join in family.joins {
+        joined(join, family, &config, &mut rest, &mut out)?;
     }
     let head_dim = head_dim(&config);
-    let mut out = BTreeMap::new();
-    for (name, (shard, info)) in tensors {
+    for (name, (shard, info)) in rest {
         let called = hugging_face(&name, family.names);
-        let info = if called.ends_with("shared_expert_gate.weight") { as_row(info) } else { info };
+        let info = shaped(&called, info);
         for (called, info) in experts(called, info) {
             let entry = entry(family, &name, (shard, info), head_dim);
             if out.insert(called.clone(), entry).is_some() {
@@ -94,13 +89,115 @@ pub(in crate::checkpoint) fn describe(
             }
         }
     }
+    for (called, numbers) in (family.values)(&file)? {
+        let info = TensorInfo { dtype: blocks::floats(), shape: vec![numbers.len()], bytes: 0..0 };
+        out.insert(called, Entry { layout: Some(Arc::new(Constant(numbers))), ..Entry::plain(0, info) });
+    }
     Ok(Model { config: config.into(), tensors: out })
 }
 
-/// A vector as the matrix of one row that it was.
-fn as_row(info: TensorInfo) -> TensorInfo {
-    let shape = if let [n] = info.shape[..] { vec![1, n] } else { info.shape };
+/// How dimensions of Transformers' tensors differ from those in files.
+#[derive(Clone, Copy)]
+enum Reshape {
+    /// A vector here, a matrix of one row there.
+    Row,
+    /// `[channels, width]` here, `[channels, 1, width]` there.
+    Taps,
+    /// Dimensions of 1 here, or of groups, that a vector there has not.
+    Vector,
+}
+
+/// By endings of Transformers' names.
+const FORMS: &[(&str, Reshape)] = &[
+    ("shared_expert_gate.weight", Reshape::Row),
+    ("moe_statics.e_score_correction_bias", Reshape::Row),
+    ("conv1d.weight", Reshape::Taps),
+    ("conv.conv.weight", Reshape::Taps),
+    ("mamba.A_log", Reshape::Vector),
+    ("mamba.D", Reshape::Vector),
+    ("mamba.norm.weight", Reshape::Vector),
+    ("mixer.D", Reshape::Vector),
+    ("mixer.norm.weight", Reshape::Vector),
+];
+
+/// A tensor with the dimensions that it has in Transformers.
+fn shaped(called: &str, info: TensorInfo) -> TensorInfo {
+    let form = FORMS.iter().find(|(ending, _)| called.ends_with(ending)).map(|(_, form)| *form);
+    // Rates of Mamba's second version are a vector, those of the first a matrix.
+    let rates = called.ends_with("mixer.A_log") && info.shape.last() == Some(&1);
+    let shape = match (form, &info.shape[..]) {
+        (Some(Reshape::Row), [n]) => vec![1, *n],
+        (Some(Reshape::Taps), [.., channels, width] | [channels, 1, width]) if info.shape.len() < 4 => {
+            vec![*channels, 1, *width]
+        }
+        (Some(Reshape::Taps), [1, channels, 1, width]) => vec![*channels, 1, *width],
+        (Some(Reshape::Vector), shape) => vec![shape.iter().fold(1usize, |n, dim| n.saturating_mul(*dim))],
+        (None, shape) if rates => vec![shape.iter().fold(1usize, |n, dim| n.saturating_mul(*dim))],
+        (_, shape) => shape.to_vec(),
+    };
     TensorInfo { shape, ..info }
+}
+
+/// Makes tensors of those of several, or of rows or columns in another order.
+fn joined(
+    join: &Recipe,
+    family: &Family,
+    config: &Config,
+    rest: &mut Tensors,
+    out: &mut BTreeMap<String, Entry>,
+) -> Result<(), Wrong> {
+    let first = join.from[0];
+    let found: Vec<String> = rest.keys().filter_map(|name| numbered(name, first)).collect();
+    for layer in found {
+        let names = join.from.iter().map(|name| name.replace("{}", &layer));
+        let names: Vec<String> = names.filter(|name| rest.contains_key(name)).collect();
+        if names.len() < join.from.len() {
+            continue;
+        }
+        let sources: Vec<Blocks> =
+            names.iter().filter_map(|name| rest.get(name).and_then(|t| blocks_of(family, name, t, None))).collect();
+        let Some((shard, info)) = rest.get(&names[0]).cloned().filter(|_| sources.len() == names.len()) else {
+            return Err((format!("tensor `{}` is of a type that no weights are of", names[0]), OTHER_MODEL));
+        };
+        let called = join.to.replace("{}", &layer);
+        let entry = arranged(join, config, sources, Entry::plain(shard, info))
+            .ok_or_else(|| (format!("tensor `{}` has not the rows of `{called}`", names[0]), OTHER_MODEL))?;
+        names.iter().for_each(|name| drop(rest.remove(name)));
+        let entry = Entry { info: shaped(&called, entry.info.clone()), ..entry };
+        out.insert(called, entry);
+    }
+    Ok(())
+}
+
+/// The tensor of sources; `first` is that of the first of them.
+fn arranged(join: &Recipe, config: &Config, sources: Vec<Blocks>, first: Entry) -> Option<Entry> {
+    let rows: Vec<usize> = sources.iter().map(Blocks::rows).collect();
+    // What lies in the file bounds all sizes.
+    if rows.contains(&0) {
+        return None;
+    }
+    if join.lines == Lines::Columns {
+        let columns = sources.first()?.columns;
+        let turns = (join.turns)(config, &[columns]);
+        if turns.rows() != columns {
+            return None;
+        }
+        let mut order = vec![0; columns];
+        (0..columns).for_each(|column| order[turns.place(column)] = column as u32);
+        let layout = sources.into_iter().next()?;
+        return Some(Entry { layout: Some(Arc::new(layout)), order: Some(Arc::new(order)), ..first });
+    }
+    let (turns, total) = ((join.turns)(config, &rows), rows.iter().sum());
+    let columns = sources.first()?.columns;
+    if turns.rows() != total || sources.iter().any(|s| s.columns != columns) {
+        return None;
+    }
+    let ty = sources.first()?.ty;
+    let same = sources.iter().all(|s| std::ptr::eq(s.ty, ty));
+    let dtype = if same { &ty.stored } else { blocks::floats() };
+    let shape = if first.info.shape.len() > 1 { vec![total, columns] } else { vec![total] };
+    let info = TensorInfo { dtype, shape, bytes: first.info.bytes.clone() };
+    Some(Entry { layout: Some(Arc::new(Joined { sources, turns })), ..Entry::plain(first.shard, info) })
 }
 
 /// The matrix of each expert, where a tensor is those of all; else the tensor.
@@ -121,81 +218,113 @@ fn experts(called: String, info: TensorInfo) -> Vec<(String, TensorInfo)> {
 /// Experts that a layer may have.
 const MOST_EXPERTS: usize = 4096;
 
-fn family(metadata: &Metadata) -> Result<&'static Family, Wrong> {
-    let name = metadata.get("general.architecture").and_then(Value::text);
-    let Some(name) = name else {
-        return Err(("`general.architecture` is missing".into(), "this file holds no language model; name another"));
-    };
-    let experts = metadata.get(&format!("{name}.expert_count")).and_then(Value::unsigned).unwrap_or(0) > 0;
-    let mut of_name = FAMILIES.iter().filter(|f| f.name == name).peekable();
+fn family(file: &File) -> Result<&'static Family, Wrong> {
+    let name = file.name;
+    let mut of_name = all().filter(|f| f.name == name).peekable();
     if of_name.peek().is_none() {
-        let mut known: Vec<_> = FAMILIES.iter().map(|f| f.name).collect();
+        let mut known: Vec<_> = all().map(|f| f.name).collect();
         known.dedup();
         let what = format!("`general.architecture` is `{name}`; read from GGUF are {}", known.join(", "));
         return Err((what, OTHER_MODEL));
     }
-    of_name.find(|f| f.experts == experts).ok_or_else(|| {
-        let has = if experts { "has" } else { "has no" };
+    of_name.find(|f| (f.suits)(file)).ok_or_else(|| {
+        let has = if file.size("expert_count").unwrap_or(0) > 0 { "has" } else { "has no" };
         (format!("this `{name}` {has} experts by `{name}.expert_count`, which is not read"), OTHER_MODEL)
     })
 }
 
-fn config(metadata: &Metadata, family: &Family) -> Result<Map<String, serde_json::Value>, Wrong> {
-    let get = |key: &str| metadata.get(&format!("{}.{key}", family.name));
+fn config(file: &File, family: &Family) -> Result<Config, Wrong> {
     let (model_type, class) = family.model_type;
-    let mut config = Map::new();
+    let mut config = Config::new();
     config.insert("model_type".into(), model_type.into());
     config.insert("architectures".into(), json!([class]));
-    if let Some(name) = metadata.get("general.name").and_then(Value::text) {
+    if let Some(name) = file.metadata.get("general.name").and_then(Value::text) {
         config.insert("_name_or_path".into(), name.into());
     }
-    let fields = || KEYS.iter().chain(family.keys);
+    let fields = || KEYS.iter().chain(family.keys.iter().copied().flatten());
     for (key, field) in fields() {
-        let Some(value) = get(key) else { continue };
-        if value.number().is_some_and(|x| !x.is_finite()) {
-            return Err((format!("`{}.{key}` is no finite number", family.name), super::AGAIN));
+        if let Some(value) = field_of(file, key)? {
+            config.insert((*field).into(), value);
         }
-        config.insert((*field).into(), value.to_json());
     }
     config.extend(family.fixed.iter().map(|(field, on)| ((*field).into(), (*on).into())));
     for (id, field) in [("bos", "bos_token_id"), ("eos", "eos_token_id")] {
-        if let Some(id) = metadata.get(&format!("tokenizer.ggml.{id}_token_id")) {
+        if let Some(id) = file.metadata.get(&format!("tokenizer.ggml.{id}_token_id")) {
             config.insert(field.into(), id.to_json());
         }
     }
-    let numbers = |key: &str| get(key).and_then(Value::unsigned);
-    if let (Some(k), Some(v)) = (numbers("attention.key_length"), numbers("attention.value_length"))
-        && k != v
-    {
-        return Err((format!("keys of {k} columns and values of {v} are of different sizes"), OTHER_MODEL));
-    }
-    scales(metadata, family, &mut config)?;
-    if let Some(types) = get(WINDOWS).and_then(Value::list).and_then(layer_types) {
+    scales(file, family, &mut config)?;
+    if let Some(types) = file.get(WINDOWS).and_then(Value::list).and_then(layer_types) {
         config.insert("layer_types".into(), types);
     }
-    if let (Some(rotated), Some(dim)) = (numbers("rope.dimension_count"), head_dim(&config))
-        && rotated != dim as u64
-    {
-        config.insert("partial_rotary_factor".into(), (rotated as f64 / dim.max(1) as f64).into());
+    config.insert("tie_word_embeddings".into(), (!file.has("output.weight")).into());
+    config.extend(family.found.iter().map(|(field, tensor)| ((*field).into(), file.has(tensor).into())));
+    if let Some(rows) = file.tensors.get("token_embd.weight").and_then(|(_, table)| table.shape.first()) {
+        config.insert("vocab_size".into(), (*rows).into());
     }
-    if let Some(scaling) = scaling(&get)? {
-        config.insert("rope_scaling".into(), scaling);
+    if let Some(n) = file.size("nextn_predict_layers") {
+        // They are counted among the layers.
+        let layers = file.required("block_count")?.saturating_sub(n);
+        config.insert("num_hidden_layers".into(), layers.into());
+        config.insert("num_nextn_predict_layers".into(), n.into());
     }
+    rope::set(file, &mut config)?;
+    gating(file, family)?;
+    (family.adapt)(file, &mut config)?;
+    same_widths(file, &config)?;
     // What nobody knows is judged as fields of config.json that are not read.
-    let prefix = format!("{}.", family.name);
-    for (key, value) in metadata {
+    let prefix = format!("{}.", file.name);
+    for (key, value) in file.metadata {
         let Some(rest) = key.strip_prefix(&prefix) else { continue };
-        if !OTHER_KEYS.contains(&rest) && fields().all(|(key, _)| *key != rest) {
+        if !OTHER_KEYS.contains(&rest) && !family.quiet.contains(&rest) && fields().all(|(key, _)| *key != rest) {
             config.insert(key.clone(), value.to_json());
         }
     }
     Ok(config)
 }
 
+/// What a key says, where it is a number of each layer the same for all that have one.
+fn field_of(file: &File, key: &str) -> Result<Option<serde_json::Value>, Wrong> {
+    let Some(value) = file.get(key) else { return Ok(None) };
+    if value.number().is_some_and(|x| !x.is_finite()) {
+        return Err((format!("`{}.{key}` is no finite number", file.name), super::AGAIN));
+    }
+    let Some(list) = value.list() else { return Ok(Some(value.to_json())) };
+    let mut sizes: Vec<u64> = list.iter().filter_map(Value::unsigned).filter(|n| *n > 0).collect();
+    sizes.dedup();
+    match sizes[..] {
+        [] => Ok(None),
+        [one] => Ok(Some(one.into())),
+        [first, other, ..] => file.refused(format_args!("has layers of several sizes: `{key}` is {first} and {other}")),
+    }
+}
+
+/// Keys and values must be as wide as each other where heads have one width.
+fn same_widths(file: &File, config: &Config) -> Result<(), Wrong> {
+    let widths = (file.size("attention.key_length"), file.size("attention.value_length"));
+    match widths {
+        (Some(k), Some(v)) if k != v && config.contains_key("head_dim") => {
+            Err((format!("keys of {k} columns and values of {v} are of different sizes"), OTHER_MODEL))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What routers make of logits is what the class does.
+fn gating(file: &File, family: &Family) -> Result<(), Wrong> {
+    const NAMES: [&str; 5] = ["none", "softmax", "sigmoid", "softmax of the chosen", "square roots of softplus"];
+    let name = |n: u64| usize::try_from(n).ok().and_then(|n| NAMES.get(n)).copied().unwrap_or("unknown");
+    match file.size("expert_gating_func") {
+        Some(n) if n != family.gating && file.size("expert_count").unwrap_or(0) > 0 => {
+            file.refused(format_args!("has experts that are chosen by {} instead of {}", name(n), name(family.gating)))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What scores and residuals are multiplied by, where files leave it to llama.cpp.
-fn scales(metadata: &Metadata, family: &Family, config: &mut Map<String, serde_json::Value>) -> Result<(), Wrong> {
-    let get = |key: &str| metadata.get(&format!("{}.{key}", family.name));
-    let numbers = |key: &str| get(key).and_then(Value::unsigned);
+fn scales(file: &File, family: &Family, config: &mut Config) -> Result<(), Wrong> {
+    let numbers = |key: &str| file.size(key);
     if let Some(layers) = family.unscaled {
         // As llama.cpp: the largest model is the only one whose scores are not scaled by heads.
         let width = || numbers("embedding_length")?.checked_div(numbers("attention.head_count")?);
@@ -203,7 +332,8 @@ fn scales(metadata: &Metadata, family: &Family, config: &mut Map<String, serde_j
         config.extend(heads.map(|n| ("query_pre_attn_scalar".to_string(), n.into())));
     }
     if family.name == "minicpm" {
-        if let Some(key) = ["embedding_scale", "residual_scale", "logit_scale"].into_iter().find(|k| get(k).is_none()) {
+        let keys = ["embedding_scale", "residual_scale", "logit_scale"];
+        if let Some(key) = keys.into_iter().find(|k| file.get(k).is_none()) {
             return Err((format!("`minicpm.{key}` is missing, as old versions of llama.cpp left it"), CONVERT_AGAIN));
         }
         config.extend(head_dim(config).map(|n| ("attention_multiplier".to_string(), (1.0 / (n as f64).sqrt()).into())));
@@ -217,71 +347,39 @@ fn layer_types(windows: &[Value]) -> Option<serde_json::Value> {
     windows.iter().map(kind).collect::<Option<Vec<_>>>().map(|kinds| json!(kinds))
 }
 
-/// `rope_scaling` by the keys about it.
-fn scaling<'a>(get: &impl Fn(&str) -> Option<&'a Value>) -> Result<Option<serde_json::Value>, Wrong> {
-    let factor = get("rope.scaling.factor").or(get("rope.scale_linear")).and_then(Value::number);
-    let kind = get("rope.scaling.type").and_then(Value::text);
-    let original = get("rope.scaling.original_context_length").and_then(Value::unsigned);
-    match (kind, factor) {
-        (None | Some("none"), None) | (Some("none"), _) => Ok(None),
-        (None | Some("linear"), Some(factor)) => Ok(Some(json!({ "rope_type": "linear", "factor": factor }))),
-        (Some("yarn"), Some(factor)) => {
-            Ok(Some(json!({ "rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original })))
-        }
-        (Some(other), _) => Err((format!("`rope.scaling.type` is `{other}`, which is not read"), OTHER_MODEL)),
-    }
-}
-
-/// The settings of Llama 3 that make these factors of frequencies.
-fn llama3_scaling(info: &TensorInfo, bytes: &[u8]) -> Result<serde_json::Value, Wrong> {
-    const ORIGINAL: f64 = 8192.0;
-    const THETA: f64 = 500_000.0;
-    let wrong = || (format!("tensor `{ROPE_FACTORS}` has factors that are not those of Llama 3"), OTHER_MODEL);
-    if info.dtype.name != "F32" {
-        return Err(wrong());
-    }
-    let stored: Vec<f64> = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b).into()).collect();
-    let factor = stored.iter().copied().fold(1.0, f64::max);
-    let n = stored.len() as f64;
-    let made = |i: usize| {
-        let wavelength = std::f64::consts::TAU * THETA.powf(i as f64 / n);
-        let smooth = ((ORIGINAL / wavelength - 1.0) / 3.0).clamp(0.0, 1.0);
-        1.0 / ((1.0 - smooth) / factor + smooth)
-    };
-    if stored.iter().enumerate().any(|(i, x)| (x / made(i) - 1.0).abs() > 1e-4) {
-        return Err(wrong());
-    }
-    Ok(json!({
-        "rope_type": "llama3",
-        "factor": factor,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": ORIGINAL as u64,
-    }))
-}
-
-fn head_dim(config: &Map<String, serde_json::Value>) -> Option<usize> {
-    let size = |name: &str| config.get(name)?.as_u64();
-    let dim = size("head_dim").or_else(|| size("hidden_size")?.checked_div(size("num_attention_heads")?))?;
-    usize::try_from(dim).ok()
-}
-
-/// How the rows of a tensor are read.
-fn entry(family: &Family, name: &str, (shard, info): (usize, TensorInfo), head_dim: Option<usize>) -> Entry {
+/// The blocks of a tensor with what the converter did to them.
+fn blocks_of(
+    family: &Family,
+    name: &str,
+    (shard, info): &(usize, TensorInfo),
+    head_dim: Option<usize>,
+) -> Option<Blocks> {
+    let ty = blocks::of(info.dtype)?;
     let of_heads = ["attn_q.weight", "attn_k.weight", "attn_q.bias", "attn_k.bias"];
     let rotated = family.neighbours && name.starts_with("blk.") && of_heads.iter().any(|end| name.ends_with(end));
     let order = match head_dim.filter(|_| rotated) {
         Some(head_dim) => Order::Neighbours { head_dim },
         None => Order::Stored,
     };
-    let gain = family.gains && name.ends_with("_norm.weight");
-    let Some(ty) = blocks::of(info.dtype) else { return Entry::plain(shard, info) };
-    if ty.read.is_none() && order == Order::Stored && !gain {
+    let gain = family.gains && name.ends_with("_norm.weight") && !name.ends_with("ssm_norm.weight");
+    let kept = match () {
+        () if gain => Kept::OneMore,
+        () if name.ends_with(".ssm_a") => Kept::Rate,
+        () => Kept::Same,
+    };
+    let columns = if info.shape.len() > 1 { info.shape.last().copied().unwrap_or(1) } else { 1 };
+    Some(Blocks { shard: *shard, bytes: info.bytes.clone(), ty, columns, order, kept })
+}
+
+/// How the rows of a tensor are read.
+fn entry(family: &Family, name: &str, (shard, info): (usize, TensorInfo), head_dim: Option<usize>) -> Entry {
+    let Some(blocks) = blocks_of(family, name, &(shard, info.clone()), head_dim) else {
+        return Entry::plain(shard, info);
+    };
+    if blocks.ty.read.is_none() && blocks.order == Order::Stored && blocks.kept == Kept::Same {
         return Entry::plain(shard, info);
     }
-    let columns = if info.shape.len() > 1 { info.shape.last().copied().unwrap_or(1) } else { 1 };
-    let layout = Blocks { shard, bytes: info.bytes.clone(), ty, columns, order, gain };
-    Entry { layout: Some(Arc::new(layout)), ..Entry::plain(shard, info) }
+    Entry { layout: Some(Arc::new(blocks)), ..Entry::plain(shard, info) }
 }
 
 /// The metadata of all parts of a file, whose names the first gives.

@@ -1,7 +1,7 @@
 //! What GGUF files call tensors, and what Transformers does.
 
 /// Names without their endings; `{}` is the number of the layer.
-type Names = &'static [(&'static str, &'static str)];
+pub(super) type Names = &'static [(&'static str, &'static str)];
 
 /// For all families.
 const SHARED: Names = &[
@@ -20,6 +20,13 @@ const SHARED: Names = &[
     ("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
     ("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
     ("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
+    // Layers after the last, that predict further tokens.
+    ("blk.{}.nextn.eh_proj", "model.layers.{}.eh_proj"),
+    ("blk.{}.nextn.embed_tokens", "model.layers.{}.embed_tokens"),
+    ("blk.{}.nextn.enorm", "model.layers.{}.enorm"),
+    ("blk.{}.nextn.hnorm", "model.layers.{}.hnorm"),
+    ("blk.{}.nextn.shared_head_head", "model.layers.{}.shared_head.head"),
+    ("blk.{}.nextn.shared_head_norm", "model.layers.{}.shared_head.norm"),
 ];
 
 /// Where gate and up are one matrix.
@@ -94,14 +101,60 @@ pub(super) const STARCODER2: Names =
 /// Where the norm before the MLP is called one after attention.
 pub(super) const SEED: Names = &[("blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm")];
 
+/// Latent attention.
+pub(super) const LATENT_NAMES: Names = &[
+    ("blk.{}.attn_q_a", "model.layers.{}.self_attn.q_a_proj"),
+    ("blk.{}.attn_q_a_norm", "model.layers.{}.self_attn.q_a_layernorm"),
+    ("blk.{}.attn_q_b", "model.layers.{}.self_attn.q_b_proj"),
+    ("blk.{}.attn_kv_a_mqa", "model.layers.{}.self_attn.kv_a_proj_with_mqa"),
+    ("blk.{}.attn_kv_a_norm", "model.layers.{}.self_attn.kv_a_layernorm"),
+    ("blk.{}.attn_kv_b", "model.layers.{}.self_attn.kv_b_proj"),
+    ("blk.{}.attn_k_b", "model.layers.{}.self_attn.k_b_proj"),
+    ("blk.{}.attn_v_b", "model.layers.{}.self_attn.v_b_proj"),
+];
+
+/// Norms of Apertus.
+pub(super) const APERTUS: Names = &[
+    ("blk.{}.attn_norm", "model.layers.{}.attention_layernorm"),
+    ("blk.{}.ffn_norm", "model.layers.{}.feedforward_layernorm"),
+];
+
+/// Experts of DeepSeek's models, and those after them.
+pub(super) const DEEPSEEK_EXPERTS: Names = &[
+    ("blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"),
+    ("blk.{}.exp_probs_b.bias", "model.layers.{}.mlp.gate.e_score_correction_bias"),
+    ("blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.{e}.gate_proj"),
+    ("blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.{e}.up_proj"),
+    ("blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.{e}.down_proj"),
+    ("blk.{}.ffn_gate_shexp", "model.layers.{}.mlp.shared_experts.gate_proj"),
+    ("blk.{}.ffn_up_shexp", "model.layers.{}.mlp.shared_experts.up_proj"),
+    ("blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_experts.down_proj"),
+];
+
 /// What Transformers calls a tensor, by the names of a family before the shared ones; its own name
-/// if it has none there.
-pub(super) fn hugging_face(tensor: &str, own: Names) -> String {
+/// if it has none there. A name with its ending counts before one without.
+pub(super) fn hugging_face(tensor: &str, own: &[Names]) -> String {
     let (stem, ending) = tensor.rsplit_once('.').unwrap_or((tensor, ""));
-    let (pattern, layer) = match stem.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
-        Some((layer, rest)) if layer.parse::<u32>().is_ok() => (format!("blk.{{}}.{rest}"), layer),
-        _ => (stem.to_string(), ""),
+    let (whole, layer) = pattern(tensor);
+    let (pattern, _) = pattern(stem);
+    let find = |wanted: &str| {
+        let names = || own.iter().copied().flatten().chain(SHARED);
+        names().find(|(name, _)| *name == wanted).map(|(_, name)| name.replace("{}", layer))
     };
-    let found = own.iter().chain(SHARED).find(|(name, _)| *name == pattern);
-    found.map_or_else(|| tensor.to_string(), |(_, name)| format!("{}.{ending}", name.replace("{}", layer)))
+    let stem = || find(&pattern).map(|name| format!("{name}.{ending}"));
+    find(&whole).or_else(stem).unwrap_or_else(|| tensor.to_string())
+}
+
+/// A name with `{}` for the number of its layer, and the number.
+fn pattern(name: &str) -> (String, &str) {
+    match name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
+        Some((layer, rest)) if layer.parse::<u32>().is_ok() => (format!("blk.{{}}.{rest}"), layer),
+        _ => (name.to_string(), ""),
+    }
+}
+
+/// The number of the layer of a tensor with a name of this pattern.
+pub(super) fn numbered(tensor: &str, wanted: &str) -> Option<String> {
+    let (found, layer) = pattern(tensor);
+    (found == wanted).then(|| layer.to_string())
 }

@@ -1,4 +1,5 @@
 mod families;
+mod forms;
 
 use super::*;
 use crate::arch::{self, Model};

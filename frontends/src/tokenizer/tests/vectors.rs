@@ -161,7 +161,8 @@ fn broken_vocabularies_are_refused() {
 #[test]
 fn all_cuts_are_usable() {
     for cut in cuts::CUTS {
-        let bytes: Map<String, Value> = (0..=255u8).map(|b| (byte_level::character(b).to_string(), json!(b))).collect();
+        let bytes: Map<String, Value> =
+            (0..=255u8).map(|b| (llmcc_text::alphabet::character(b).to_string(), json!(b))).collect();
         let parts = byte_level::ByteLevel {
             vocab: bytes,
             merges: vec![],
@@ -179,5 +180,163 @@ fn all_cuts_are_usable() {
             assert_eq!(all, text.bytes().map(u32::from).collect::<Vec<_>>(), "{:?}", cut.names);
         }
         assert_eq!(t.decode(&all, false).unwrap(), text, "{:?}", cut.names);
+    }
+}
+
+/// The pieces of a text, as they are cut.
+fn pieces(cut: &cuts::Cut, text: &str) -> Vec<String> {
+    let vocab = (0..=255u8).map(|b| (llmcc_text::alphabet::character(b).to_string(), json!(b))).collect();
+    let parts = byte_level::ByteLevel { vocab, merges: vec![], added: vec![], cut, prefix_space: false, around: None };
+    let t = check::trial(parts.json().to_string().as_bytes()).unwrap();
+    let mut cut = tokenizers::PreTokenizedString::from(text);
+    tokenizers::PreTokenizer::pre_tokenize(t.get_pre_tokenizer().unwrap(), &mut cut).unwrap();
+    let splits = cut.get_splits(tokenizers::OffsetReferential::Original, tokenizers::OffsetType::Byte);
+    splits.into_iter().map(|(_, (from, to), _)| text[from..to].to_string()).collect()
+}
+
+/// What Python's `tokenizers` cuts by the patterns that the models' own files have.
+#[test]
+fn cuts_are_those_of_the_models() {
+    let text = "It's 1234567 o'clock, a\u{301}b c,\n  你好 ÀB! <sentinel:12>IMGIMGABZ  x";
+    let expected: [(&str, &[&str]); 5] = [
+        (
+            "superbpe",
+            &["It's ", "1", "234", "567", " o'clock, a\u{301}b c,\n  你好 ÀB! <sentinel:", "12", ">IMGIMGABZ  x"],
+        ),
+        (
+            "chameleon",
+            &[
+                "It",
+                "'",
+                "s",
+                " ",
+                "1",
+                "2",
+                "3",
+                "4",
+                "5",
+                "6",
+                "7",
+                " o",
+                "'",
+                "clock",
+                ",",
+                " a",
+                "\u{301}",
+                "b",
+                " c",
+                ",",
+                "\n",
+                "  ",
+                "你好",
+                " ÀB",
+                "!",
+                " ",
+                "<",
+                "sentinel",
+                ":",
+                "1",
+                "2",
+                ">",
+                "IMGIMGABZ",
+                "  ",
+                "x",
+            ],
+        ),
+        (
+            "exaone-moe",
+            &[
+                "It",
+                "'s",
+                " ",
+                "1",
+                "2",
+                "3",
+                "4",
+                "5",
+                "6",
+                "7",
+                " o",
+                "'clock",
+                ",",
+                " a\u{301}b c",
+                ",\n",
+                " ",
+                " 你好 ÀB",
+                "!",
+                " <",
+                "sentinel",
+                ":",
+                "1",
+                "2",
+                ">IMGIMGABZ",
+                " ",
+                " x",
+            ],
+        ),
+        (
+            "kimi-k2",
+            &[
+                "It's",
+                " ",
+                "123",
+                "456",
+                "7",
+                " o",
+                "'clock",
+                ",",
+                " a\u{301}b",
+                " c",
+                ",\n",
+                " ",
+                " ",
+                "你好",
+                " ÀB",
+                "!",
+                " <",
+                "sentinel",
+                ":",
+                "12",
+                ">IMGIMGABZ",
+                " ",
+                " x",
+            ],
+        ),
+        (
+            "deepseek-llm",
+            &[
+                "It",
+                "'",
+                "s",
+                " ",
+                "1234567",
+                " o",
+                "'",
+                "clock",
+                ",",
+                " a",
+                "\u{301}",
+                "b",
+                " c",
+                ",",
+                "\n",
+                "  ",
+                "你好",
+                " À",
+                "B",
+                "!",
+                " <",
+                "sentinel",
+                ":",
+                "12",
+                ">",
+                "IMGIMGABZ",
+                " ",
+                " x",
+            ],
+        ),
+    ];
+    for (name, expected) in expected {
+        assert_eq!(pieces(cuts::named(name).unwrap(), text), expected, "{name}");
     }
 }

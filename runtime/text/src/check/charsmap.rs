@@ -4,14 +4,16 @@
 //! Format: the trie's size in bytes, its units of 32 bits, all little-endian, then texts that end
 //! with NUL.
 
+use crate::base64;
+
 type Result<T> = std::result::Result<T, String>;
 
 /// How many times as long the map makes a text, at most.
 ///
 /// # Errors
 /// It is malformed: walking the trie or taking a text would leave the map.
-pub fn growth(base64: &str) -> Result<usize> {
-    let bytes = decode(base64).ok_or("not base64")?;
+pub fn growth(text: &str) -> Result<usize> {
+    let bytes = base64::decode(text).ok_or("not base64")?;
     let (size, rest) = bytes.split_first_chunk::<4>().ok_or("no size")?;
     let size = u32::from_le_bytes(*size) as usize / 4 * 4;
     let (units, texts) = rest.split_at_checked(size).ok_or("the trie is longer than the map")?;
@@ -65,30 +67,4 @@ fn walk(units: &[u32], texts: &str) -> Result<usize> {
         level = next;
     }
     Ok(growth)
-}
-
-/// Standard base64 with padding.
-fn decode(text: &str) -> Option<Vec<u8>> {
-    let digit = |b: u8| match b {
-        b'A'..=b'Z' => Some(b - b'A'),
-        b'a'..=b'z' => Some(b - b'a' + 26),
-        b'0'..=b'9' => Some(b - b'0' + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    };
-    let text = text.as_bytes();
-    if !text.len().is_multiple_of(4) {
-        return None;
-    }
-    let digits = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(text);
-    let mut out = Vec::with_capacity(digits.len() / 4 * 3 + 2);
-    for group in digits.chunks(4) {
-        let mut bits = 0u32;
-        for i in 0..4 {
-            bits = bits << 6 | u32::from(group.get(i).map_or(Some(0), |b| digit(*b))?);
-        }
-        out.extend_from_slice(&bits.to_be_bytes()[1..group.len().max(1)]);
-    }
-    Some(out)
 }

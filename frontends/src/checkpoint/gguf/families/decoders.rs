@@ -1,0 +1,334 @@
+//! Decoders with attention and an MLP one after the other; and those families whose experts are
+//! named as theirs.
+
+use super::super::file::{Config, File, Wrong};
+use super::super::names::{
+    APERTUS, FUSED_MLP, GLM4, HUNYUAN, LATENT_NAMES, MIXTRAL_EXPERTS, PHI, POST_NORMS, QWEN_EXPERTS, QWEN2_EXPERTS,
+    SANDWICH_NORMS, SEED, STARCODER2,
+};
+use super::{ATTENTION_BIAS, Constants, Family, LATENT, LAYER_NORM, PLAIN, Q_BIAS, WINDOW, has_experts};
+use serde_json::json;
+
+pub(super) const FAMILIES: &[Family] = &[
+    Family {
+        name: "llama",
+        model_type: ("llama", "LlamaForCausalLM"),
+        suits: |f| !has_experts(f),
+        neighbours: true,
+        found: ATTENTION_BIAS,
+        ..PLAIN
+    },
+    Family {
+        name: "llama",
+        model_type: ("mixtral", "MixtralForCausalLM"),
+        keys: &[&[("expert_count", "num_local_experts"), ("expert_used_count", "num_experts_per_tok")]],
+        names: &[MIXTRAL_EXPERTS],
+        neighbours: true,
+        suits: has_experts,
+        ..PLAIN
+    },
+    Family {
+        name: "granite",
+        model_type: ("granite", "GraniteForCausalLM"),
+        keys: &[&[
+            ("embedding_scale", "embedding_multiplier"),
+            ("residual_scale", "residual_multiplier"),
+            ("attention.scale", "attention_multiplier"),
+            ("logit_scale", "logits_scaling"),
+        ]],
+        neighbours: true,
+        found: ATTENTION_BIAS,
+        ..PLAIN
+    },
+    // With windows it is the third generation, which scales frequencies in the other layers only.
+    Family {
+        name: "olmo2",
+        model_type: ("olmo3", "Olmo3ForCausalLM"),
+        suits: |f| f.get("attention.sliding_window").is_some(),
+        keys: &[WINDOW],
+        names: &[POST_NORMS],
+        ..PLAIN
+    },
+    Family { name: "olmo2", model_type: ("olmo2", "Olmo2ForCausalLM"), names: &[POST_NORMS], ..PLAIN },
+    Family {
+        name: "qwen3moe",
+        model_type: ("qwen3_moe", "Qwen3MoeForCausalLM"),
+        keys: &[&[
+            ("expert_count", "num_experts"),
+            ("expert_used_count", "num_experts_per_tok"),
+            ("expert_feed_forward_length", "moe_intermediate_size"),
+        ]],
+        fixed: &[("norm_topk_prob", true)],
+        names: &[QWEN_EXPERTS],
+        suits: has_experts,
+        ..PLAIN
+    },
+    Family { name: "qwen2", model_type: ("qwen2", "Qwen2ForCausalLM"), ..PLAIN },
+    Family { name: "qwen3", model_type: ("qwen3", "Qwen3ForCausalLM"), ..PLAIN },
+    Family {
+        name: "phi3",
+        model_type: ("phi3", "Phi3ForCausalLM"),
+        keys: &[WINDOW],
+        names: &[FUSED_MLP],
+        // Phi-4 says 0 where there is no window.
+        adapt: |f, config| {
+            if f.size("attention.sliding_window") == Some(0) {
+                config.insert("sliding_window".into(), serde_json::Value::Null);
+            }
+            Ok(())
+        },
+        ..PLAIN
+    },
+    Family { name: "gemma", model_type: ("gemma", "GemmaForCausalLM"), gains: true, ..PLAIN },
+    Family {
+        name: "gemma3",
+        model_type: ("gemma3_text", "Gemma3ForCausalLM"),
+        keys: &[&[
+            ("attention.sliding_window", "sliding_window"),
+            ("rope.freq_base_swa", "rope_local_base_freq"),
+            ("final_logit_softcapping", "final_logit_softcapping"),
+        ]],
+        names: &[SANDWICH_NORMS],
+        gains: true,
+        unscaled: Some(62),
+        ..PLAIN
+    },
+    Family {
+        name: "gemma2",
+        model_type: ("gemma2", "Gemma2ForCausalLM"),
+        keys: &[&[
+            ("attention.sliding_window", "sliding_window"),
+            ("attn_logit_softcapping", "attn_logit_softcapping"),
+            ("final_logit_softcapping", "final_logit_softcapping"),
+        ]],
+        names: &[SANDWICH_NORMS],
+        gains: true,
+        unscaled: Some(46),
+        ..PLAIN
+    },
+    Family {
+        name: "arcee",
+        model_type: ("arcee", "ArceeForCausalLM"),
+        neighbours: true,
+        found: ATTENTION_BIAS,
+        ..PLAIN
+    },
+    Family {
+        name: "command-r",
+        model_type: ("cohere", "CohereForCausalLM"),
+        keys: &[&[LAYER_NORM, ("logit_scale", "logit_scale")]],
+        found: &[("use_qk_norm", "blk.0.attn_q_norm.weight")],
+        ..PLAIN
+    },
+    Family {
+        name: "cohere2",
+        model_type: ("cohere2", "Cohere2ForCausalLM"),
+        keys: &[&[LAYER_NORM, ("logit_scale", "logit_scale"), ("attention.sliding_window", "sliding_window")]],
+        ..PLAIN
+    },
+    Family {
+        name: "ernie4_5",
+        model_type: ("ernie4_5", "Ernie4_5ForCausalLM"),
+        found: &[("use_bias", Q_BIAS)],
+        ..PLAIN
+    },
+    Family {
+        name: "exaone4",
+        model_type: ("exaone4", "Exaone4ForCausalLM"),
+        keys: &[&[("attention.sliding_window", "sliding_window")]],
+        names: &[POST_NORMS],
+        ..PLAIN
+    },
+    Family { name: "glm4", model_type: ("glm4", "Glm4ForCausalLM"), names: &[GLM4], found: ATTENTION_BIAS, ..PLAIN },
+    Family {
+        name: "hunyuan-dense",
+        model_type: ("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"),
+        names: &[HUNYUAN],
+        found: ATTENTION_BIAS,
+        ..PLAIN
+    },
+    // It is a Llama in other names.
+    Family { name: "internlm2", model_type: ("llama", "LlamaForCausalLM"), neighbours: true, ..PLAIN },
+    // The multipliers are those of Granite.
+    Family {
+        name: "minicpm",
+        model_type: ("granite", "GraniteForCausalLM"),
+        keys: &[&[
+            ("embedding_scale", "embedding_multiplier"),
+            ("residual_scale", "residual_multiplier"),
+            ("logit_scale", "logits_scaling"),
+        ]],
+        neighbours: true,
+        ..PLAIN
+    },
+    Family {
+        name: "nemotron",
+        model_type: ("nemotron", "NemotronForCausalLM"),
+        keys: &[&[("attention.layer_norm_epsilon", "norm_eps")]],
+        gains: true,
+        found: ATTENTION_BIAS,
+        ..PLAIN
+    },
+    Family {
+        name: "olmo",
+        model_type: ("olmo", "OlmoForCausalLM"),
+        keys: &[&[("attention.clamp_kqv", "clip_qkv")]],
+        neighbours: true,
+        ..PLAIN
+    },
+    Family {
+        name: "olmoe",
+        model_type: ("olmoe", "OlmoeForCausalLM"),
+        keys: &[&[("expert_count", "num_experts"), ("expert_used_count", "num_experts_per_tok")]],
+        fixed: &[("norm_topk_prob", false)],
+        names: &[QWEN_EXPERTS],
+        suits: has_experts,
+        ..PLAIN
+    },
+    Family { name: "phi2", model_type: ("phi", "PhiForCausalLM"), keys: &[&[LAYER_NORM]], names: &[PHI], ..PLAIN },
+    Family {
+        name: "qwen2moe",
+        model_type: ("qwen2_moe", "Qwen2MoeForCausalLM"),
+        keys: &[&[
+            ("expert_count", "num_experts"),
+            ("expert_used_count", "num_experts_per_tok"),
+            ("expert_feed_forward_length", "moe_intermediate_size"),
+            ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+        ]],
+        fixed: &[("norm_topk_prob", false)],
+        names: &[QWEN2_EXPERTS],
+        suits: has_experts,
+        ..PLAIN
+    },
+    Family {
+        name: "seed_oss",
+        model_type: ("seed_oss", "SeedOssForCausalLM"),
+        names: &[SEED],
+        found: ATTENTION_BIAS,
+        ..PLAIN
+    },
+    Family { name: "smollm3", model_type: ("smollm3", "SmolLM3ForCausalLM"), neighbours: true, ..PLAIN },
+    Family {
+        name: "stablelm",
+        model_type: ("stablelm", "StableLmForCausalLM"),
+        keys: &[&[LAYER_NORM, ("use_parallel_residual", "use_parallel_residual")]],
+        found: &[("use_qkv_bias", Q_BIAS)],
+        ..PLAIN
+    },
+    Family {
+        name: "starcoder2",
+        model_type: ("starcoder2", "Starcoder2ForCausalLM"),
+        keys: &[&[("attention.layer_norm_epsilon", "norm_epsilon")]],
+        names: &[STARCODER2],
+        found: &[("use_bias", Q_BIAS)],
+        ..PLAIN
+    },
+    // EXAONE 3 is a Llama in other names, whose heads rotate halves.
+    Family { name: "exaone", model_type: ("llama", "LlamaForCausalLM"), ..PLAIN },
+    // So is the first Baichuan of 7 B.
+    Family {
+        name: "baichuan",
+        model_type: ("llama", "LlamaForCausalLM"),
+        neighbours: true,
+        adapt: |f, config| match (f.size("block_count"), config.get("vocab_size").and_then(|v| v.as_u64())) {
+            (Some(40), _) => f.refused("is of 13 B, whose scores have slopes instead of positions"),
+            (_, Some(125_696)) => f.refused("is the second, whose head is normalized in some files and not in others"),
+            _ => Ok(()),
+        },
+        ..PLAIN
+    },
+    Family {
+        name: "jais2",
+        model_type: ("jais2", "Jais2ForCausalLM"),
+        keys: &[&[LAYER_NORM]],
+        found: &[("attention_bias", Q_BIAS), ("mlp_bias", "blk.0.ffn_up.bias")],
+        ..PLAIN
+    },
+    Family {
+        name: "mistral3",
+        model_type: ("ministral3", "Ministral3ForCausalLM"),
+        suits: |f| !has_experts(f),
+        neighbours: true,
+        quiet: &["attention.temperature_scale"],
+        adapt: grown,
+        ..PLAIN
+    },
+    Family {
+        name: "apertus",
+        model_type: ("apertus", "ApertusForCausalLM"),
+        names: &[APERTUS],
+        found: ATTENTION_BIAS,
+        adapt: |_, config| {
+            // Its class scales frequencies where nothing is said.
+            config.entry("rope_scaling").or_insert(json!({ "rope_type": "default" }));
+            Ok(())
+        },
+        values: activations,
+        ..PLAIN
+    },
+    Family {
+        name: "minicpm3",
+        model_type: ("minicpm3", "MiniCPM3ForCausalLM"),
+        keys: &[LATENT],
+        names: &[LATENT_NAMES],
+        adapt: |f, config| {
+            let rope = f.required("rope.dimension_count")?;
+            let Some(rest) = f.required("attention.key_length")?.checked_sub(rope) else {
+                return f.refused("rotates more than its keys have");
+            };
+            config.insert("qk_nope_head_dim".into(), rest.into());
+            config.insert("qk_rope_head_dim".into(), rope.into());
+            for field in ["head_dim", "partial_rotary_factor"] {
+                config.remove(field);
+            }
+            Ok(())
+        },
+        ..PLAIN
+    },
+];
+
+/// Ministral 3: queries that grow with the position, and YaRN.
+fn grown(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    let (Some(beta), Some(factor)) = (f.number("attention.temperature_scale"), f.number("rope.scaling.factor")) else {
+        return f.refused("has no `attention.temperature_scale` with `rope.scaling.factor`");
+    };
+    config.remove("rope_scaling");
+    let magnitude = f.number("rope.scaling.yarn_log_multiplier").unwrap_or(1.0);
+    let rope = json!({
+        "rope_type": "yarn",
+        "rope_theta": f.number("rope.freq_base"),
+        "factor": factor,
+        "original_max_position_embeddings": f.required("rope.scaling.original_context_length")?,
+        "beta_fast": f.number("rope.scaling.yarn_beta_fast").unwrap_or(32.0),
+        "beta_slow": f.number("rope.scaling.yarn_beta_slow").unwrap_or(1.0),
+        "mscale": magnitude,
+        "mscale_all_dim": magnitude,
+        "llama_4_scaling_beta": beta,
+    });
+    config.remove("rope_theta");
+    config.insert("rope_parameters".into(), rope);
+    Ok(())
+}
+
+/// What is learned of the activations of Apertus, which is metadata.
+fn activations(f: &File) -> Result<Constants, Wrong> {
+    let list = |key: &str| {
+        let list = f.metadata.get(&format!("xielu.{key}")).and_then(|v| v.list());
+        list.map(|list| list.iter().filter_map(|v| v.number()).map(|x| x as f32).collect::<Vec<f32>>())
+    };
+    let layers = f.required("block_count")?;
+    let given = |key: &str| list(key).filter(|list| list.len() as u64 == layers);
+    let (Some(positive), Some(negative)) = (given("alpha_p"), given("alpha_n")) else {
+        return f.refused("has no `xielu.alpha_p` and `xielu.alpha_n` of each layer");
+    };
+    for (key, usual) in [("beta", 0.5), ("eps", -1e-6)] {
+        if list(key).unwrap_or_default().iter().any(|x| (x / usual - 1.0f32).abs() > 0.01) {
+            return f.refused(format_args!("has an `xielu.{key}` other than {usual}"));
+        }
+    }
+    let named = |kind: &'static str, values: Vec<f32>| {
+        let name = move |(i, x): (usize, f32)| (format!("model.layers.{i}.mlp.act_fn.{kind}"), vec![x]);
+        values.into_iter().enumerate().map(name)
+    };
+    Ok(named("alpha_p", positive).chain(named("alpha_n", negative)).collect())
+}

@@ -1,0 +1,148 @@
+//! Encoders.
+
+use super::super::file::{Config, File, Wrong, without};
+use super::super::names::{Names, SANDWICH_NORMS};
+use super::{Family, LAYER_NORM, PLAIN, WINDOW};
+
+const QUIET: &[&str] = &["attention.causal"];
+
+pub(in super::super) const FAMILIES: &[Family] = &[
+    // Those of RoBERTa and after it too, whose tables of positions begin with the first here.
+    Family {
+        name: "bert",
+        model_type: ("bert", "BertModel"),
+        suits: |f| f.has("token_types.weight"),
+        keys: &[&[LAYER_NORM]],
+        quiet: QUIET,
+        names: &[BERT],
+        adapt: kinds,
+        ..PLAIN
+    },
+    Family {
+        name: "bert",
+        model_type: ("distilbert", "DistilBertModel"),
+        keys: &[&[
+            ("embedding_length", "dim"),
+            ("block_count", "n_layers"),
+            ("feed_forward_length", "hidden_dim"),
+            ("attention.head_count", "n_heads"),
+        ]],
+        quiet: &["attention.causal", "attention.layer_norm_epsilon"],
+        names: &[DISTILBERT],
+        adapt: |f, config| {
+            if f.number("attention.layer_norm_epsilon").is_some_and(|eps| (eps / 1e-12 - 1.0).abs() > 1e-3) {
+                return f.refused("has no kinds of tokens, as DistilBERT, but another epsilon");
+            }
+            let fields = ["hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads"];
+            without(config, &fields)?;
+            without(
+                config,
+                &["num_key_value_heads", "tie_word_embeddings", "bos_token_id", "eos_token_id", "_name_or_path"],
+            )
+        },
+        ..PLAIN
+    },
+    Family {
+        name: "nomic-bert",
+        model_type: ("nomic_bert", "NomicBertModel"),
+        keys: &[&[LAYER_NORM]],
+        quiet: QUIET,
+        names: &[NOMIC],
+        adapt: kinds,
+        ..PLAIN
+    },
+    Family {
+        name: "modern-bert",
+        model_type: ("modernbert", "ModernBertModel"),
+        keys: &[&[
+            ("attention.layer_norm_rms_epsilon", "norm_eps"),
+            ("attention.layer_norm_epsilon", "norm_eps"),
+            ("attention.sliding_window", "local_attention"),
+            ("attention.sliding_window_pattern", "global_attn_every_n_layers"),
+            ("rope.freq_base_swa", "rope_local_base_freq"),
+        ]],
+        quiet: QUIET,
+        names: &[MODERN],
+        adapt: |_, config| without(config, &["num_key_value_heads", "rms_norm_eps"]),
+        ..PLAIN
+    },
+    Family {
+        name: "gemma-embedding",
+        model_type: ("gemma3_text", "Gemma3TextModel"),
+        keys: &[WINDOW, &[("rope.freq_base_swa", "rope_local_base_freq")]],
+        quiet: QUIET,
+        fixed: &[("use_bidirectional_attention", true)],
+        names: &[SANDWICH_NORMS],
+        gains: true,
+        // Scores are scaled by heads.
+        unscaled: Some(0),
+        ..PLAIN
+    },
+];
+
+/// How many kinds of tokens there are, by their table.
+fn kinds(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    let rows = f.tensors.get("token_types.weight").and_then(|(_, info)| match info.shape[..] {
+        [rows, _] => Some(rows),
+        [_] => Some(1),
+        _ => None,
+    });
+    if let Some(rows) = rows {
+        config.insert("type_vocab_size".into(), rows.into());
+    }
+    without(config, &["num_key_value_heads"])
+}
+
+const BERT: Names = &[
+    ("token_embd", "bert.embeddings.word_embeddings"),
+    ("position_embd", "bert.embeddings.position_embeddings"),
+    ("token_types", "bert.embeddings.token_type_embeddings"),
+    ("token_embd_norm", "bert.embeddings.LayerNorm"),
+    ("blk.{}.attn_q", "bert.encoder.layer.{}.attention.self.query"),
+    ("blk.{}.attn_k", "bert.encoder.layer.{}.attention.self.key"),
+    ("blk.{}.attn_v", "bert.encoder.layer.{}.attention.self.value"),
+    ("blk.{}.attn_output", "bert.encoder.layer.{}.attention.output.dense"),
+    ("blk.{}.attn_output_norm", "bert.encoder.layer.{}.attention.output.LayerNorm"),
+    ("blk.{}.ffn_up", "bert.encoder.layer.{}.intermediate.dense"),
+    ("blk.{}.ffn_down", "bert.encoder.layer.{}.output.dense"),
+    ("blk.{}.layer_output_norm", "bert.encoder.layer.{}.output.LayerNorm"),
+];
+
+const DISTILBERT: Names = &[
+    ("token_embd", "distilbert.embeddings.word_embeddings"),
+    ("position_embd", "distilbert.embeddings.position_embeddings"),
+    ("token_embd_norm", "distilbert.embeddings.LayerNorm"),
+    ("blk.{}.attn_q", "distilbert.transformer.layer.{}.attention.q_lin"),
+    ("blk.{}.attn_k", "distilbert.transformer.layer.{}.attention.k_lin"),
+    ("blk.{}.attn_v", "distilbert.transformer.layer.{}.attention.v_lin"),
+    ("blk.{}.attn_output", "distilbert.transformer.layer.{}.attention.out_lin"),
+    ("blk.{}.attn_output_norm", "distilbert.transformer.layer.{}.sa_layer_norm"),
+    ("blk.{}.ffn_up", "distilbert.transformer.layer.{}.ffn.lin1"),
+    ("blk.{}.ffn_down", "distilbert.transformer.layer.{}.ffn.lin2"),
+    ("blk.{}.layer_output_norm", "distilbert.transformer.layer.{}.output_layer_norm"),
+];
+
+const NOMIC: Names = &[
+    ("token_embd", "nomic_bert.embeddings.word_embeddings"),
+    ("token_types", "nomic_bert.embeddings.token_type_embeddings"),
+    ("token_embd_norm", "nomic_bert.emb_ln"),
+    ("blk.{}.attn_qkv", "nomic_bert.encoder.layers.{}.attn.Wqkv"),
+    ("blk.{}.attn_output", "nomic_bert.encoder.layers.{}.attn.out_proj"),
+    ("blk.{}.attn_output_norm", "nomic_bert.encoder.layers.{}.norm1"),
+    ("blk.{}.ffn_up", "nomic_bert.encoder.layers.{}.mlp.fc11"),
+    ("blk.{}.ffn_gate", "nomic_bert.encoder.layers.{}.mlp.fc12"),
+    ("blk.{}.ffn_down", "nomic_bert.encoder.layers.{}.mlp.fc2"),
+    ("blk.{}.layer_output_norm", "nomic_bert.encoder.layers.{}.norm2"),
+];
+
+const MODERN: Names = &[
+    ("token_embd", "model.embeddings.tok_embeddings"),
+    ("token_embd_norm", "model.embeddings.norm"),
+    ("output_norm", "model.final_norm"),
+    ("blk.{}.attn_norm", "model.layers.{}.attn_norm"),
+    ("blk.{}.attn_qkv", "model.layers.{}.attn.Wqkv"),
+    ("blk.{}.attn_output", "model.layers.{}.attn.Wo"),
+    ("blk.{}.ffn_norm", "model.layers.{}.mlp_norm"),
+    ("blk.{}.ffn_up", "model.layers.{}.mlp.Wi"),
+    ("blk.{}.ffn_down", "model.layers.{}.mlp.Wo"),
+];

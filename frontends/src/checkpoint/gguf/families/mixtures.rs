@@ -1,0 +1,319 @@
+//! Decoders with experts, and DeepSeek's, with latent attention.
+
+use super::super::file::{CONVERT_AGAIN, Config, File, Wrong, without};
+use super::super::names::{DEEPSEEK_EXPERTS, HUNYUAN, LATENT_NAMES, MIXTRAL_EXPERTS, Names};
+use super::{ATTENTION_BIAS, EXPERTS, Family, Keys, LATENT, PLAIN, Q_BIAS, Recipe, WINDOW, below, has_experts, rows};
+use serde_json::{Value, json};
+
+/// As most call them.
+const LOCAL: Keys = &[("expert_count", "num_local_experts"), ("expert_used_count", "num_experts_per_tok")];
+
+/// Experts that are as wide as the MLP of other models.
+const WIDTH: Keys = &[("expert_feed_forward_length", "intermediate_size")];
+
+const SIGMOID: u64 = 2;
+
+pub(in super::super) const FAMILIES: &[Family] = &[
+    Family {
+        name: "gpt-oss",
+        model_type: ("gpt_oss", "GptOssForCausalLM"),
+        keys: &[WINDOW, LOCAL, WIDTH],
+        names: &[GPT_OSS],
+        found: ATTENTION_BIAS,
+        gating: 3,
+        adapt: |f, config| match config.get_mut("rope_scaling") {
+            // As its class has it; llama.cpp rounds where frequencies begin to be scaled.
+            Some(scaling) => {
+                scaling["truncate"] = false.into();
+                Ok(())
+            }
+            None => f.refused("has no `rope.scaling.type`"),
+        },
+        ..PLAIN
+    },
+    Family {
+        name: "deepseek2",
+        model_type: ("mistral4", "Mistral4ForCausalLM"),
+        suits: |f| f.get("attention.temperature_scale").is_some(),
+        keys: &[LATENT, EXPERTS],
+        quiet: &["attention.key_length_mla", "attention.value_length_mla", "attention.temperature_length", GROWTH],
+        names: &[LATENT_NAMES, DEEPSEEK_EXPERTS],
+        adapt: |f, config| {
+            latent(f, config)?;
+            if let (Some(scaling), Some(beta)) = (config.get_mut("rope_scaling"), f.number(GROWTH)) {
+                scaling["llama_4_scaling_beta"] = beta.into();
+            }
+            Ok(())
+        },
+        ..PLAIN
+    },
+    Family {
+        name: "deepseek2",
+        model_type: ("deepseek_v2", "DeepseekV2ForCausalLM"),
+        suits: |f| has_experts(f) && f.size("expert_gating_func") != Some(SIGMOID),
+        keys: &[LATENT, EXPERTS],
+        quiet: &["attention.key_length_mla", "attention.value_length_mla"],
+        names: &[LATENT_NAMES, DEEPSEEK_EXPERTS],
+        adapt: |f, config| {
+            latent(f, config)?;
+            // Older files do not say it; the small models have no groups.
+            let groups = match f.size("expert_group_count") {
+                Some(n) => n,
+                None if f.size("expert_count").unwrap_or(0) <= 64 => 1,
+                None => return Err(groups_missing(f)),
+            };
+            let method = if groups > 1 { "group_limited_greedy" } else { "greedy" };
+            config.insert("topk_method".into(), method.into());
+            Ok(())
+        },
+        ..PLAIN
+    },
+    // Also models without experts (Youtu), and GLM's lighter one.
+    Family {
+        name: "deepseek2",
+        model_type: ("deepseek_v3", "DeepseekV3ForCausalLM"),
+        keys: &[LATENT, EXPERTS],
+        quiet: &["attention.key_length_mla", "attention.value_length_mla"],
+        names: &[LATENT_NAMES, DEEPSEEK_EXPERTS],
+        found: &[("attention_bias", "blk.0.attn_kv_a_mqa.bias")],
+        gating: SIGMOID,
+        adapt: |f, config| {
+            latent(f, config)?;
+            if !has_experts(f) {
+                config.insert("first_k_dense_replace".into(), f.required("block_count")?.into());
+                return without(config, &["n_shared_experts", "moe_intermediate_size"]);
+            }
+            if f.get("expert_group_count").is_none() {
+                return Err(groups_missing(f));
+            }
+            config.entry("norm_topk_prob").or_insert(false.into());
+            config.entry("topk_group").or_insert(1.into());
+            Ok(())
+        },
+        ..PLAIN
+    },
+    Family {
+        name: "glm4moe",
+        model_type: ("glm4_moe", "Glm4MoeForCausalLM"),
+        keys: &[EXPERTS],
+        names: &[GLM4_NORMS, DEEPSEEK_EXPERTS],
+        found: &[("attention_bias", Q_BIAS), ("use_qk_norm", "blk.0.attn_q_norm.weight")],
+        gating: SIGMOID,
+        adapt: |f, config| {
+            // Of old files without the key half of each head is rotated.
+            if f.size("rope.dimension_count").is_some() {
+                config.entry("partial_rotary_factor").or_insert(1.0.into());
+            }
+            // Models without an MLP (Solar Open) need not say how wide it is.
+            if let Some(width) = f.size("expert_feed_forward_length") {
+                config.entry("intermediate_size").or_insert(width.into());
+            }
+            Ok(())
+        },
+        ..PLAIN
+    },
+    Family {
+        name: "granitemoe",
+        model_type: ("granitemoeshared", "GraniteMoeSharedForCausalLM"),
+        suits: |f| f.size("expert_shared_feed_forward_length").unwrap_or(0) > 0,
+        keys: &[LOCAL, MULTIPLIERS],
+        names: &[GRANITE_EXPERTS],
+        neighbours: true,
+        found: ATTENTION_BIAS,
+        joins: GRANITE_SHARED,
+        ..PLAIN
+    },
+    Family {
+        name: "granitemoe",
+        model_type: ("granitemoe", "GraniteMoeForCausalLM"),
+        suits: has_experts,
+        keys: &[LOCAL, MULTIPLIERS],
+        names: &[GRANITE_EXPERTS],
+        neighbours: true,
+        found: ATTENTION_BIAS,
+        ..PLAIN
+    },
+    Family {
+        name: "phimoe",
+        model_type: ("phimoe", "PhimoeForCausalLM"),
+        keys: &[WINDOW, LOCAL],
+        names: &[MIXTRAL_EXPERTS],
+        found: &[("attention_bias", Q_BIAS), ("lm_head_bias", "output.bias")],
+        adapt: |f, config| {
+            if f.size("attention.sliding_window").unwrap_or(0) == 0 {
+                config.insert("sliding_window".into(), Value::Null);
+            }
+            Ok(())
+        },
+        ..PLAIN
+    },
+    Family {
+        name: "ernie4_5-moe",
+        model_type: ("ernie4_5_moe", "Ernie4_5_MoeForCausalLM"),
+        keys: &[&[
+            ("expert_count", "moe_num_experts"),
+            ("expert_used_count", "num_experts_per_tok"),
+            ("expert_feed_forward_length", "moe_intermediate_size"),
+            ("expert_shared_count", "moe_num_shared_experts"),
+            ("leading_dense_block_count", "moe_layer_start_index"),
+            ("interleave_moe_layer_step", "moe_layer_interval"),
+        ]],
+        quiet: &["expert_shared_feed_forward_length"],
+        names: &[ERNIE, DEEPSEEK_EXPERTS],
+        found: &[("use_bias", Q_BIAS)],
+        ..PLAIN
+    },
+    Family {
+        name: "hunyuan-moe",
+        model_type: ("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM"),
+        keys: &[&[("expert_count", "num_experts"), ("expert_used_count", "moe_topk")], WIDTH],
+        quiet: &["expert_shared_feed_forward_length", "expert_shared_count"],
+        names: &[HUNYUAN, HUNYUAN_EXPERTS, DEEPSEEK_EXPERTS],
+        found: ATTENTION_BIAS,
+        ..PLAIN
+    },
+    Family {
+        name: "dots1",
+        model_type: ("dots1", "Dots1ForCausalLM"),
+        keys: &[EXPERTS],
+        names: &[DEEPSEEK_EXPERTS],
+        found: ATTENTION_BIAS,
+        gating: SIGMOID,
+        adapt: |_, config| {
+            config.insert("sliding_window".into(), Value::Null);
+            Ok(())
+        },
+        ..PLAIN
+    },
+    Family {
+        name: "exaone-moe",
+        model_type: ("exaone_moe", "ExaoneMoeForCausalLM"),
+        keys: &[WINDOW, EXPERTS],
+        quiet: &["expert_shared_feed_forward_length"],
+        names: &[EXAONE, DEEPSEEK_EXPERTS],
+        gating: SIGMOID,
+        ..PLAIN
+    },
+    Family {
+        name: "minimax-m2",
+        model_type: ("minimax_m2", "MiniMaxM2ForCausalLM"),
+        keys: &[LOCAL, WIDTH],
+        names: &[MINIMAX, MIXTRAL_EXPERTS],
+        gating: SIGMOID,
+        ..PLAIN
+    },
+    Family {
+        name: "llama4",
+        model_type: ("llama4_text", "Llama4ForCausalLM"),
+        keys: &[
+            &[
+                ("feed_forward_length", "intermediate_size_mlp"),
+                ("interleave_moe_layer_step", "interleave_moe_layer_step"),
+            ],
+            LOCAL,
+            WIDTH,
+        ],
+        quiet: &["leading_dense_block_count", "expert_swa"],
+        names: &[LLAMA4],
+        found: ATTENTION_BIAS,
+        gating: SIGMOID,
+        adapt: |f, config| {
+            // As llama.cpp: of its two models the one of 128 experts has no norms.
+            config.insert("use_qk_norm".into(), (f.size("expert_count") != Some(128)).into());
+            Ok(())
+        },
+        ..PLAIN
+    },
+];
+
+/// How much queries grow.
+const GROWTH: &str = "attention.temperature_scale";
+
+fn groups_missing(f: &File) -> Wrong {
+    (format!("`{}.expert_group_count` is missing, as old versions of llama.cpp left it", f.name), CONVERT_AGAIN)
+}
+
+/// Widths of latent attention, which files have as those of one head of keys and values, and YaRN.
+fn latent(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    let width =
+        |part: &str| f.size(&format!("attention.{part}_length_mla")).or(f.size(&format!("attention.{part}_length")));
+    let rope = f.required("rope.dimension_count")?;
+    let (Some(keys), Some(values)) = (width("key"), width("value")) else {
+        return f.refused("has no `attention.key_length` and `attention.value_length`");
+    };
+    let Some(rest) = keys.checked_sub(rope) else { return f.refused("rotates more than its keys have") };
+    for (field, n) in [("qk_nope_head_dim", rest), ("qk_rope_head_dim", rope), ("v_head_dim", values)] {
+        config.insert(field.into(), n.into());
+    }
+    config.entry("q_lora_rank").or_insert(Value::Null);
+    if let (Some(scaling), Some(magnitude)) =
+        (config.get_mut("rope_scaling"), f.number("rope.scaling.yarn_log_multiplier"))
+    {
+        // A tenth is in files; both are the same in all models.
+        let magnitude = (magnitude * 10.0 * 1e6).round() / 1e6;
+        (scaling["mscale"], scaling["mscale_all_dim"]) = (json!(magnitude), json!(magnitude));
+    }
+    without(config, &["head_dim", "num_key_value_heads", "partial_rotary_factor"])
+}
+
+const MULTIPLIERS: Keys = &[
+    ("embedding_scale", "embedding_multiplier"),
+    ("residual_scale", "residual_multiplier"),
+    ("attention.scale", "attention_multiplier"),
+    ("logit_scale", "logits_scaling"),
+    ("expert_shared_feed_forward_length", "shared_intermediate_size"),
+];
+
+const GPT_OSS: Names = &[
+    ("blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm"),
+    ("blk.{}.attn_sinks.weight", "model.layers.{}.self_attn.sinks"),
+    ("blk.{}.ffn_gate_inp", "model.layers.{}.mlp.router"),
+    ("blk.{}.ffn_gate_exps.weight", "model.layers.{}.mlp.experts.gate_proj"),
+    ("blk.{}.ffn_gate_exps.bias", "model.layers.{}.mlp.experts.gate_proj_bias"),
+    ("blk.{}.ffn_up_exps.weight", "model.layers.{}.mlp.experts.up_proj"),
+    ("blk.{}.ffn_up_exps.bias", "model.layers.{}.mlp.experts.up_proj_bias"),
+    ("blk.{}.ffn_down_exps.weight", "model.layers.{}.mlp.experts.down_rows"),
+    ("blk.{}.ffn_down_exps.bias", "model.layers.{}.mlp.experts.down_proj_bias"),
+];
+
+const GLM4_NORMS: Names = &[("blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm")];
+
+pub(super) const GRANITE_EXPERTS: Names = &[
+    ("blk.{}.ffn_gate_inp", "model.layers.{}.block_sparse_moe.router.layer"),
+    ("blk.{}.ffn_gate_exps", "model.layers.{}.block_sparse_moe.experts.{e}.gate_proj"),
+    ("blk.{}.ffn_up_exps", "model.layers.{}.block_sparse_moe.experts.{e}.up_proj"),
+    ("blk.{}.ffn_down_exps", "model.layers.{}.block_sparse_moe.experts.{e}.down_proj"),
+    ("blk.{}.ffn_down_shexp", "model.layers.{}.shared_mlp.output_linear"),
+];
+
+pub(super) const GRANITE_SHARED: &[Recipe] = &[rows(
+    "model.layers.{}.shared_mlp.input_linear.weight",
+    &["blk.{}.ffn_gate_shexp.weight", "blk.{}.ffn_up_shexp.weight"],
+    below,
+)];
+
+const ERNIE: Names = &[("blk.{}.exp_probs_b.bias", "model.layers.{}.mlp.moe_statics.e_score_correction_bias")];
+
+const HUNYUAN_EXPERTS: Names = &[
+    ("blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate.wg"),
+    ("blk.{}.ffn_gate_shexp", "model.layers.{}.mlp.shared_mlp.gate_proj"),
+    ("blk.{}.ffn_up_shexp", "model.layers.{}.mlp.shared_mlp.up_proj"),
+    ("blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_mlp.down_proj"),
+];
+
+const EXAONE: Names = &[("blk.{}.exp_probs_b.bias", "model.layers.{}.mlp.e_score_correction_bias")];
+
+const MINIMAX: Names = &[("blk.{}.exp_probs_b.bias", "model.layers.{}.block_sparse_moe.e_score_correction_bias")];
+
+const LLAMA4: Names = &[
+    ("blk.{}.ffn_gate", "model.layers.{}.feed_forward.gate_proj"),
+    ("blk.{}.ffn_up", "model.layers.{}.feed_forward.up_proj"),
+    ("blk.{}.ffn_down", "model.layers.{}.feed_forward.down_proj"),
+    ("blk.{}.ffn_gate_inp", "model.layers.{}.feed_forward.router"),
+    ("blk.{}.ffn_gate_exps", "model.layers.{}.feed_forward.experts.{e}.gate_proj"),
+    ("blk.{}.ffn_up_exps", "model.layers.{}.feed_forward.experts.{e}.up_proj"),
+    ("blk.{}.ffn_down_exps", "model.layers.{}.feed_forward.experts.{e}.down_proj"),
+    ("blk.{}.ffn_gate_shexp", "model.layers.{}.feed_forward.shared_expert.gate_proj"),
+    ("blk.{}.ffn_up_shexp", "model.layers.{}.feed_forward.shared_expert.up_proj"),
+    ("blk.{}.ffn_down_shexp", "model.layers.{}.feed_forward.shared_expert.down_proj"),
+];

@@ -1,0 +1,146 @@
+//! Architectures of GGUF files, as a table: what their keys and tensors are in Transformers, and what
+//! llama.cpp's converter did to values.
+
+mod decoders;
+mod delta;
+mod encoders;
+mod mixtures;
+mod parallel;
+mod recurrent;
+
+use super::file::{Config, File, Wrong, head_dim, size};
+use super::names::Names;
+use crate::checkpoint::stored::Turns;
+
+/// Models of one `general.architecture`.
+pub(super) struct Family {
+    /// Its name in GGUF, and the prefix of its keys.
+    pub name: &'static str,
+    /// `model_type` and class in Transformers.
+    pub model_type: (&'static str, &'static str),
+    /// Of several lines of a name the first that suits a file counts.
+    pub suits: fn(&File) -> bool,
+    /// Keys beside those of all families, and fields.
+    pub keys: &'static [Keys],
+    /// Keys that are read in other ways, or say nothing about what the model computes.
+    pub quiet: &'static [&'static str],
+    /// Fields that follow from the family.
+    pub fixed: &'static [(&'static str, bool)],
+    /// Names before those that all families share.
+    pub names: &'static [Names],
+    /// Rows of Q and K are in the order for rotating neighbours, instead of halves of heads.
+    pub neighbours: bool,
+    /// Norms are stored as what they multiply by, one more than in Transformers.
+    pub gains: bool,
+    /// Fields that are true if there is a tensor; `{}` is the number of any layer.
+    pub found: &'static [(&'static str, &'static str)],
+    /// Layers of the model whose scores are scaled by its width instead of its heads.
+    pub unscaled: Option<u64>,
+    /// `expert_gating_func`, where a file has it.
+    pub gating: u64,
+    /// Tensors that are made of others, or put in another order.
+    pub joins: &'static [Recipe],
+    /// Fields that are not simply those of a key.
+    pub adapt: fn(&File, &mut Config) -> Result<(), Wrong>,
+    /// Vectors that are metadata.
+    pub values: fn(&File) -> Result<Constants, Wrong>,
+}
+
+/// Vectors by the names of Transformers' tensors.
+pub(super) type Constants = Vec<(String, Vec<f32>)>;
+
+/// Keys after the prefix of the architecture, and the fields that they are.
+pub(super) type Keys = &'static [(&'static str, &'static str)];
+
+/// A tensor of Transformers.
+pub(super) struct Recipe {
+    /// Its name; `{}` is the number of the layer.
+    pub to: &'static str,
+    /// The tensors of files that it is made of, all of which are there, one below the other.
+    pub from: &'static [&'static str],
+    /// What is put in order.
+    pub lines: Lines,
+    /// How they lie, by the configuration and the rows of each.
+    pub turns: fn(&Config, &[usize]) -> Turns,
+}
+
+/// What of a tensor is put in another order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lines {
+    /// Its rows, or the elements of a vector.
+    Rows,
+    /// Its columns.
+    Columns,
+}
+
+/// As they are, one below the other.
+fn below(_: &Config, rows: &[usize]) -> Turns {
+    Turns { before: 0, groups: 1, parts: rows.to_vec() }
+}
+
+/// Queries, keys and values of each head, of as many as there are.
+fn head_by_head(config: &Config, _: &[usize]) -> Turns {
+    Turns { before: 0, groups: size(config, "num_attention_heads"), parts: vec![head_dim(config).unwrap_or(0); 3] }
+}
+
+const fn rows(to: &'static str, from: &'static [&'static str], turns: fn(&Config, &[usize]) -> Turns) -> Recipe {
+    Recipe { to, from, lines: Lines::Rows, turns }
+}
+
+/// All families.
+pub(super) fn all() -> impl Iterator<Item = &'static Family> {
+    [
+        decoders::FAMILIES,
+        parallel::FAMILIES,
+        mixtures::FAMILIES,
+        delta::FAMILIES,
+        recurrent::FAMILIES,
+        encoders::FAMILIES,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+fn has_experts(file: &File) -> bool {
+    file.size("expert_count").unwrap_or(0) > 0
+}
+
+const Q_BIAS: &str = "blk.0.attn_q.bias";
+const ATTENTION_BIAS: &[(&str, &str)] = &[("attention_bias", Q_BIAS)];
+const WINDOW: Keys = &[("attention.sliding_window", "sliding_window")];
+
+/// Of latent attention.
+const LATENT: Keys = &[("attention.q_lora_rank", "q_lora_rank"), ("attention.kv_lora_rank", "kv_lora_rank")];
+
+/// Of experts as DeepSeek's models have them.
+const EXPERTS: Keys = &[
+    ("leading_dense_block_count", "first_k_dense_replace"),
+    ("expert_count", "n_routed_experts"),
+    ("expert_used_count", "num_experts_per_tok"),
+    ("expert_shared_count", "n_shared_experts"),
+    ("expert_feed_forward_length", "moe_intermediate_size"),
+    ("expert_weights_scale", "routed_scaling_factor"),
+    ("expert_weights_norm", "norm_topk_prob"),
+    ("expert_group_count", "n_group"),
+    ("expert_group_used_count", "topk_group"),
+];
+
+const LAYER_NORM: (&str, &str) = ("attention.layer_norm_epsilon", "layer_norm_eps");
+
+const PLAIN: Family = Family {
+    name: "",
+    model_type: ("", ""),
+    suits: |_| true,
+    keys: &[],
+    quiet: &[],
+    fixed: &[],
+    names: &[],
+    neighbours: false,
+    gains: false,
+    found: &[],
+    unscaled: None,
+    gating: 1,
+    joins: &[],
+    adapt: |_, _| Ok(()),
+    values: |_| Ok(vec![]),
+};

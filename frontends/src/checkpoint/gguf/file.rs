@@ -1,0 +1,111 @@
+//! What a GGUF file says of a model, as the table of families reads it.
+
+use super::{Metadata, Value};
+use crate::checkpoint::safetensors::TensorInfo;
+use serde_json::{Map, json};
+use std::collections::BTreeMap;
+
+/// What is wrong, and what to do.
+pub(super) type Wrong = (String, &'static str);
+
+pub(super) const CONVERT_AGAIN: &str = "convert the model again with a current llama.cpp (`convert_hf_to_gguf.py`)";
+pub(super) const OTHER_MODEL: &str = "take the model's safetensors checkpoint, or another model";
+
+/// A `config.json` in the making.
+pub(super) type Config = Map<String, serde_json::Value>;
+
+/// Tensors by their names, with the number of the part that holds each.
+pub(super) type Tensors = BTreeMap<String, (usize, TensorInfo)>;
+
+/// The metadata of an architecture and the names of tensors.
+pub(super) struct File<'a> {
+    /// `general.architecture`, the prefix of its keys.
+    pub name: &'a str,
+    pub metadata: &'a Metadata,
+    pub tensors: &'a Tensors,
+    /// Contents of a tensor.
+    pub bytes: &'a dyn Fn(usize, &TensorInfo) -> Vec<u8>,
+}
+
+impl<'a> File<'a> {
+    /// The value of a key of the architecture.
+    pub fn get(&self, key: &str) -> Option<&'a Value> {
+        self.metadata.get(&format!("{}.{key}", self.name))
+    }
+
+    /// A whole number; of a list the first that is not 0.
+    pub fn size(&self, key: &str) -> Option<u64> {
+        let value = self.get(key)?;
+        value.unsigned().or_else(|| value.list()?.iter().filter_map(Value::unsigned).find(|n| *n > 0))
+    }
+
+    /// A number.
+    pub fn number(&self, key: &str) -> Option<f64> {
+        self.get(key)?.number()
+    }
+
+    /// A whole number that must be there.
+    pub fn required(&self, key: &str) -> Result<u64, Wrong> {
+        self.size(key).ok_or_else(|| (format!("`{}.{key}` is missing", self.name), OTHER_MODEL))
+    }
+
+    /// Whether a number of each layer is not 0; one for all layers, where there is no list.
+    pub fn layers(&self, key: &str) -> Vec<bool> {
+        let count = self.size("block_count").and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+        match self.get(key) {
+            Some(Value::List(list)) => list.iter().map(|v| v.number().is_some_and(|x| x != 0.0)).collect(),
+            Some(one) => vec![one.number().is_some_and(|x| x != 0.0); count.min(MOST_LAYERS)],
+            None => vec![false; count.min(MOST_LAYERS)],
+        }
+    }
+
+    /// Whether there is a tensor; `{}` is the number of any layer.
+    pub fn has(&self, tensor: &str) -> bool {
+        match tensor.split_once("{}") {
+            None => self.tensors.contains_key(tensor),
+            Some((before, after)) => self.tensors.keys().any(|name| {
+                let number = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+                number.is_some_and(|n| n.parse::<u32>().is_ok())
+            }),
+        }
+    }
+
+    /// The numbers of a small tensor of f32.
+    pub fn floats(&self, tensor: &str) -> Option<Vec<f64>> {
+        let (shard, info) = self.tensors.get(tensor).filter(|(_, info)| info.dtype.name == "F32")?;
+        let bytes = (self.bytes)(*shard, info);
+        Some(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b).into()).collect())
+    }
+
+    /// What cannot be read, and why.
+    pub fn refused<T>(&self, what: impl std::fmt::Display) -> Result<T, Wrong> {
+        Err((format!("this `{}` {what}", self.name), OTHER_MODEL))
+    }
+}
+
+/// More layers are not believed.
+const MOST_LAYERS: usize = 4096;
+
+/// A number of heads of a configuration, or of their columns; none is larger than this one may be.
+pub(super) fn size(config: &Config, field: &str) -> usize {
+    config.get(field).and_then(serde_json::Value::as_u64).map_or(0, |n| n.min(1 << 16) as usize)
+}
+
+/// Columns of a head.
+pub(super) fn head_dim(config: &Config) -> Option<usize> {
+    let size = |name: &str| config.get(name)?.as_u64();
+    let dim = size("head_dim").or_else(|| size("hidden_size")?.checked_div(size("num_attention_heads")?))?;
+    usize::try_from(dim).ok()
+}
+
+/// Leaves out fields that an architecture has no use for.
+pub(super) fn without(config: &mut Config, fields: &[&str]) -> Result<(), Wrong> {
+    fields.iter().for_each(|field| drop(config.remove(*field)));
+    Ok(())
+}
+
+/// Sets `layer_types` by which layers are of the first of two kinds.
+pub(super) fn set_layer_types(config: &mut Config, layers: &[bool], [yes, no]: [&str; 2]) {
+    let kinds: Vec<&str> = layers.iter().map(|is| if *is { yes } else { no }).collect();
+    config.insert("layer_types".into(), json!(kinds));
+}

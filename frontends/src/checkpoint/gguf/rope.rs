@@ -1,0 +1,107 @@
+//! Rotary positions of GGUF files: what of each head is rotated, and how frequencies are scaled.
+
+use super::Value;
+use super::file::{Config, File, OTHER_MODEL, Wrong, head_dim};
+use serde_json::json;
+
+/// The factors of Llama 3's frequencies.
+const FACTORS: &str = "rope_freqs.weight";
+/// Those of frequencies in long texts.
+const LONG: &str = "rope_factors_long.weight";
+/// Those in short ones.
+const SHORT: &str = "rope_factors_short.weight";
+
+/// Tensors that settings follow from.
+pub(super) const TENSORS: &[&str] = &[FACTORS, LONG, SHORT];
+
+/// Sets the fields about rotary positions.
+pub(super) fn set(file: &File, config: &mut Config) -> Result<(), Wrong> {
+    if let (Some(rotated), Some(dim)) = (file.size("rope.dimension_count"), head_dim(config))
+        && rotated != dim as u64
+    {
+        config.insert("partial_rotary_factor".into(), (rotated as f64 / dim.max(1) as f64).into());
+    }
+    let scaling = match (file.has(FACTORS), file.has(LONG)) {
+        (true, _) => Some(llama3(file, config)?),
+        (false, true) => Some(by_length(file, config)?),
+        (false, false) => scaling(file)?,
+    };
+    config.extend(scaling.map(|scaling| ("rope_scaling".to_string(), scaling)));
+    Ok(())
+}
+
+/// `rope_scaling` by the keys about it.
+fn scaling(file: &File) -> Result<Option<serde_json::Value>, Wrong> {
+    let factor = file.number("rope.scaling.factor").or(file.number("rope.scale_linear"));
+    let kind = file.get("rope.scaling.type").and_then(Value::text);
+    match (kind, factor) {
+        // Phi's name for the frequencies as they are.
+        (None | Some("none" | "longrope"), None) | (Some("none"), _) => Ok(None),
+        (None | Some("linear"), Some(factor)) => Ok(Some(json!({ "rope_type": "linear", "factor": factor }))),
+        (Some("yarn"), Some(factor)) => {
+            let original = file.size("rope.scaling.original_context_length");
+            let mut out =
+                json!({ "rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original });
+            let others = [("beta_fast", "beta_fast"), ("beta_slow", "beta_slow"), ("attn_factor", "attention_factor")];
+            for (key, field) in others {
+                if let Some(x) = file.number(&format!("rope.scaling.yarn_{key}")) {
+                    out[field] = x.into();
+                }
+            }
+            Ok(Some(out))
+        }
+        (Some(other), _) => Err((format!("`rope.scaling.type` is `{other}`, which is not read"), OTHER_MODEL)),
+    }
+}
+
+/// The settings of frequencies that depend on the length of a text.
+fn by_length(file: &File, config: &mut Config) -> Result<serde_json::Value, Wrong> {
+    let (Some(long), Some(short)) = (file.floats(LONG), file.floats(SHORT)) else {
+        return file.refused(format_args!("has `{LONG}`, but not `{SHORT}` beside it, in F32"));
+    };
+    // As llama.cpp: of a file that does not say it, all of the context is the original one.
+    let original = file.size("rope.scaling.original_context_length").or(file.size("context_length"));
+    config.insert("original_max_position_embeddings".into(), json!(original));
+    let mut out = json!({
+        "rope_type": "longrope",
+        "long_factor": long,
+        "short_factor": short,
+        "original_max_position_embeddings": original,
+    });
+    if let Some(x) = file.number("rope.scaling.attn_factor") {
+        out["attention_factor"] = x.into();
+    }
+    Ok(out)
+}
+
+/// The settings of Llama 3 that make the factors of frequencies that a file has.
+fn llama3(file: &File, config: &Config) -> Result<serde_json::Value, Wrong> {
+    const LOW: f64 = 1.0;
+    const HIGH: f64 = 4.0;
+    let wrong = || (format!("tensor `{FACTORS}` has factors that are not those of Llama 3"), OTHER_MODEL);
+    let stored = file.floats(FACTORS).ok_or_else(wrong)?;
+    let theta = config.get("rope_theta").and_then(serde_json::Value::as_f64).unwrap_or(10_000.0);
+    let factor = stored.iter().copied().fold(1.0, f64::max);
+    let n = stored.len() as f64;
+    let wavelength = |i: usize| std::f64::consts::TAU * theta.powf(i as f64 / n);
+    // Any factor between says what the original context was.
+    let between = stored.iter().position(|x| *x > 1.0 && *x < factor);
+    let original = between.map_or(8192.0, |i| {
+        let smooth = (1.0 / stored[i] - 1.0 / factor) / (1.0 - 1.0 / factor);
+        (wavelength(i) * (smooth * (HIGH - LOW) + LOW)).round()
+    });
+    let made = |i: usize| {
+        let smooth = ((original / wavelength(i) - LOW) / (HIGH - LOW)).clamp(0.0, 1.0);
+        1.0 / ((1.0 - smooth) / factor + smooth)
+    };
+    if !stored.iter().enumerate().all(|(i, x)| (x / made(i) - 1.0).abs() <= 1e-4) {
+        return Err(wrong());
+    }
+    Ok(json!({
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": LOW,
+        "high_freq_factor": HIGH,
+        "original_max_position_embeddings": original as u64,
+    }))
+}

@@ -1,0 +1,323 @@
+"""What `convert_hf_to_gguf.py` makes of checkpoints whose tensors it does more to than to rename them.
+
+A tensor is said as `{to: [[name, shape], ...], width, ...}`: its numbers as rows of `width`, of which
+
+- `transposed: [n, k]`: each matrix of n rows is transposed first;
+- `turns: [before, groups, parts]`: rows behind the first are taken part by part instead of group by group;
+  `columns` the same of columns;
+- `value`: `rate` (`-exp(x)`), `gain` (`x + 1`), or a number that multiplies; `values` one for each row;
+- then they are cut into those of `to`, each of which may be `turned: [n, k]` in the end.
+"""
+
+import json
+import re
+
+import gguf
+from gguf import Keys
+from safetensors import safe_open
+
+L, A, R, S = Keys.LLM, Keys.Attention, Keys.Rope, Keys.SSM
+YARN_BETAS = {R.SCALING_YARN_BETA_FAST: 32.0, R.SCALING_YARN_BETA_SLOW: 1.0}
+
+
+def common(c):
+    """Keys that `TextModel.set_gguf_parameters` writes."""
+    first = lambda *names: next((c[n] for n in names if c.get(n) is not None), None)
+    rope = c.get("rope_parameters") or c.get("rope_scaling") or {}
+    out = {
+        L.CONTEXT_LENGTH: first("max_position_embeddings", "n_positions", "max_seq_len", "model_max_length", "seq_length"),
+        L.EMBEDDING_LENGTH: first("hidden_size", "n_embd", "n_embed", "d_model", "dim"),
+        L.BLOCK_COUNT: first("num_hidden_layers", "n_layer", "n_layers"),
+        L.FEED_FORWARD_LENGTH: first("intermediate_size", "n_inner", "hidden_dim"),
+        A.HEAD_COUNT: first("num_attention_heads", "n_head", "n_heads"),
+        A.HEAD_COUNT_KV: first("num_key_value_heads"),
+        A.KEY_LENGTH: c.get("head_dim"),
+        A.VALUE_LENGTH: c.get("head_dim"),
+        A.LAYERNORM_RMS_EPS: first("rms_norm_eps", "norm_eps"),
+        A.LAYERNORM_EPS: first("layer_norm_eps", "layer_norm_epsilon"),
+        R.FREQ_BASE: c.get("rope_theta", rope.get("rope_theta", c.get("rotary_emb_base"))),
+        L.EXPERT_COUNT: first("num_local_experts", "num_experts", "n_routed_experts"),
+        L.EXPERT_USED_COUNT: first("num_experts_per_tok", "num_experts_per_token"),
+        L.EXPERT_GROUP_COUNT: c.get("n_group"),
+        L.EXPERT_GROUP_USED_COUNT: c.get("topk_group"),
+    }
+    if rope.get("rope_type", rope.get("type")) == "yarn":
+        out |= {R.SCALING_TYPE: "yarn", R.SCALING_FACTOR: rope["factor"], R.SCALING_ORIG_CTX_LEN: rope["original_max_position_embeddings"], **YARN_BETAS}
+    return {k: float(v) if k == R.FREQ_BASE else v for k, v in out.items() if v is not None}
+
+
+def experts(c):
+    """Keys of DeepSeek's classes and those after them."""
+    keys = {L.LEADING_DENSE_BLOCK_COUNT: "first_k_dense_replace", L.EXPERT_SHARED_COUNT: "n_shared_experts", L.EXPERT_FEED_FORWARD_LENGTH: "moe_intermediate_size",
+            L.EXPERT_WEIGHTS_SCALE: "routed_scaling_factor", L.EXPERT_WEIGHTS_NORM: "norm_topk_prob"}
+    out = {key: c[field] for key, field in keys.items() if c.get(field) is not None}
+    return out | ({L.EXPERT_GATING_FUNC: 2} if c.get("scoring_func") == "sigmoid" else {})
+
+
+def latent(c):
+    rank, rope = c["kv_lora_rank"], c["qk_rope_head_dim"]
+    out = {A.HEAD_COUNT_KV: 1, A.KV_LORA_RANK: rank, A.KEY_LENGTH: rank + rope, A.VALUE_LENGTH: rank, A.KEY_LENGTH_MLA: c["qk_nope_head_dim"] + rope,
+           A.VALUE_LENGTH_MLA: c["v_head_dim"], R.DIMENSION_COUNT: rope}
+    if c.get("q_lora_rank"):
+        out[A.Q_LORA_RANK] = c["q_lora_rank"]
+    scaling = c.get("rope_scaling") or c.get("rope_parameters") or {}
+    if "mscale_all_dim" in scaling:
+        out[R.SCALING_YARN_LOG_MUL] = 0.1 * scaling["mscale_all_dim"]
+    return out
+
+
+def mamba(c, inner, heads, groups, state, conv):
+    return {S.INNER_SIZE: inner, S.TIME_STEP_RANK: heads, S.GROUP_COUNT: groups, S.STATE_SIZE: state, S.CONV_KERNEL: conv}
+
+
+def layers(c, kinds, n):
+    return [n if kind in kinds else 0 for kind in c["layer_types"]]
+
+
+def delta(c):
+    return {S.CONV_KERNEL: c["linear_conv_kernel_dim"], S.STATE_SIZE: c["linear_key_head_dim"], S.GROUP_COUNT: c["linear_num_key_heads"],
+            S.TIME_STEP_RANK: c["linear_num_value_heads"], S.INNER_SIZE: c["linear_value_head_dim"] * c["linear_num_value_heads"],
+            L.FULL_ATTENTION_INTERVAL: c["full_attention_interval"], R.DIMENSION_COUNT: int(c["head_dim"] * (c.get("partial_rotary_factor") or c["rope_parameters"]["partial_rotary_factor"]))}
+
+
+QWEN = lambda c: {L.EXPERT_FEED_FORWARD_LENGTH: c["moe_intermediate_size"], L.EXPERT_SHARED_FEED_FORWARD_LENGTH: c["shared_expert_intermediate_size"]}
+SCALES = lambda c: {A.SCALE: c["attention_multiplier"], L.EMBEDDING_SCALE: c["embedding_multiplier"], L.RESIDUAL_SCALE: c["residual_multiplier"], L.LOGIT_SCALE: c["logits_scaling"],
+                    **({L.EXPERT_SHARED_FEED_FORWARD_LENGTH: c["shared_intermediate_size"]} if "shared_intermediate_size" in c else {})}
+NEMOTRON = lambda c: {A.HEAD_COUNT_KV: [c["num_key_value_heads"] if k == "*" else 0 for k in c["hybrid_override_pattern"]],
+                      L.FEED_FORWARD_LENGTH: [c["intermediate_size"] if k in "-E" else 0 for k in c["hybrid_override_pattern"]],
+                      L.EXPERT_SHARED_FEED_FORWARD_LENGTH: c["moe_shared_expert_intermediate_size"], A.LAYERNORM_RMS_EPS: c["layer_norm_epsilon"],
+                      **mamba(c, c["mamba_num_heads"] * c["mamba_head_dim"], c["mamba_num_heads"], c["n_groups"], c["ssm_state_size"], c["conv_kernel"])}
+GRANITE = lambda c: {A.HEAD_COUNT_KV: layers(c, ("attention",), c["num_key_value_heads"]), R.SCALING_FINETUNED: c["position_embedding_type"] == "rope",
+                     **mamba(c, c["mamba_expand"] * c["hidden_size"], c["mamba_n_heads"], c["mamba_n_groups"], c["mamba_d_state"], c["mamba_d_conv"])}
+PARTIAL = lambda c, part: {R.DIMENSION_COUNT: int((c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]) * part)}
+# Fixture: architecture, keys beside the common ones, what is done to all values.
+FIXTURES = {
+    "gpt_oss": ("gpt-oss", lambda c: {A.SLIDING_WINDOW: c["sliding_window"], L.EXPERT_FEED_FORWARD_LENGTH: c["intermediate_size"]}, ""),
+    "deepseek_v2": ("deepseek2", lambda c: latent(c) | experts(c), ""),
+    "deepseek_v2_lite": ("deepseek2", lambda c: latent(c) | experts(c), ""),
+    "deepseek_v3": ("deepseek2", lambda c: latent(c) | experts(c), ""),
+    "youtu": ("deepseek2", lambda c: latent(c) | {L.LEADING_DENSE_BLOCK_COUNT: 2, L.EXPERT_FEED_FORWARD_LENGTH: c["intermediate_size"], L.EXPERT_SHARED_COUNT: 0}, ""),
+    "glm4_moe": ("glm4moe", lambda c: experts(c) | PARTIAL(c, 0.5) | {L.EXPERT_GATING_FUNC: 2, L.NEXTN_PREDICT_LAYERS: 0}, ""),
+    "solar_open": ("glm4moe", lambda c: experts(c) | PARTIAL(c, 1.0) | {L.EXPERT_GATING_FUNC: 2}, ""),
+    "gpt2": ("gpt2", lambda c: {L.FEED_FORWARD_LENGTH: 4 * c["n_embd"]}, ""),
+    "gpt_bigcode": ("starcoder", lambda c: {A.HEAD_COUNT_KV: 1}, ""),
+    "gpt_neox": ("gptneox", lambda c: PARTIAL(c, c["rotary_pct"]) | {L.USE_PARALLEL_RESIDUAL: True}, ""),
+    "gpt_neox_serial": ("gptneox", lambda c: PARTIAL(c, c["rotary_pct"]) | {L.USE_PARALLEL_RESIDUAL: False}, ""),
+    "bloom": ("bloom", lambda c: {L.FEED_FORWARD_LENGTH: 4 * c["n_embed"], A.HEAD_COUNT_KV: c["n_head"]}, ""),
+    "mpt": ("mpt", lambda c: {L.FEED_FORWARD_LENGTH: 4 * c["d_model"], A.CLAMP_KQV: c["attn_config"]["clip_qkv"], A.MAX_ALIBI_BIAS: 8.0}, ""),
+    "falcon": ("falcon", lambda c: {A.HEAD_COUNT_KV: c["num_kv_heads"], L.FEED_FORWARD_LENGTH: 4 * c["hidden_size"]}, ""),
+    "falcon_one_kv": ("falcon", lambda c: {A.HEAD_COUNT_KV: 1, L.FEED_FORWARD_LENGTH: 4 * c["hidden_size"]}, ""),
+    "baichuan2": ("baichuan", lambda c: PARTIAL(c, 1.0), ""),
+    "jais2": ("jais2", lambda c: PARTIAL(c, 1.0), ""),
+    "ministral3": ("mistral3", lambda c: PARTIAL(c, 1.0) | {A.TEMPERATURE_SCALE: 0.1, R.SCALING_YARN_LOG_MUL: 1.0}, "permute"),
+    "minicpm3": ("minicpm3", lambda c: {A.Q_LORA_RANK: c["q_lora_rank"], A.KV_LORA_RANK: c["kv_lora_rank"], A.KEY_LENGTH: c["qk_nope_head_dim"] + c["qk_rope_head_dim"], R.DIMENSION_COUNT: c["qk_rope_head_dim"]}, ""),
+    "olmo3": ("olmo2", lambda c: {A.SLIDING_WINDOW: c["sliding_window"], A.SLIDING_WINDOW_PATTERN: [t == "sliding_attention" for t in c["layer_types"]], R.FREQ_BASE: 500000.0, R.SCALING_TYPE: "yarn",
+               R.SCALING_FACTOR: 4.0, R.SCALING_ORIG_CTX_LEN: 64, R.SCALING_YARN_ATTN_FACTOR: 1.2, **YARN_BETAS}, ""),
+    "apertus": ("apertus", lambda c: PARTIAL(c, 1.0), ""),
+    "granitemoe": ("granitemoe", SCALES, "permute"),
+    "granitemoeshared": ("granitemoe", SCALES, "permute"),
+    "granitemoehybrid": ("granitehybrid", lambda c: SCALES(c) | GRANITE(c), "permute"),
+    "granitemoehybrid_dense": ("granitehybrid", lambda c: SCALES(c) | GRANITE(c), "permute"),
+    "phimoe": ("phimoe", lambda c: PARTIAL(c, 1.0) | {A.SLIDING_WINDOW: 0}, ""),
+    "ernie4_5_moe": ("ernie4_5-moe", lambda c: {L.EXPERT_COUNT: c["moe_num_experts"], L.EXPERT_USED_COUNT: c["moe_k"], L.INTERLEAVE_MOE_LAYER_STEP: 1, L.LEADING_DENSE_BLOCK_COUNT: 1,
+                      L.EXPERT_FEED_FORWARD_LENGTH: c["moe_intermediate_size"], L.EXPERT_SHARED_COUNT: c["moe_num_shared_experts"]}, ""),
+    "hunyuan_v1_moe": ("hunyuan-moe", lambda c: {L.EXPERT_FEED_FORWARD_LENGTH: c["intermediate_size"], L.EXPERT_SHARED_FEED_FORWARD_LENGTH: c["intermediate_size"], L.EXPERT_USED_COUNT: c["moe_topk"], L.EXPERT_SHARED_COUNT: 1}, ""),
+    "dots1": ("dots1", experts, ""),
+    "exaone_moe": ("exaone-moe", lambda c: experts(c) | {A.SLIDING_WINDOW: c["sliding_window"], A.SLIDING_WINDOW_PATTERN: [t == "sliding_attention" for t in c["layer_types"]], L.EXPERT_SHARED_COUNT: 1,
+                   R.SCALING_TYPE: "none", L.NEXTN_PREDICT_LAYERS: 0}, ""),
+    "minimax_m2": ("minimax-m2", lambda c: {L.EXPERT_FEED_FORWARD_LENGTH: c["intermediate_size"], R.DIMENSION_COUNT: c["rotary_dim"], L.EXPERT_GATING_FUNC: 2}, ""),
+    "llama4_text": ("llama4", lambda c: {L.FEED_FORWARD_LENGTH: c["intermediate_size_mlp"], L.EXPERT_FEED_FORWARD_LENGTH: c["intermediate_size"], L.INTERLEAVE_MOE_LAYER_STEP: 2}, ""),
+    "qwen3_next": ("qwen3next", lambda c: delta(c) | QWEN(c), "gain"),
+    "qwen3_5": ("qwen35", lambda c: delta(c) | {R.DIMENSION_SECTIONS: [2, 1, 1, 0]}, "gain"),
+    "qwen3_5_moe": ("qwen35moe", lambda c: delta(c) | QWEN(c) | {R.DIMENSION_SECTIONS: [1, 1, 0, 0]}, "gain"),
+    "nemotron_h": ("nemotron_h_moe", lambda c: experts(c) | NEMOTRON(c) | {L.EXPERT_GATING_FUNC: 2}, ""),
+    "lfm2": ("lfm2", lambda c: {A.HEAD_COUNT_KV: layers(c, ("full_attention",), 2), "{arch}.shortconv.l_cache": c["conv_L_cache"], L.FEED_FORWARD_LENGTH: 68}, ""),
+    "lfm2_moe": ("lfm2moe", lambda c: {A.HEAD_COUNT_KV: layers(c, ("full_attention",), 2), "{arch}.shortconv.l_cache": c["conv_L_cache"], L.EXPERT_FEED_FORWARD_LENGTH: c["moe_intermediate_size"],
+                 L.LEADING_DENSE_BLOCK_COUNT: 1, L.EXPERT_GATING_FUNC: 2}, ""),
+    "mamba": ("mamba", lambda c: {L.CONTEXT_LENGTH: 2**20, L.FEED_FORWARD_LENGTH: 0, A.HEAD_COUNT: 0, A.LAYERNORM_EPS: None, A.LAYERNORM_RMS_EPS: c["layer_norm_epsilon"], S.DT_B_C_RMS: False,
+              **mamba(c, 80, c["time_step_rank"], None, c["state_size"], c["conv_kernel"])}, ""),
+    "falcon_mamba": ("mamba", lambda c: {L.CONTEXT_LENGTH: 2**20, L.FEED_FORWARD_LENGTH: 0, A.HEAD_COUNT: 0, A.LAYERNORM_EPS: None, A.LAYERNORM_RMS_EPS: c["layer_norm_epsilon"], S.DT_B_C_RMS: True,
+                     **mamba(c, 80, c["time_step_rank"], None, c["state_size"], c["conv_kernel"])}, ""),
+    "mamba2": ("mamba2", lambda c: {L.CONTEXT_LENGTH: 2**20, L.FEED_FORWARD_LENGTH: 0, A.HEAD_COUNT: 0, A.KEY_LENGTH: None, A.VALUE_LENGTH: None, A.LAYERNORM_EPS: None, A.LAYERNORM_RMS_EPS: c["layer_norm_epsilon"],
+               **mamba(c, 80, c["num_heads"], c["n_groups"], c["state_size"], c["conv_kernel"])}, ""),
+    "falcon_h1": ("falcon-h1", lambda c: mamba(c, c["mamba_d_ssm"], c["mamba_n_heads"], c["mamba_n_groups"], c["mamba_d_state"], c["mamba_d_conv"]), ""),
+    "kimi_linear": ("kimi-linear", lambda c: experts(c) | latent(c) | {A.HEAD_COUNT_KV: [0, 1, 0], L.EXPERT_SHARED_COUNT: 1, S.CONV_KERNEL: 4, "{arch}.kda.head_dim": c["linear_attn_config"]["head_dim"],
+                    L.CONTEXT_LENGTH: 256, L.EXPERT_GATING_FUNC: 2, L.EXPERT_GROUP_COUNT: 4, L.EXPERT_GROUP_USED_COUNT: 2}, ""),
+    "bert": ("bert", lambda c: {A.CAUSAL: False, L.POOLING_TYPE: 1}, ""),
+    "xlm_roberta": ("bert", lambda c: {A.CAUSAL: False, L.POOLING_TYPE: 2, L.CONTEXT_LENGTH: c["max_position_embeddings"] - 2}, ""),
+    "distilbert": ("bert", lambda c: {A.CAUSAL: False, A.LAYERNORM_EPS: 1e-12}, ""),
+    "nomic_bert": ("nomic-bert", lambda c: {A.CAUSAL: False, L.POOLING_TYPE: 1}, ""),
+    "modernbert": ("modern-bert", lambda c: {A.CAUSAL: False, A.SLIDING_WINDOW: c["local_attention"], A.SLIDING_WINDOW_PATTERN: c["global_attn_every_n_layers"], R.FREQ_BASE: 160000.0,
+                   R.FREQ_BASE_SWA: 10000.0, R.SCALING_TYPE: "none"}, ""),
+    "embedding_gemma": ("gemma-embedding", lambda c: {A.SLIDING_WINDOW: c["sliding_window"], R.FREQ_BASE_SWA: 10000.0}, "gain"),
+}
+
+
+def shapes(c, name, shape):
+    """What the converter's classes do to a tensor; `None`: it is renamed."""
+    end = name.rsplit("layers.{}.", 1)[-1].rsplit("h.{}.", 1)[-1]
+    heads = c.get("num_attention_heads") or c.get("n_head")
+    kind = c["model_type"]
+    blk = lambda n: f"blk.{{}}.{n}"
+    last = shape[-1] if shape else 1
+    if end in ("mlp.experts.gate_up_proj", "mlp.experts.gate_up_proj_bias") and kind == "gpt_oss":
+        e, n = shape[0], c["intermediate_size"]
+        if end.endswith("bias"):
+            return {"to": [[blk(f"ffn_{p}_exps.bias"), [e, n]] for p in ("gate", "up")], "width": 1, "turns": [0, e * n, [1, 1]]}
+        h = shape[1]
+        return {"to": [[blk(f"ffn_{p}_exps.weight"), [e, n, h]] for p in ("gate", "up")], "width": h, "transposed": [h, 2 * n], "turns": [0, e * n, [1, 1]]}
+    if end == "mlp.experts.down_proj" and kind == "gpt_oss":
+        e, n, h = shape
+        return {"to": [[blk("ffn_down_exps.weight"), [e, h, n]]], "width": n, "transposed": [n, h]}
+    if end == "mlp.experts.down_proj_bias":
+        return {"to": [[blk("ffn_down_exps.bias"), shape]], "width": last}
+    if end == "self_attn.sinks":
+        return {"to": [[blk("attn_sinks.weight"), shape]], "width": 1}
+    if kind == "llama4_text" and end.startswith("feed_forward.experts."):
+        e, a, b = shape
+        if end.endswith("down_proj"):
+            return {"to": [[blk("ffn_down_exps.weight"), [e, b, a]]], "width": a, "transposed": [a, b]}
+        return {"to": [[blk(f"ffn_{p}_exps.weight"), [e, b // 2, a]] for p in ("gate", "up")], "width": a, "transposed": [a, b], "turns": [0, e, [b // 2] * 2]}
+    if end == "self_attn.kv_b_proj.weight" and kind != "minicpm3":
+        n, v, r = c["qk_nope_head_dim"], c["v_head_dim"], shape[1]
+        return {"to": [[blk("attn_k_b.weight"), [heads, r, n], [n, r]], [blk("attn_v_b.weight"), [heads, v, r]]], "width": r, "turns": [0, heads, [n, v]]}
+    if "e_score_correction_bias" in end or end.endswith("feed_forward.expert_bias"):
+        return {"to": [[blk("exp_probs_b.bias"), [last]]], "width": 1}
+    if end == "block_sparse_moe.input_linear.weight":
+        e, two, h = shape
+        return {"to": [[blk(f"ffn_{p}_exps.weight"), [e, two // 2, h]] for p in ("gate", "up")], "width": h, "turns": [0, e, [two // 2] * 2]}
+    if end.startswith("shared_mlp."):
+        post = "_shexp" if c["num_local_experts"] else ""
+        if "output" in end:
+            return {"to": [[blk(f"ffn_down{post}.weight"), shape]], "width": last}
+        return {"to": [[blk(f"ffn_{p}{post}.weight"), [shape[0] // 2, last]] for p in ("gate", "up")], "width": last}
+    if end.endswith("A_log"):
+        by_heads = {"turns": tiled(c, 1)} if kind.startswith("qwen3_5") else {}
+        out = shape if len(shape) != 1 or kind.startswith("qwen3") else [last, 1]
+        return {"to": [[blk("ssm_a"), out]], "width": 1, "value": "rate", **by_heads}
+    if end in ("mixer.D", "mamba.D"):
+        return {"to": [[blk("ssm_d"), shape if kind in ("mamba", "falcon_mamba") else [last, 1]]], "width": 1}
+    if end.endswith("dt_bias"):
+        by_heads = {"turns": tiled(c, 1)} if kind.startswith("qwen3_5") else {}
+        return {"to": [[blk("ssm_dt.bias"), shape]], "width": 1, **by_heads}
+    if end in ("mixer.norm.weight", "mamba.norm.weight"):
+        groups = c.get("mamba_n_groups") or c["n_groups"]
+        return {"to": [[blk("ssm_norm.weight"), [groups, last // groups]]], "width": 1}
+    if end.endswith("conv1d.weight") and kind == "kimi_linear":
+        return {"to": [[blk(f"ssm_conv1d_{end[10]}.weight"), [1, shape[0], 1, last]]], "width": last}
+    if end.endswith(("conv1d.weight", "conv.conv.weight")):
+        by_heads = {"turns": tiled(c, c["linear_value_head_dim"], True)} if kind.startswith("qwen3_5") else {}
+        to = "shortconv.conv.weight" if kind.startswith("lfm2") else "ssm_conv1d.weight"
+        return {"to": [[blk(to), [shape[0], last]]], "width": last, **by_heads}
+    if end == "linear_attn.in_proj_qkvz.weight":
+        g, k = c["linear_num_key_heads"], c["linear_key_head_dim"]
+        v = c["linear_num_value_heads"] // g * c["linear_value_head_dim"]
+        return {"to": [[blk("attn_qkv.weight"), [g * (2 * k + v), last]], [blk("attn_gate.weight"), [g * v, last]]], "width": last, "turns": [0, g, [k, k, v, v]]}
+    if kind.startswith("qwen3_5") and "linear_attn." in end:
+        v = c["linear_value_head_dim"]
+        forms = {"in_proj_qkv.weight": ("attn_qkv", tiled(c, v, True)), "in_proj_z.weight": ("attn_gate", tiled(c, v)), "in_proj_a.weight": ("ssm_alpha", tiled(c, 1)), "in_proj_b.weight": ("ssm_beta", tiled(c, 1))}
+        if end[12:] in forms:
+            to, turns = forms[end[12:]]
+            return {"to": [[blk(to + ".weight"), shape]], "width": last, "turns": turns}
+        if end.endswith("out_proj.weight"):
+            return {"to": [[blk("ssm_out.weight"), shape]], "width": last, "columns": tiled(c, v)}
+        if end.endswith("norm.weight"):
+            return {"to": [[blk("ssm_norm.weight"), shape]], "width": 1}
+    if end == "linear_attn.norm.weight":
+        return {"to": [[blk("ssm_norm.weight"), shape]], "width": 1}
+    if "query_key_value" in end or (kind == "gpt2" and "c_attn" in end):
+        width = 1 if end.endswith("bias") else (shape[0] if kind == "gpt2" else last)
+        rows = 1
+        for n in shape:
+            rows *= n
+        rows //= width
+        to = [[blk("attn_qkv." + end.rsplit(".", 1)[-1]), [rows] if width == 1 else [rows, width]]]
+        if kind == "gpt2":
+            return {"to": to, "width": width, **({"transposed": shape} if width > 1 else {})}
+        if kind == "falcon":
+            groups = c.get("num_kv_heads", 1) if c["new_decoder_architecture"] else 1
+            dim = c["hidden_size"] // heads
+            return {"to": to, "width": width, "turns": [0, groups, [heads // groups * dim, dim, dim]]}
+        return {"to": to, "width": width, "turns": [0, heads, [rows // heads // 3] * 3]}
+    if kind == "gpt2" and len(shape) == 2 and end.endswith((".c_proj.weight", ".c_fc.weight")):
+        to = {"attn.c_proj.weight": "attn_output", "mlp.c_fc.weight": "ffn_up", "mlp.c_proj.weight": "ffn_down"}[end]
+        return {"to": [[blk(to + ".weight"), shape[::-1]]], "width": shape[0], "transposed": shape}
+    if end == "self_attn.W_pack.weight":
+        n = last
+        return {"to": [[blk(f"attn_{p}.weight"), [n, n]] for p in "qkv"], "width": n, "halves": [2 * n, n // heads]}
+    if kind == "kimi_linear" and end in ("block_sparse_moe.gate_proj.weight", "block_sparse_moe.up_proj.weight", "block_sparse_moe.down_proj.weight"):
+        return {"to": [[blk(f"ffn_{end.split('.')[1].split('_')[0]}.weight"), shape]], "width": last}
+    if kind == "xlm-roberta" and name == "embeddings.position_embeddings.weight":
+        return {"to": [["", [2, last]], ["position_embd.weight", [shape[0] - 2, last]]], "width": last}
+    if name.startswith("pooler.") or (kind == "apertus" and "act_fn" in end):
+        return {"to": [], "width": 1}
+    return multiplied(c, name, end, shape) if kind == "falcon_h1" else None
+
+
+def tiled(c, width, behind=False):
+    g = c["linear_num_key_heads"]
+    return [2 * g * c["linear_key_head_dim"] if behind else 0, g, [width] * (c["linear_num_value_heads"] // g)]
+
+
+def multiplied(c, name, end, shape):
+    """Falcon-H1's multipliers are in the weights."""
+    attention = c["attention_in_multiplier"]
+    factors = {
+        "feed_forward.down_proj.weight": ("ffn_down", c["mlp_multipliers"][1]), "feed_forward.gate_proj.weight": ("ffn_gate", c["mlp_multipliers"][0]),
+        "self_attn.k_proj.weight": ("attn_k", c["key_multiplier"] * attention), "self_attn.q_proj.weight": ("attn_q", attention), "self_attn.v_proj.weight": ("attn_v", attention),
+        "self_attn.o_proj.weight": ("attn_output", c["attention_out_multiplier"]), "mamba.out_proj.weight": ("ssm_out", c["ssm_out_multiplier"]),
+    }
+    top = {"lm_head.weight": ("output.weight", c["lm_head_multiplier"]), "model.embed_tokens.weight": ("token_embd.weight", c["embedding_multiplier"])}
+    if end in factors:
+        to, factor = factors[end]
+        return {"to": [[f"blk.{{}}.{to}.weight", shape]], "width": shape[-1], "value": factor}
+    if name in top:
+        to, factor = top[name]
+        return {"to": [[to, shape]], "width": shape[-1], "value": factor}
+    if end == "mamba.in_proj.weight":
+        inner, state, heads = c["mamba_d_ssm"], c["mamba_n_groups"] * c["mamba_d_state"], c["mamba_n_heads"]
+        each = [x for n, x in zip((inner, inner, state, state, heads), c["ssm_multipliers"]) for _ in range(n)]
+        return {"to": [["blk.{}.ssm_in.weight", shape]], "width": shape[-1], "values": [x * c["ssm_in_multiplier"] for x in each]}
+    return None
+
+
+def extra(fixture, c, folder):
+    """Tensors and keys that are made of settings or other tensors."""
+    if fixture == "apertus":
+        with safe_open(folder / "model.safetensors", "pt") as f:
+            of = lambda what: [float(f.get_tensor(f"model.layers.{i}.mlp.act_fn.{what}").float()) for i in range(c["num_hidden_layers"])]
+            return {f"xielu.{what}": of(what) for what in ("alpha_p", "alpha_n", "beta", "eps")}, {}
+    if fixture == "minicpm3":
+        return {}, {f"rope_factors_{which}.weight": c["rope_scaling"][f"{which}_factor"] for which in ("long", "short")}
+    return {}, {}
+
+
+def table(here, by_name):
+    out = {}
+    for fixture, (arch, keys, done) in FIXTURES.items():
+        folder = here / fixture
+        config = json.loads((folder / "config.json").read_text())
+        names = gguf.get_tensor_name_map(by_name[arch], common(config)[L.BLOCK_COUNT])
+        tensors = {}
+        files = safe_open(folder / "model.safetensors", "pt")
+        for name in files.keys():
+            asked = re.sub(r"experts\.\d+\.", "experts.", name)
+            pattern = re.sub(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)", "{}", asked)
+            form = shapes(config, pattern, list(files.get_slice(name).get_shape()))
+            called = asked.removeprefix("transformer.") if arch == "bloom" else asked
+            found = names.get_name(called, try_suffixes=(".weight", ".bias"))
+            if form is None and config["model_type"] == "nemotron_h" and ".experts." in asked:
+                # Under the names that the converter gives to stacks.
+                found = re.sub(r"backbone.layers.(\d+).mixer.experts.(up|down)_proj", r"blk.\1.ffn_\2_exps", asked)
+            if form is None and config["model_type"] == "lfm2_moe" and ".experts." in asked:
+                found = names.get_name(asked.removeprefix("model."), try_suffixes=(".weight",))
+            if form is None and not found:
+                print(f"MISSING {fixture}: {name}")
+                continue
+            # A part may have several shapes (attention of several widths): then it is a rename.
+            tensors[pattern] = form or re.sub(r"blk\.\d+", "blk.{}", found)
+        more, vectors = extra(fixture, config, folder)
+        said = {k.format(arch=arch): v for k, v in (common(config) | keys(config)).items() if v is not None}
+        said = {"general.architecture": arch, **said, **more}
+        out[fixture] = {"metadata": said, "done": done, "whole": True, "tensors": dict(sorted(tensors.items())), "vectors": vectors}
+    return out
