@@ -75,6 +75,9 @@ fn brute_force(p: &Problem) -> Option<f64> {
     best
 }
 
+/// A function of some variables.
+type Values = BTreeMap<Vec<usize>, Weighed>;
+
 /// A random sum of functions of one to three of `variables` variables.
 fn network(seed: u64, variables: usize) -> (Network, impl Fn(&[usize]) -> Weighed, Vec<usize>) {
     let mut s = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -89,7 +92,7 @@ fn network(seed: u64, variables: usize) -> (Network, impl Fn(&[usize]) -> Weighe
     domains.iter().for_each(|n| {
         net.variable(*n);
     });
-    let mut tables: Vec<(Vec<usize>, BTreeMap<Vec<usize>, Weighed>)> = vec![];
+    let mut tables: Vec<(Vec<usize>, Values)> = vec![];
     for _ in 0..2 * variables {
         let scope: Vec<usize> =
             (0..1 + next(3)).map(|_| next(variables)).collect::<BTreeSet<_>>().into_iter().collect();
@@ -103,14 +106,12 @@ fn network(seed: u64, variables: usize) -> (Network, impl Fn(&[usize]) -> Weighe
             1 => Weighed { cost: next(50) as f64, error: 0.0 },
             _ => Weighed { cost: next(50) as f64, error: next(30) as f64 / 100.0 },
         };
-        let table: BTreeMap<Vec<usize>, Weighed> = values.into_iter().map(|of| (of, weighed())).collect();
+        let table: Values = values.into_iter().map(|of| (of, weighed())).collect();
         net.add(scope.clone(), |v| table[v]);
         tables.push((scope, table));
     }
     let sum = move |values: &[usize]| {
-        let of = |(scope, table): &(Vec<usize>, BTreeMap<Vec<usize>, Weighed>)| {
-            table[&scope.iter().map(|v| values[*v]).collect::<Vec<_>>()]
-        };
+        let of = |(scope, table): &(Vec<usize>, Values)| table[&scope.iter().map(|v| values[*v]).collect::<Vec<_>>()];
         tables.iter().map(of).fold(Weighed::default(), |a, b| a + b)
     };
     (net, sum, domains)
