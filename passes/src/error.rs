@@ -20,7 +20,8 @@ pub enum PassError {
     Extract(String),
     /// Kernels and formats cannot be chosen together in a reasonable time.
     #[error(
-        "the choice of this model's kernels and formats is too intricate to be made exactly; ask for one format (--w4, --w8, --format) instead of --error-budget"
+        "the choice of this model's kernels and formats is too intricate to be made exactly; ask for one format (--w4, \
+         --w8, --format) instead of --error-budget"
     )]
     Intricate,
     /// No combination of the allowed formats is that exact.

@@ -6,7 +6,7 @@
 //! part costs at least together with all the rest, nearly everything is left out. Of what remains
 //! all pairs of cost and error are kept that no other beats in both.
 
-use super::eliminate::{Bucket, Costs, Prices, Sums, Tree, Values, Weighed};
+use super::eliminate::{Bucket, BucketSums, Costs, Prices, Tree, Values, Weighed};
 use std::rc::Rc;
 
 /// Prices tried at most; any of them gives a valid bound.
@@ -196,7 +196,14 @@ impl Search<'_> {
     }
 
     /// The sum of the functions of a bucket at these entries, where the rest costs at least `rest`.
-    fn sum(&self, of: &Bucket, sums: &Sums<'_>, at: &[usize], rest: f64, earlier: &[Vec<Vec<Label>>]) -> Vec<Label> {
+    fn sum(
+        &self,
+        of: &Bucket,
+        sums: &BucketSums<'_>,
+        at: &[usize],
+        rest: f64,
+        earlier: &[Vec<Vec<Label>>],
+    ) -> Vec<Label> {
         let (own, left) = at.split_at(of.tables.len());
         let one = |i: usize| sums.one(of.tables.len() + i, left[i]);
         let mut others: f64 = rest + (0..left.len()).map(one).sum::<f64>();

@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// Sums to compute at most: some seconds, and a gigabyte.
+/// BucketSums to compute at most: some seconds, and a gigabyte.
 const MOST: f64 = 1e9;
 
 /// What an order of elimination keeps least: of a variable, given who shares functions with whom.
@@ -42,12 +42,12 @@ enum Function {
 pub(super) struct Network {
     /// Numbers of values.
     domains: Vec<usize>,
-    tables: Vec<Table>,
+    tables: Vec<CostTable>,
 }
 
 /// A function of the variables in `scope`, the last of which changes fastest.
 #[derive(Clone, Debug)]
-struct Table {
+struct CostTable {
     scope: Vec<usize>,
     weighed: Vec<Weighed>,
 }
@@ -124,7 +124,7 @@ impl Network {
             }
             weighed.push(of(&values));
         }
-        self.tables.push(Table { scope, weighed });
+        self.tables.push(CostTable { scope, weighed });
     }
 
     /// Forbids some values of these variables.
@@ -232,7 +232,7 @@ impl Tree {
         for bucket in &self.buckets {
             let few = self.few(self.parts(bucket, &costs));
             let few = few.iter().map(|(scope, costs)| (scope.as_slice(), costs.as_ref())).collect();
-            let sums = Sums::new(self, bucket, few);
+            let sums = BucketSums::new(self, bucket, few);
             let mut left = Vec::with_capacity(self.net.size(&bucket.scope));
             sums.visit(|_, at| left.push(sums.values().map(|x| sums.of(at, x)).fold(f64::INFINITY, f64::min)));
             costs.left.push(left);
@@ -323,17 +323,17 @@ impl Tree {
             let best = sums.values().min_by(|a, b| sums.of(&at, *a).total_cmp(&sums.of(&at, *b)));
             of[bucket.variable] = best.unwrap_or(0);
         }
-        let entry = |t: &Table| t.scope.iter().fold(0, |at, v| at * self.net.domains[*v] + of[*v]);
+        let entry = |t: &CostTable| t.scope.iter().fold(0, |at, v| at * self.net.domains[*v] + of[*v]);
         let weighed = self.net.tables.iter().map(|t| t.weighed[entry(t)]).fold(Weighed::default(), |a, b| a + b);
         Values { of, weighed }
     }
 
     /// The functions of a bucket, one by one.
-    pub(super) fn sums<'a>(&'a self, bucket: &'a Bucket, costs: &'a Costs) -> Sums<'a> {
-        Sums::new(self, bucket, self.parts(bucket, costs))
+    pub(super) fn sums<'a>(&'a self, bucket: &'a Bucket, costs: &'a Costs) -> BucketSums<'a> {
+        BucketSums::new(self, bucket, self.parts(bucket, costs))
     }
 
-    /// The sum of the network's own functions in a bucket, at entries as [`Sums::visit`] gives them.
+    /// The sum of the network's own functions in a bucket, at entries as [`BucketSums::visit`] gives them.
     pub(super) fn weighed(&self, bucket: &Bucket, entries: &[usize]) -> Weighed {
         let of = |(t, at): (&usize, &usize)| self.net.tables[*t].weighed[*at];
         bucket.tables.iter().zip(entries).map(of).fold(Weighed::default(), |a, b| a + b)
@@ -341,7 +341,7 @@ impl Tree {
 }
 
 /// The functions of a bucket, to be added up.
-pub(super) struct Sums<'a> {
+pub(super) struct BucketSums<'a> {
     tree: &'a Tree,
     bucket: &'a Bucket,
     /// By function: its values...
@@ -352,11 +352,11 @@ pub(super) struct Sums<'a> {
     strides: Vec<Vec<usize>>,
 }
 
-impl<'a> Sums<'a> {
-    fn new(tree: &'a Tree, bucket: &'a Bucket, parts: Vec<Part<'a>>) -> Sums<'a> {
+impl<'a> BucketSums<'a> {
+    fn new(tree: &'a Tree, bucket: &'a Bucket, parts: Vec<Part<'a>>) -> BucketSums<'a> {
         let own = tree.strides(bucket.variable, &parts);
         let strides = bucket.scope.iter().map(|v| tree.strides(*v, &parts)).collect();
-        Sums { tree, bucket, costs: parts.into_iter().map(|(_, costs)| costs).collect(), own, strides }
+        BucketSums { tree, bucket, costs: parts.into_iter().map(|(_, costs)| costs).collect(), own, strides }
     }
 
     /// Values of the bucket's variable.

@@ -30,18 +30,18 @@ impl Class {
     }
 
     /// The candidate that values of these variables mean.
-    fn candidate(&self, values: &[usize]) -> Candidate {
+    fn candidate(&self, values: &[usize]) -> Taken {
         let possible = &self.possible[if self.decision.is_some() { values[1] } else { 0 }];
         match values[0].checked_sub(1) {
-            None => Candidate::None,
-            Some(at) => possible.get(at).map_or(Candidate::Impossible, |i| Candidate::Index(*i)),
+            None => Taken::None,
+            Some(at) => possible.get(at).map_or(Taken::Impossible, |i| Taken::Index(*i)),
         }
     }
 }
 
 /// What computes a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Candidate {
+enum Taken {
     None,
     Index(usize),
     Impossible,
@@ -61,15 +61,15 @@ impl Problem {
     ) -> Result<BTreeMap<Id, usize>, Failure> {
         let mut net = Network::default();
         let taken = self.decisions.iter().map(|d| self.add_decision(&mut net, d, goal)).collect();
-        let builder = Builder { p: self, requires: self.implied(alive), taken };
+        let requirements = Requirements { p: self, requires: self.implied(alive), taken };
         let classes: BTreeMap<Id, Class> =
-            alive.iter().map(|(class, of)| (*class, builder.class(&mut net, *class, of))).collect();
+            alive.iter().map(|(class, of)| (*class, requirements.class(&mut net, *class, of))).collect();
         for (class, variables) in &classes {
-            builder.add_costs(&mut net, *class, variables, |i| self.cost(*class, i, goal, unit));
-            builder.add_needs(&mut net, *class, variables, &classes);
-            builder.add_requirements(&mut net, *class, variables);
+            requirements.add_costs(&mut net, *class, variables, |i| self.cost(*class, i, goal, unit));
+            requirements.add_needs(&mut net, *class, variables, &classes);
+            requirements.add_requirements(&mut net, *class, variables);
         }
-        cuts.iter().for_each(|cut| builder.add_cut(&mut net, cut, &classes));
+        cuts.iter().for_each(|cut| requirements.add_cut(&mut net, cut, &classes));
         let tree = net.tree().ok_or(Failure::Intricate)?;
         let Values { of, .. } = match goal {
             Goal::Seconds => tree.within(self.budget * (1.0 - MARGIN))?,
@@ -77,7 +77,7 @@ impl Problem {
         };
         let picked = |(class, variables): (&Id, &Class)| {
             let values: Vec<usize> = variables.scope().iter().map(|v| of[*v]).collect();
-            let Candidate::Index(i) = variables.candidate(&values) else { return None };
+            let Taken::Index(i) = variables.candidate(&values) else { return None };
             Some((*class, i))
         };
         Ok(classes.iter().filter_map(picked).collect())
@@ -130,14 +130,14 @@ type Requires = BTreeMap<(Id, usize), BTreeSet<Id>>;
 const IMPLIED: usize = 4;
 
 /// What makes a network.
-struct Builder<'a> {
+struct Requirements<'a> {
     p: &'a Problem,
     requires: Requires,
     /// The variable of each decision.
     taken: Vec<usize>,
 }
 
-impl Builder<'_> {
+impl Requirements<'_> {
     /// The variables of a class.
     fn class(&self, net: &mut Network, class: Id, candidates: &[usize]) -> Class {
         let allowed = |d: usize, option: usize| -> Vec<usize> {
@@ -167,9 +167,9 @@ impl Builder<'_> {
     fn add_costs(&self, net: &mut Network, class: Id, variables: &Class, cost: impl Fn(usize) -> f64) {
         let root = self.p.roots.contains(&class);
         net.add(variables.scope(), |v| match variables.candidate(v) {
-            Candidate::Index(i) => Weighed { cost: cost(i), error: 0.0 },
-            Candidate::None if !root => Weighed::default(),
-            Candidate::None | Candidate::Impossible => Weighed::FORBIDDEN,
+            Taken::Index(i) => Weighed { cost: cost(i), error: 0.0 },
+            Taken::None if !root => Weighed::default(),
+            Taken::None | Taken::Impossible => Weighed::FORBIDDEN,
         });
         net.forbid(vec![variables.how, variables.computed], |v| (v[0] == 0) == (v[1] == 1));
     }
@@ -179,8 +179,8 @@ impl Builder<'_> {
         let needs: BTreeSet<Id> = variables.possible.iter().flatten().flat_map(of).collect();
         for need in needs {
             let reads = |v: &[usize]| match variables.candidate(v) {
-                Candidate::Index(i) => self.p.classes[&class][i].needs.contains(&need),
-                Candidate::None | Candidate::Impossible => false,
+                Taken::Index(i) => self.p.classes[&class][i].needs.contains(&need),
+                Taken::None | Taken::Impossible => false,
             };
             let mut scope = variables.scope();
             let Some(read) = classes.get(&need) else {
@@ -204,8 +204,8 @@ impl Builder<'_> {
                 let mut scope = variables.scope();
                 scope.push(self.taken[d]);
                 let lacks = |v: &[usize]| match variables.candidate(v) {
-                    Candidate::Index(i) => !self.allows(class, i, d, v[v.len() - 1]),
-                    Candidate::None | Candidate::Impossible => false,
+                    Taken::Index(i) => !self.allows(class, i, d, v[v.len() - 1]),
+                    Taken::None | Taken::Impossible => false,
                 };
                 net.forbid(scope, lacks);
             }
@@ -219,7 +219,7 @@ impl Builder<'_> {
         let value = |v: &[usize], of: usize| v[scope.binary_search(&of).unwrap_or(0)];
         let chosen = |v: &[usize], (class, i): &(Id, usize)| {
             let of: Vec<usize> = classes[class].scope().into_iter().map(|of| value(v, of)).collect();
-            classes[class].candidate(&of) == Candidate::Index(*i)
+            classes[class].candidate(&of) == Taken::Index(*i)
         };
         net.forbid(scope.clone(), |v| cut.iter().all(|c| chosen(v, c)));
     }
