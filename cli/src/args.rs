@@ -52,7 +52,7 @@ pub enum Command {
     /// List the targets
     Targets,
     /// List the architectures of models, and what each was checked against
-    Models,
+    Models(ModelsArgs),
     /// Lower single GPU kernels, given as text, to code and a description of how to launch them
     Lower(LowerArgs),
     /// Check an artifact: the hashes of all its bytes, and that it computes what it did when
@@ -460,4 +460,12 @@ pub struct GoldenArgs {
     /// Also compute tokens together and one by one
     #[arg(long)]
     pub batching: bool,
+}
+
+/// Arguments of `models`.
+#[derive(Debug, ClapArgs)]
+pub struct ModelsArgs {
+    /// As a table in Markdown, that of docs/models.md
+    #[arg(long)]
+    pub markdown: bool,
 }

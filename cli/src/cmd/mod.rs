@@ -25,7 +25,7 @@ pub fn run(command: Command) -> Result<(), Error> {
         Command::Bench(args) => bench::run(&args).map_err(Error::in_options),
         Command::Eval(EvalCommand::Ppl(args)) => eval::ppl(&args).map_err(Error::in_options),
         Command::Targets => targets::run(),
-        Command::Models => models::run(),
+        Command::Models(args) => models::run(&args),
         Command::Lower(args) => lower::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Golden(args) => verify::golden(&args),

@@ -1,7 +1,9 @@
 //! `llmcc models`
 
 use crate::Error;
+use crate::args::ModelsArgs;
 use llmcc_frontends::arch::{ARCHS, reference};
+use llmcc_frontends::checkpoint::gguf;
 use std::fmt::Write;
 
 /// Lists the architectures: `model_type` and class in config.json, and the fixtures that hold the
@@ -9,8 +11,20 @@ use std::fmt::Write;
 ///
 /// # Errors
 /// Output closed.
-pub fn run() -> Result<(), Error> {
-    super::print(&table())
+pub fn run(args: &ModelsArgs) -> Result<(), Error> {
+    super::print(&if args.markdown { markdown() } else { table() })
+}
+
+/// The table of `docs/models.md`.
+pub fn markdown() -> String {
+    let mut out: String =
+        "| `model_type` | class | in GGUF | checked against | by `tests/goldens` |\n|---|---|---|---|---|\n".into();
+    for a in ARCHS {
+        let names = |of: &mut dyn Iterator<Item = &str>| of.map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
+        let (files, fixtures) = (names(&mut gguf::architectures(a.model_type)), names(&mut a.goldens.iter().copied()));
+        out += &format!("| `{}` | {} | {files} | {} | {fixtures} |\n", a.model_type, a.class, reference(a));
+    }
+    out
 }
 
 fn table() -> String {

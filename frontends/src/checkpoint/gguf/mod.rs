@@ -13,7 +13,7 @@ pub(super) mod names;
 mod rope;
 
 use super::safetensors::TensorInfo;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most entries of metadata, and most tensors. Real files have some thousands.
 const MOST_ENTRIES: u64 = 1 << 17;
@@ -21,6 +21,12 @@ const MOST_ENTRIES: u64 = 1 << 17;
 const MAX_RANK: u32 = 4;
 /// Alignment of the data where nothing is said.
 const ALIGNMENT: u64 = 32;
+
+/// What GGUF files call models of this `model_type` in `general.architecture`.
+pub fn architectures(model_type: &str) -> impl Iterator<Item = &'static str> {
+    let of_type: BTreeSet<&str> = families::all().filter(|f| f.model_type.0 == model_type).map(|f| f.name).collect();
+    of_type.into_iter()
+}
 
 /// Why a file is not a valid GGUF file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
