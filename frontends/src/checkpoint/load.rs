@@ -310,7 +310,7 @@ fn open_gguf(path: &Path) -> Result<Checkpoint, FrontendError> {
         index: model.tensors,
         shards,
         metadata: Some(metadata),
-        notes: vec![],
+        notes: model.notes,
     })
 }
 

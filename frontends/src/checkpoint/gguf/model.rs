@@ -57,6 +57,8 @@ pub(in crate::checkpoint) struct Model {
     pub config: serde_json::Value,
     /// Tensors by Transformers' names.
     pub tensors: BTreeMap<String, Entry>,
+    /// What is read in another form than it is stored in.
+    pub notes: Vec<String>,
 }
 
 /// Describes the model of a file; `tensors` are those of all its parts with the numbers of these,
@@ -74,9 +76,14 @@ pub(in crate::checkpoint) fn describe(
     let config = config(&file, family)?;
     let mut rest = tensors.clone();
     rope::TENSORS.iter().for_each(|name| drop(rest.remove(*name)));
-    let mut out = BTreeMap::new();
+    let (mut out, mut notes) = (BTreeMap::new(), vec![]);
     for join in family.joins {
-        joined(join, family, &config, &mut rest, &mut out)?;
+        let widened = joined(join, family, &config, &mut rest, &mut out)?;
+        notes.extend(widened.first().map(|names| {
+            let (more, names) = (widened.len() - 1, names.join("`, `"));
+            let like_it = if more > 0 { format!(", and {more} like it") } else { String::new() };
+            format!("`{names}` have different types, and are one matrix here: it is read as f32{like_it}")
+        }));
     }
     let head_dim = head_dim(&config);
     for (name, (shard, info)) in rest {
@@ -93,7 +100,7 @@ pub(in crate::checkpoint) fn describe(
         let info = TensorInfo { dtype: blocks::floats(), shape: vec![numbers.len()], bytes: 0..0 };
         out.insert(called, Entry { layout: Some(Arc::new(Constant(numbers))), ..Entry::plain(0, info) });
     }
-    Ok(Model { config: config.into(), tensors: out })
+    Ok(Model { config: config.into(), tensors: out, notes })
 }
 
 /// How dimensions of Transformers' tensors differ from those in files.
@@ -138,14 +145,16 @@ fn shaped(called: &str, info: TensorInfo) -> TensorInfo {
     TensorInfo { shape, ..info }
 }
 
-/// Makes tensors of those of several, or of rows or columns in another order.
+/// Makes tensors of those of several, or of rows or columns in another order. The names of those
+/// that are of different types, and so become floats.
 fn joined(
     join: &Recipe,
     family: &Family,
     config: &Config,
     rest: &mut Tensors,
     out: &mut BTreeMap<String, Entry>,
-) -> Result<(), Wrong> {
+) -> Result<Vec<Vec<String>>, Wrong> {
+    let mut widened = vec![];
     let first = join.from[0];
     let found: Vec<String> = rest.keys().filter_map(|name| numbered(name, first)).collect();
     for layer in found {
@@ -159,6 +168,9 @@ fn joined(
         let Some((shard, info)) = rest.get(&names[0]).cloned().filter(|_| sources.len() == names.len()) else {
             return Err((format!("tensor `{}` is of a type that no weights are of", names[0]), OTHER_MODEL));
         };
+        if sources.iter().any(|s| !std::ptr::eq(s.ty, sources[0].ty)) {
+            widened.push(names.clone());
+        }
         let called = join.to.replace("{}", &layer);
         let entry = arranged(join, config, sources, Entry::plain(shard, info))
             .ok_or_else(|| (format!("tensor `{}` has not the rows of `{called}`", names[0]), OTHER_MODEL))?;
@@ -166,7 +178,7 @@ fn joined(
         let entry = Entry { info: shaped(&called, entry.info.clone()), ..entry };
         out.insert(called, entry);
     }
-    Ok(())
+    Ok(widened)
 }
 
 /// The tensor of sources; `first` is that of the first of them.

@@ -240,3 +240,44 @@ fn experts_are_taken_apart() {
     let read = Model::parse(&model.config).unwrap();
     assert_eq!((read.arch.model_type, read.unread), ("qwen3_moe", vec![]));
 }
+
+/// Gate and up are one matrix in Transformers: of one type it keeps its codes, of two it is read as
+/// f32, and that is told.
+#[test]
+fn matrices_of_two_types_are_joined_as_floats() {
+    let of = |up: &str| {
+        let keys = [
+            ("context_length", 64),
+            ("embedding_length", 64),
+            ("block_count", 1),
+            ("feed_forward_length", 96),
+            ("attention.head_count", 2),
+            ("ssm.inner_size", 128),
+            ("ssm.time_step_rank", 8),
+            ("ssm.group_count", 1),
+            ("ssm.state_size", 16),
+            ("ssm.conv_kernel", 4),
+        ];
+        let mut metadata = Metadata::from([("general.architecture".into(), Value::Text("granitehybrid".into()))]);
+        metadata.extend(keys.map(|(key, n)| (format!("granitehybrid.{key}"), Value::Unsigned(n))));
+        metadata.insert("granitehybrid.attention.head_count_kv".into(), Value::Unsigned(2));
+        metadata.insert("granitehybrid.embedding_scale".into(), Value::Float(12.0));
+        let matrix = |ty: &str, n: usize| {
+            let ty = blocks::named(ty).unwrap();
+            (0, TensorInfo { dtype: &ty.stored, shape: vec![n, 64], bytes: 0..n * 64 / ty.columns * ty.bytes })
+        };
+        let tensors = BTreeMap::from([
+            ("blk.0.ffn_gate.weight".into(), matrix("Q8_0", 96)),
+            ("blk.0.ffn_up.weight".into(), matrix(up, 96)),
+            ("token_embd.weight".into(), matrix("Q8_0", 8)),
+        ]);
+        let model = model::describe(&metadata, tensors, &|_, _| vec![]).unwrap_or_else(|(what, _)| panic!("{what}"));
+        let joined = &model.tensors["model.layers.0.shared_mlp.input_linear.weight"];
+        assert_eq!(joined.info.shape, [192, 64]);
+        (std::ptr::eq(joined.info.dtype, blocks::floats()), model.notes)
+    };
+    assert_eq!(of("Q8_0"), (false, vec![]));
+    let note = "`blk.0.ffn_gate.weight`, `blk.0.ffn_up.weight` have different types, and are one matrix here: it is \
+                read as f32";
+    assert_eq!(of("Q4_0"), (true, vec![note.to_string()]));
+}
