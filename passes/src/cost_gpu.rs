@@ -7,7 +7,7 @@
 
 use crate::cost::{OnGpu, of, of_mut};
 use llmcc_ir::gpu::schedule;
-use llmcc_ir::kernel::{Body, Expr, Kernel, ParamId, ParamKind, Segment};
+use llmcc_ir::kernel::{Body, Expr, Kernel, ParamId, ParamKind, RowElem, Segment};
 use llmcc_ir::plan::row_bytes;
 use llmcc_ir::target::{GpuArch, TargetSpec};
 use llmcc_ir::ty::Env;
@@ -41,11 +41,12 @@ pub fn seconds(kernel: &Kernel, t: &TargetSpec, gpu: &GpuArch, env: Env, context
     t.launch + of(&kernel.body).gpu(&on)
 }
 
-/// Bytes of a row of an operand; 0 if it has none.
+/// Bytes of an operand that a row of results reads or writes; 0 if it has no rows.
 pub(crate) fn bytes_of_row(kernel: &Kernel, p: ParamId) -> usize {
     match kernel.params[p].kind {
         ParamKind::Rows { cols, elem, .. } => row_bytes(cols, elem),
-        ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) => 0,
+        ParamKind::Vector { len } => row_bytes(len, RowElem::F32),
+        ParamKind::Matrix { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) => 0,
     }
 }
 

@@ -55,8 +55,13 @@ impl Cost for Matmul {
         }
         let tiles: usize = plan.phases.iter().map(|p| p.tiles).sum();
         let (input, computed) = match self.prologue {
-            // Every block reads the rows whole and normalizes them.
-            Some(_) => (plan.blocks * plan.rows.min(m) * bytes_of_row(kernel, self.x), LATENCY),
+            // Every block reads the rows whole and normalizes them, with a gain and a bias if they
+            // are not folded into the weights.
+            Some(p) => {
+                let vectors = [p.gain, p.bias].into_iter().flatten().map(|v| bytes_of_row(kernel, v)).sum::<usize>();
+                let rows = plan.rows.min(m) * bytes_of_row(kernel, self.x);
+                (plan.blocks * rows, LATENCY + on.l2(plan.blocks * vectors))
+            }
             None => (tiles * row_tiles * plan.rows.min(m) * bytes_of_row(kernel, self.x), 0.0),
         };
         let rate = match plan.variant {

@@ -15,7 +15,7 @@ impl Cost for RowNorm {
     }
 
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
-        let rows = [Some(self.x), self.residual, Some(self.out)].into_iter().flatten();
+        let rows = [Some(self.x), self.gain, self.bias, self.residual, Some(self.out)].into_iter().flatten();
         LATENCY + on.l2(on.m * rows.map(|p| bytes_of_row(on.kernel, p)).sum::<usize>())
     }
 }
