@@ -32,10 +32,19 @@ struct Chosen {
     earlier: Vec<Rc<Chosen>>,
 }
 
-/// What bounds are known.
+/// What is known before a search.
+enum Knowledge {
+    /// The solution.
+    Best(Values),
+    /// Bounds on either side of it.
+    Between(Bounds),
+}
+
+/// See [`Knowledge`].
 struct Bounds {
-    prices: Prices,
-    /// Of the cost at these prices, budget included.
+    /// All functions at the best price.
+    costs: Costs,
+    /// Of the cost at that price, budget included.
     lower: f64,
     /// The cheapest values known that keep to the budget.
     upper: Values,
@@ -56,47 +65,42 @@ impl Tree {
     /// # Errors
     /// See [`Failure`].
     pub(super) fn within(&self, budget: f64) -> Result<Values, Failure> {
-        let bounds = match self.bounds(budget)? {
-            Ok(best) => return Ok(best),
-            Err(bounds) => bounds,
+        let Bounds { costs, lower, upper } = match self.known(budget)? {
+            Knowledge::Best(best) => return Ok(best),
+            Knowledge::Between(bounds) => bounds,
         };
-        if bounds.upper.weighed.cost <= bounds.lower {
-            return Ok(bounds.upper);
-        }
-        let costs = self.eliminate(bounds.prices);
         let rest = self.rest(&costs);
         for part in PARTS {
-            let gap = (bounds.upper.weighed.cost - bounds.lower) * part;
-            let search = Search { tree: self, costs: &costs, rest: &rest, budget, most: bounds.lower + gap };
-            let best = search.best().ok_or(Failure::Intricate)?;
+            let gap = (upper.weighed.cost - lower) * part;
+            let search = Search { tree: self, costs: &costs, rest: &rest, budget, most: lower + gap };
             // What costs no more has been looked at as a whole.
-            if let Some(best) = best.filter(|b| b.weighed.cost <= search.most) {
+            if let Some(best) = search.best()?.filter(|b| b.weighed.cost <= search.most) {
                 return Ok(best);
             }
         }
-        Ok(bounds.upper)
+        Ok(upper)
     }
 
-    /// Bounds at the best price, or the solution if the budget does not matter.
-    fn bounds(&self, budget: f64) -> Result<Result<Values, Bounds>, Failure> {
+    /// Bounds at the best price, or the solution if the budget does not matter or they meet.
+    fn known(&self, budget: f64) -> Result<Knowledge, Failure> {
         let at = |cost: f64, error: f64| self.minimum(Prices { cost, error }).ok_or(Failure::Infeasible);
-        let mut over = at(1.0, 0.0)?;
+        let (mut over, mut costs) = at(1.0, 0.0)?;
         if over.weighed.error <= budget {
-            return Ok(Ok(over));
+            return Ok(Knowledge::Best(over));
         }
-        let mut within = at(0.0, 1.0)?;
+        let (mut within, _) = at(0.0, 1.0)?;
         if within.weighed.error > budget {
             return Err(Failure::Infeasible);
         }
-        let (mut price, mut lower) = (0.0, over.weighed.cost);
+        let mut lower = over.weighed.cost;
         for _ in 0..PRICES {
             // Where both cost the same, anything that is cheaper lies between them.
             let next = (within.weighed.cost - over.weighed.cost) / (over.weighed.error - within.weighed.error);
             let prices = Prices { cost: 1.0, error: next };
-            let found = at(prices.cost, prices.error)?;
+            let (found, functions) = at(prices.cost, prices.error)?;
             let bound = found.weighed.at(prices) - next * budget;
             if bound > lower {
-                (price, lower) = (next, bound);
+                (costs, lower) = (functions, bound);
             }
             if found.weighed == within.weighed || found.weighed == over.weighed {
                 break;
@@ -107,7 +111,12 @@ impl Tree {
                 over = found;
             }
         }
-        Ok(Err(Bounds { prices: Prices { cost: 1.0, error: price }, lower, upper: within }))
+        let upper = within;
+        Ok(if upper.weighed.cost <= lower {
+            Knowledge::Best(upper)
+        } else {
+            Knowledge::Between(Bounds { costs, lower, upper })
+        })
     }
 
     /// What the rest costs at least, for each entry of the functions that buckets leave.
@@ -149,21 +158,24 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// `None`: too many would have to be kept; `Some(None)`: there are none.
-    fn best(&self) -> Option<Option<Values>> {
+    /// `None` if there are none.
+    ///
+    /// # Errors
+    /// Too many would have to be kept.
+    fn best(&self) -> Result<Option<Values>, Failure> {
         let mut labels: Vec<Vec<Vec<Label>>> = vec![];
         let mut kept = 0;
         for bucket in 0..self.tree.buckets.len() {
             let found = self.labels(bucket, &labels);
             kept += found.iter().map(Vec::len).sum::<usize>();
             if kept > MOST {
-                return None;
+                return Err(Failure::Intricate);
             }
             labels.push(found);
         }
         let none = vec![Label::default()];
         let all = self.tree.last().fold(none, |all, bucket| undominated(self.pairs(&all, &labels[bucket][0], 0.0)));
-        Some(all.into_iter().next().map(|best| self.values(&best)))
+        Ok(all.into_iter().next().map(|best| self.values(&best)))
     }
 
     fn values(&self, label: &Label) -> Values {

@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// BucketSums to compute at most: some seconds, and a gigabyte.
+/// Sums to compute at most: some seconds, and a gigabyte.
 const MOST: f64 = 1e9;
 
 /// What an order of elimination keeps least: of a variable, given who shares functions with whom.
@@ -217,16 +217,16 @@ impl std::ops::Add for Weighed {
 }
 
 impl Tree {
-    /// The values with the least sum at these prices, of equal ones the lower; `None` if all are
-    /// forbidden.
-    pub(super) fn minimum(&self, prices: Prices) -> Option<Values> {
+    /// The values with the least sum at these prices, of equal ones the lower, and all functions;
+    /// `None` if all values are forbidden.
+    pub(super) fn minimum(&self, prices: Prices) -> Option<(Values, Costs)> {
         let costs = self.eliminate(prices);
         let sum: f64 = self.last().map(|b| costs.left[b][0]).sum();
-        sum.is_finite().then(|| self.values(&costs))
+        sum.is_finite().then(|| (self.values(&costs), costs))
     }
 
     /// All functions.
-    pub(super) fn eliminate(&self, prices: Prices) -> Costs {
+    fn eliminate(&self, prices: Prices) -> Costs {
         let own = self.net.tables.iter().map(|t| t.weighed.iter().map(|w| w.at(prices)).collect()).collect();
         let mut costs = Costs { prices, own, left: vec![] };
         for bucket in &self.buckets {

@@ -205,12 +205,6 @@ impl Problem {
         self.solve_for(&BTreeSet::new(), Goal::Error)
     }
 
-    /// The options that a solution takes, in order of the decisions.
-    pub fn taken<'a>(&'a self, chosen: &'a Chosen) -> impl Iterator<Item = &'a Alternative> {
-        let used = self.used(chosen);
-        self.decisions.iter().flat_map(|d| &d.options).filter(move |a| a.stores.iter().any(|s| used.contains(s)))
-    }
-
     fn solve_for(&self, forbidden: &BTreeSet<(Id, usize)>, goal: Goal) -> Result<Solved, PassError> {
         self.solutions.set(self.solutions.get() + 1);
         let lost = if goal == Goal::Seconds { self.beyond_budget() } else { Stores::new() };
@@ -271,11 +265,6 @@ impl Problem {
                 None => return Ok(solved),
             }
         }
-    }
-
-    /// Stored forms that a solution uses.
-    fn used(&self, chosen: &Chosen) -> Stores {
-        chosen.iter().flat_map(|(class, i)| self.classes[class][*i].requires.iter().copied()).collect()
     }
 
     /// Follows the picks from the roots: the part of a solution that is really used.

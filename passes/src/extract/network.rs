@@ -16,8 +16,8 @@ struct Class {
     /// Whether it is computed: what its readers ask. Its own variable, since tables of two values
     /// are small.
     computed: usize,
-    /// The variable of the decision that most candidates depend on. What is possible is told for
-    /// each of its values, so that `how` has few.
+    /// The variable of the decision whose values each leave the fewest candidates, if any leaves
+    /// fewer. What is possible is told for each of its values, so that `how` has few.
     decision: Option<usize>,
     /// Possible candidates by value of the decision; once only if there is none.
     possible: Vec<Vec<usize>>,
@@ -73,7 +73,7 @@ impl Problem {
         let tree = net.tree().ok_or(Failure::Intricate)?;
         let Values { of, .. } = match goal {
             Goal::Seconds => tree.within(self.budget * (1.0 - MARGIN))?,
-            Goal::Error => tree.minimum(self.error_counts()).ok_or(Failure::Infeasible)?,
+            Goal::Error => tree.minimum(self.error_counts()).ok_or(Failure::Infeasible)?.0,
         };
         let picked = |(class, variables): (&Id, &Class)| {
             let values: Vec<usize> = variables.scope().iter().map(|v| of[*v]).collect();
