@@ -35,6 +35,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 const PAGE: u64 = 4096;
+/// Bytes of weights below which their segment is aligned to a page only.
+const FEW_WEIGHTS: u64 = 16 * SEGMENT_ALIGN;
 
 /// Where the weights go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +75,7 @@ pub struct Linker {
     image: ImageRef,
     code: Hashed,
     weights_at: u64,
+    weights_align: u64,
     /// Hashes of the weights written so far.
     weights: Stream,
     /// What is known once all weights are written.
@@ -121,11 +124,19 @@ struct Runtime {
 }
 
 impl Linker {
-    /// Starts an artifact at `out`: runtime and code.
+    /// Starts an artifact at `out`: runtime and code. `expected` bytes of weights or so will follow.
     ///
     /// # Errors
     /// [`LinkError`] when the file cannot be created or written.
-    pub fn start(out: &Path, runtime: &[u8], code: &[u8], place: WeightsPlace) -> Result<Linker, LinkError> {
+    pub fn start(
+        out: &Path,
+        runtime: &[u8],
+        code: &[u8],
+        place: WeightsPlace,
+        expected: u64,
+    ) -> Result<Linker, LinkError> {
+        // Of few weights, what aligns them would be more than they are.
+        let weights_align = if expected < FEW_WEIGHTS { PAGE } else { SEGMENT_ALIGN };
         let parsed = parse_runtime(runtime).map_err(LinkError::Runtime)?;
         let code_off = (runtime.len() as u64).next_multiple_of(PAGE);
         let code_addr = parsed.end_addr.next_multiple_of(PAGE);
@@ -151,7 +162,7 @@ impl Linker {
             // The runtime looks for the weights beside the artifact: under the temporary name, too.
             external = Some(Pending::create_as(&weights_path(out.path()), weights_path(out.temporary()))?);
         } else if place == WeightsPlace::Embed {
-            weights_at = out.pos().next_multiple_of(SEGMENT_ALIGN);
+            weights_at = out.pos().next_multiple_of(weights_align);
             out.pad_to(weights_at)?;
         }
         let weights = match place {
@@ -168,6 +179,7 @@ impl Linker {
             image,
             code: Hashed::of(part::CODE, code_off, code),
             weights_at,
+            weights_align,
             weights,
             body: None,
         })
@@ -233,12 +245,12 @@ impl Linker {
         self.out.rewind(body.end)?;
         let mut headers = self.runtime.headers.clone();
         let code_end = self.image.code_addr + self.image.code_len;
-        let mut next_addr = code_end.next_multiple_of(SEGMENT_ALIGN);
+        let mut next_addr = code_end.next_multiple_of(self.weights_align);
         if self.image.flags & FLAG_EXTERNAL_WEIGHTS == 0 {
             let len = self.image.weights_len;
             self.image.weights_addr = next_addr;
             if len > 0 {
-                headers.push(load(PF_R, self.weights_at, next_addr, len, SEGMENT_ALIGN));
+                headers.push(load(PF_R, self.weights_at, next_addr, len, self.weights_align));
             }
             next_addr += len;
         }

@@ -80,8 +80,8 @@ pub(crate) fn config(model_type: &str) -> Value {
     });
     // Whether there is a window decides about other fields too.
     // With latent attention heads are as wide as their parts together.
-    let parts =
-        |name: &str| ["head_dim", "num_key_value_heads"].contains(&name) && arch.field("qk_rope_head_dim").is_some();
+    let of_parts = ["head_dim", "num_key_value_heads", "partial_rotary_factor"];
+    let parts = |name: &str| of_parts.contains(&name) && arch.field("qk_rope_head_dim").is_some();
     let declared = |name: &str| arch.field(name).is_some_and(|f| f.name == name);
     let counts = |name: &str| (declared(name) || name == "sliding_window") && !parts(name);
     let read = sizes.as_object().unwrap().iter().filter(|(name, _)| counts(name));

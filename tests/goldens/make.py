@@ -2,6 +2,7 @@
 """Makes the golden fixtures: tiny random checkpoints, and what Transformers computes with them in float64, float32 and bfloat16.
 
     pip install -r requirements.txt && python make.py [NAME...]
+    python make.py --saved      # saved.json alone
 
 A fixture is a folder with a `config.json`: a new one needs nothing else, `make.py NAME` makes the rest. The file is left as it is, since the layouts that published
 checkpoints have are part of what is tested. Each folder then holds the weights, in the type that it names, and `golden.safetensors` with
@@ -504,6 +505,26 @@ def check(name):
                 assert same, f"{name}/{file}: {key} differs"
 
 
+SAVED = HERE / "saved.json"
+
+
+def saved(folder):
+    """All fields of a configuration, as Transformers writes them; `None` if it has no class for it."""
+    config = json.loads((folder / "config.json").read_text())
+    if config["model_type"] in FOREIGN or config["model_type"] in rwkv_reference.VERSIONS:
+        return None
+    fields = json.loads(transformers.AutoConfig.from_pretrained(folder).to_json_string(use_diff=False))
+    fields = {k: v for k, v in fields.items() if k not in ("_name_or_path", "transformers_version")}
+    return fields | {"architectures": config["architectures"]}
+
+
+def make_saved():
+    """The configurations of all fixtures as Transformers saves them, which adds what its classes make of the fields."""
+    all_saved = {name: saved(HERE / name) for name in fixtures()}
+    lines = [f"{json.dumps(name)}: {json.dumps(fields)}" for name, fields in all_saved.items() if fields]
+    SAVED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
 def make_sharded():
     """The same checkpoint in two shards with an index; the golden values are the same."""
     source, name = SHARDED
@@ -531,6 +552,8 @@ def main():
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
+    if sys.argv[1:] == ["--saved"]:
+        return make_saved()
     checking = sys.argv[1:2] == ["--check"]
     names = sys.argv[1 + checking :] or fixtures()
     print("| fixture | logit std | max | f32 error | per row | bf16 error | margin |\n|---|---|---|---|---|---|---|")
@@ -541,6 +564,8 @@ def main():
             make(name, HERE / name)
     if SHARDED[0] in names and not checking:
         make_sharded()
+    if not checking:
+        make_saved()
 
 
 if __name__ == "__main__":

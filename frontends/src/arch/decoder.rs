@@ -40,8 +40,13 @@ pub(super) struct Decoder {
     /// Embeddings of positions are added to those of tokens, so many rows after the first of their
     /// table.
     pub learned: Option<usize>,
+    /// Rows of the table and of the head have so many columns, and a matrix each to the width of the
+    /// layers and back.
+    pub narrow: Option<usize>,
     /// Embeddings are normalized.
     pub table_norm: bool,
+    /// What the last layer gives is normalized.
+    pub last_norm: bool,
     /// The head, if it is not the embedding table, has a bias.
     pub head_bias: bool,
     /// The rows of the head have a norm of 1.
@@ -51,6 +56,11 @@ pub(super) struct Decoder {
     /// Tokens have embeddings for each layer.
     pub rows: Option<LayerRows>,
 }
+
+/// From the columns of the table to the width of the layers.
+pub(super) const WIDEN: Part = Part("widen");
+/// And back.
+pub(super) const NARROW: Part = Part("narrow");
 
 /// Numbers that multiply; `None` = 1.
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,9 +116,21 @@ impl Decoder {
             })
             .collect();
         let (norms, scales) = (Norms::Before, Scales::default());
-        let (learned, table_norm, head_bias, unit_head) = (None, false, false, false);
-        let rows = None;
-        Ok(Decoder { facts, norm, norms, layers, ropes, learned, table_norm, head_bias, unit_head, scales, rows })
+        Ok(Decoder {
+            facts,
+            norm,
+            norms,
+            layers,
+            ropes,
+            learned: None,
+            narrow: None,
+            table_norm: false,
+            last_norm: true,
+            head_bias: false,
+            unit_head: false,
+            scales,
+            rows: None,
+        })
     }
 
     /// Changes the attention of every layer.
@@ -189,10 +211,14 @@ impl Shape for Decoder {
 /// `embed`: rows of the table, and the rotary tables that layers share.
 pub(super) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Carried>), FrontendError> {
     let mut f = l.func("embed");
-    let table = table(&mut f);
+    let table = table(&mut f, d.narrow.unwrap_or(d.facts.hidden));
     let frequencies: Vec<(Value, Op)> = d.ropes.iter().enumerate().map(|(i, rope)| inv_freq(&mut f, rope, i)).collect();
     let tokens = f.input(Input::Tokens);
     let x = f.op(Op::Embed, &[table, tokens]);
+    let x = match d.narrow {
+        Some(width) => linear(&mut f, WIDEN, [d.facts.hidden, width], false, x),
+        None => x,
+    };
     let x = scaled(&mut f, x, d.scales.embedding);
     let root = d.scales.embedding_root.then(|| root_of_width(&f, table, d.facts.hidden));
     let mut x = scaled(&mut f, x, root);
@@ -309,17 +335,30 @@ fn residual(
     x: Value,
     block: impl FnOnce(&mut Draft, Value) -> Value,
 ) -> Value {
-    let h = if norms == Norms::After { x } else { norm(f, before, d.norm, x, d.facts.hidden) };
-    added(f, d, x, |f| {
-        let y = block(f, h);
-        if norms == Norms::Before { y } else { norm(f, after, d.norm, y, d.facts.hidden) }
-    })
+    let normed = |f: &mut Draft, part, x| norm(f, part, d.norm, x, d.facts.hidden);
+    match norms {
+        Norms::Around => {
+            let x = added(f, d, x, |f| block(f, x));
+            normed(f, before, x)
+        }
+        Norms::Before | Norms::Parallel { .. } => {
+            let h = normed(f, before, x);
+            added(f, d, x, |f| block(f, h))
+        }
+        Norms::After | Norms::Both => {
+            let h = if norms == Norms::After { x } else { normed(f, before, x) };
+            added(f, d, x, |f| {
+                let y = block(f, h);
+                normed(f, after, y)
+            })
+        }
+    }
 }
 
 /// `head`: logits of the wanted rows, or what is made of these for an embedding.
 pub(super) fn head(l: &mut Lifter, d: &Decoder, x: &Carried) -> Result<(), FrontendError> {
     let mut f = l.func("head");
-    let x = picked(&mut f, d.norm, x);
+    let x = picked(&mut f, d.last_norm.then_some(d.norm), x);
     output(f, d, x)
 }
 
@@ -330,7 +369,11 @@ pub(super) fn output(mut f: Draft, d: &Decoder, x: Value) -> Result<(), Frontend
         f.call(&[x])?;
         return Ok(());
     }
-    let shape = [d.facts.vocab, d.facts.hidden];
+    let x = match d.narrow {
+        Some(width) => linear(&mut f, NARROW, [width, d.facts.hidden], false, x),
+        None => x,
+    };
+    let shape = [d.facts.vocab, d.narrow.unwrap_or(d.facts.hidden)];
     let logits = if d.facts.tied {
         let table = f.tied_table(shape);
         f.matmul(x, table)

@@ -8,6 +8,7 @@ use super::names::{
 };
 use crate::config::common::{self, ACTIVATIONS, Facts, Heads, TOKENS, WIDTH};
 use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::output::Pool;
 
@@ -15,7 +16,7 @@ pub(super) const ARCH: Arch = Arch {
     model_type: "distilbert",
     class: "DistilBertModel",
     fields: &[IDENTITY, FIELDS],
-    fixed: &[],
+    fixed: &[("tie_word_embeddings", Neutral::Any)],
     goldens: &["distilbert", "distilbert_classes"],
     names: Names(&[NAMES]),
     read: |f| {

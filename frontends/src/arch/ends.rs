@@ -6,12 +6,12 @@ use super::names::{HEAD, Kind, NORM, TABLE};
 use crate::error::FrontendError;
 use llmcc_ir::graph::{Input, Op, Value};
 
-/// The table of embeddings `[vocab, hidden]`. Of a model for text that has it as its head, too, the
+/// The table of embeddings `[vocab, width]`. Of a model for text that has it as its head, too, the
 /// one that both read.
 #[track_caller]
-pub(super) fn table(f: &mut Draft) -> Value {
+pub(super) fn table(f: &mut Draft, width: usize) -> Value {
     let facts = f.facts();
-    let shape = [facts.vocab, facts.hidden];
+    let shape = [facts.vocab, width];
     let shared = facts.tied && f.embedding().is_none();
     if shared { f.tied_table(shape) } else { f.weight(TABLE, Kind::Table, &shape) }
 }
@@ -19,19 +19,22 @@ pub(super) fn table(f: &mut Draft) -> Value {
 /// The embeddings of the step's tokens, `[T, hidden]`.
 #[track_caller]
 pub(super) fn embedded(f: &mut Draft) -> Value {
-    let table = table(f);
+    let table = table(f, f.facts().hidden);
     let tokens = f.input(Input::Tokens);
     f.op(Op::Embed, &[table, tokens])
 }
 
-/// The wanted ones of `x`, normalized, `[R, hidden]`: picked first, so that norm and head cost only
+/// The wanted ones of `x`, normalized if they are, `[R, hidden]`: picked first, so that norm and head cost only
 /// what is asked for.
 #[track_caller]
-pub(super) fn picked(f: &mut Draft, last: Norm, x: &Carried) -> Value {
+pub(super) fn picked(f: &mut Draft, last: Option<Norm>, x: &Carried) -> Value {
     let x = f.carried("x", x);
     let rows = f.input(Input::OutRows);
     let x = f.op(Op::GatherRows, &[x, rows]);
-    norm(f, NORM, last, x, f.facts().hidden)
+    match last {
+        Some(last) => norm(f, NORM, last, x, f.facts().hidden),
+        None => x,
+    }
 }
 
 /// `head` without anything beside the norm `last` and a matrix.
@@ -41,7 +44,7 @@ pub(super) fn picked(f: &mut Draft, last: Norm, x: &Carried) -> Value {
 #[track_caller]
 pub(super) fn head(l: &mut Lifter, last: Norm, x: &Carried) -> Result<(), FrontendError> {
     let mut f = l.func("head");
-    let x = picked(&mut f, last, x);
+    let x = picked(&mut f, Some(last), x);
     let facts = f.facts();
     let shape = [facts.vocab, facts.hidden];
     let table = if facts.tied { f.tied_table(shape) } else { f.matrix(HEAD, shape) };

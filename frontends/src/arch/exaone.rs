@@ -47,6 +47,8 @@ fn letters(f: &Fields, window: Option<usize>) -> Result<Option<Vec<bool>>, Confi
     let expected = "a number from 1 to 4096, or letters L (a window) and G (none)";
     match (v.as_u64(), v.as_str()) {
         (Some(1..=4096), _) => Ok(None),
+        // No pattern: the types of layers are said one by one.
+        (Some(0), _) if listed => Ok(None),
         (_, Some(text)) if !text.is_empty() && text.chars().all(|c| matches!(c, 'L' | 'G')) => {
             Ok(Some(text.chars().map(|c| c == 'L').collect()).filter(|_| !listed))
         }

@@ -5,7 +5,7 @@
 
 use super::entry::Arch;
 use super::exaone;
-use super::experts::{CORRECTION, Experts, Shared};
+use super::experts::{CORRECTION, Experts, Shared, sparse_by_types};
 use super::latent_experts::sigmoids;
 use super::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
 use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY, WIDTH, WINDOW};
@@ -30,8 +30,8 @@ pub(super) const ARCH: Arch = Arch {
             ..Experts::like(&d, sigmoids(f, 8, 2.5)?, f.size("n_routed_experts").or(64))
         };
         let experts = experts.checked(f, ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])?;
-        let dense = f.count("first_k_dense_replace").unwrap_or(1);
-        Ok(Box::new(d.with_experts(|i| (i >= dense).then_some(experts))))
+        let sparse = sparse_by_types(f, d.facts.layers, f.count("first_k_dense_replace").unwrap_or(1))?;
+        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },
 };
 
@@ -42,6 +42,7 @@ const OWN: &[Field] = &[
     Field::new("n_shared_experts", Accepts::Size(4096)).or(&["num_shared_experts"]),
     Field::new("moe_intermediate_size", WIDTH),
     Field::new("first_k_dense_replace", Accepts::Count),
+    Field::new("mlp_layer_types", Accepts::Any),
     Field::new("routed_scaling_factor", Accepts::Number),
     Field::new("n_group", Accepts::Size(4096)),
     Field::new("topk_group", Accepts::Size(4096)),

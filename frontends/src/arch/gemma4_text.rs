@@ -20,6 +20,7 @@ use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
 use crate::config::known::Neutral;
 use crate::config::rope;
 use llmcc_ir::graph::{Router, UnaryOp};
+use serde_json::Value;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "gemma4_text",
@@ -41,13 +42,17 @@ pub(super) const ARCH: Arch = Arch {
             act: ("hidden_activation", UnaryOp::GeluTanh),
             ..Defaults::LLAMA
         };
-        let (bias, wide) = (f.flag("attention_bias"), f.size("global_head_dim").or(512));
-        let mut d = Decoder::read_with(f, &defaults, |heads, max| rope::read_proportional(f, [wide, heads.dim], max))?;
+        let (bias, wide) = (f.flag("attention_bias"), WideHeads::read(f)?);
+        let mut d = Decoder::read_with(f, &defaults, |heads, max| {
+            rope::read_proportional(f, [wide.dim.unwrap_or(heads.dim), heads.dim], max)
+        })?;
         (d.norms, d.scales.embedding_root) = (Norms::Both, true);
         d.scales.cap = common::factor(f, "final_logit_softcapping")?;
         let of_heads = d.layers.first().map(|l| l.attention.heads);
-        let (one, full) = (f.flag("attention_k_eq_v"), full_heads(f, of_heads, wide)?);
+        let (one, full) = (f.flag("attention_k_eq_v"), wide.of(f, of_heads)?);
         let last = d.layers.len().saturating_sub(1);
+        let sees_all = |i: usize| i == last || d.layers[i].attention.window.is_none();
+        wide.listed_for(f, &(0..d.layers.len()).filter(|i| sees_all(*i)).collect::<Vec<_>>())?;
         let mut d = d.with_attention(|i, a| {
             (a.qkv_bias, a.out_bias, a.qk_norm, a.value_norm) = (bias, bias, Some(QkNorm::Head), true);
             // The last layer sees everything, whatever is said.
@@ -77,6 +82,7 @@ const OWN: &[Field] = &[
     Field::new("final_logit_softcapping", Accepts::Number),
     Field::new("global_head_dim", Accepts::Size(1 << 14)),
     Field::new("num_global_key_value_heads", Accepts::Size(1 << 14)),
+    Field::new("per_layer_config", Accepts::Object),
     Field::new("attention_k_eq_v", Accepts::Flag),
     Field::new("hidden_size_per_layer_input", Accepts::Any),
     Field::new("vocab_size_per_layer_input", Accepts::Size(1 << 24)),
@@ -124,17 +130,73 @@ fn rows(f: &Fields, d: &Decoder) -> Result<Option<LayerRows>, ConfigError> {
     LayerRows { width, vocab }.checked(f, WIDTH, d.facts.layers).map(Some)
 }
 
-/// Heads of layers that see everything.
-fn full_heads(f: &Fields, of_others: Option<Heads>, dim: usize) -> Result<Option<Heads>, ConfigError> {
-    let Some(heads) = of_others else { return Ok(None) };
-    let given = f.size("num_global_key_value_heads").value().filter(|_| f.flag("attention_k_eq_v"));
-    let kv = given.unwrap_or(heads.kv);
-    if !heads.queries.is_multiple_of(kv) {
-        let help = format!("this architecture has a divisor of its {} query heads there", heads.queries);
-        return Err(f.unsupported("num_global_key_value_heads", kv.to_string(), help));
-    }
-    Ok(Some(Heads { kv, dim, ..heads }))
+/// What the heads of layers that see everything have of their own.
+struct WideHeads {
+    dim: Option<usize>,
+    /// Heads of keys and values.
+    kv: Option<usize>,
+    /// The layers that it is said of, by files that say it of each.
+    layers: Option<Vec<usize>>,
 }
+
+impl WideHeads {
+    /// Reads `per_layer_config`, as newer files have it, or the fields of older ones.
+    fn read(f: &Fields) -> Result<WideHeads, ConfigError> {
+        let each = match f.get(EACH) {
+            Given::Absent => {
+                let kv = f.size("num_global_key_value_heads").value().filter(|_| f.flag("attention_k_eq_v"));
+                return Ok(WideHeads { dim: Some(f.size("global_head_dim").or(512)), kv, layers: None });
+            }
+            Given::Null => return Ok(WideHeads { dim: None, kv: None, layers: None }),
+            Given::Value(v) => v,
+        };
+        let help = "this architecture has `head_dim` and `num_key_value_heads` in it, \
+                    the same for all layers that see everything";
+        let wrong = || f.unsupported(EACH, each.to_string(), help.into());
+        let own = each.as_object().ok_or_else(wrong)?;
+        let layers: Option<Vec<usize>> = own.keys().map(|layer| layer.parse().ok()).collect();
+        let mut layers = layers.ok_or_else(wrong)?;
+        layers.sort_unstable();
+        let Some(first) = own.values().next() else { return Ok(WideHeads { dim: None, kv: None, layers: None }) };
+        let parts = first.as_object().filter(|_| own.values().all(|of| of == first)).ok_or_else(wrong)?;
+        let known = |(name, _): (&String, &Value)| matches!(name.as_str(), "head_dim" | "num_key_value_heads");
+        if !parts.iter().all(known) {
+            return Err(wrong());
+        }
+        let size = |name: &str| match parts.get(name).map(Value::as_u64) {
+            None => Ok(None),
+            Some(Some(n @ 1..=0x4000)) => Ok(usize::try_from(n).ok()),
+            Some(_) => Err(wrong()),
+        };
+        Ok(WideHeads { dim: size("head_dim")?, kv: size("num_key_value_heads")?, layers: Some(layers) })
+    }
+
+    /// Whether what is said of layers is said of these, which see everything.
+    fn listed_for(&self, f: &Fields, all: &[usize]) -> Result<(), ConfigError> {
+        match &self.layers {
+            Some(listed) if listed != all => {
+                let help = format!("this architecture has the layers there that see everything ({all:?})");
+                Err(f.unsupported(EACH, format!("about layers {listed:?}"), help))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Those heads, where the other layers have `others`.
+    fn of(&self, f: &Fields, others: Option<Heads>) -> Result<Option<Heads>, ConfigError> {
+        let Some(heads) = others else { return Ok(None) };
+        let kv = self.kv.unwrap_or(heads.kv);
+        if !heads.queries.is_multiple_of(kv) {
+            let field = if self.layers.is_some() { EACH } else { "num_global_key_value_heads" };
+            let help = format!("this architecture has a divisor of its {} query heads there", heads.queries);
+            return Err(f.unsupported(field, kv.to_string(), help));
+        }
+        Ok(Some(Heads { kv, dim: self.dim.unwrap_or(heads.dim), ..heads }))
+    }
+}
+
+/// What is other in some layers.
+const EACH: &str = "per_layer_config";
 
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
     let router = Router::softmax(f.required_size("num_experts_per_tok")?, true);

@@ -14,8 +14,9 @@ pub(super) const ARCH: Arch = Arch {
     model_type: "gpt_bigcode",
     class: "GPTBigCodeForCausalLM",
     fields: &[IDENTITY, GPT_MODEL, OWN],
-    // How the softmax is computed.
+    // How the softmax is computed, and what follows from `multi_query`.
     fixed: &[
+        ("num_key_value_heads", Neutral::Any),
         ("attention_softmax_in_fp32", Neutral::Any),
         ("scale_attention_softmax_in_fp32", Neutral::Any),
         ("inference_runner", Neutral::Any),

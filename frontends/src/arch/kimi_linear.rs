@@ -3,7 +3,7 @@
 
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
-use super::experts::{CORRECTION, Experts, Shared};
+use super::experts::{CORRECTION, Experts, Shared, sparse_by_types};
 use super::kimi_delta::{self, KimiDelta};
 use super::latent::{self, LATENT, Latent};
 use super::latent_decoder;
@@ -53,14 +53,19 @@ pub(super) const ARCH: Arch = Arch {
         let (delta, linear) = delta(f, d.facts.layers)?;
         let d = d.with_mixers(|i| linear[i].then_some(Mixer::Kimi(delta)));
         let experts = experts(f, &d)?;
-        let dense = f.count("first_k_dense_replace").unwrap_or(1);
-        Ok(Box::new(d.with_experts(|i| (i >= dense).then_some(experts))))
+        let sparse = sparse_by_types(f, d.facts.layers, f.count("first_k_dense_replace").unwrap_or(1))?;
+        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },
 };
 
 const OWN: &[Field] = &[
     Field::new("max_position_embeddings", TOKENS).or(&["model_max_length"]).unless(Neutral::Any),
     Field::new("linear_attn_config", Accepts::Object),
+    Field::new("layer_types", Accepts::ListOf(&["linear_attention", "full_attention", WINDOW])),
+    Field::new("linear_num_heads", Accepts::Size(1 << 14)),
+    Field::new("linear_head_dim", Accepts::Size(1 << 14)),
+    Field::new("linear_conv_kernel_dim", Accepts::Size(64)),
+    Field::new("mlp_layer_types", Accepts::Any),
     Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_experts", "num_local_experts"]),
     Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["num_experts_per_token"]),
     Field::new("n_shared_experts", Accepts::Size(4096)).or(&["num_shared_experts"]),
@@ -71,6 +76,9 @@ const OWN: &[Field] = &[
     Field::new("topk_group", Accepts::Size(4096)),
     Field::new("norm_topk_prob", Accepts::Flag).or(&["moe_renormalize"]),
 ];
+
+/// Refused with a word of its own.
+const WINDOW: &str = "sliding_attention";
 
 const NAMES: Table = &[
     (MLP_GATE, "model.layers.{}.mlp.gate_proj"),
@@ -85,23 +93,41 @@ const NAMES: Table = &[
     (SHARED_DOWN, "model.layers.{}.block_sparse_moe.shared_experts.down_proj"),
 ];
 
-/// The delta attention, and which layers have it: layers are counted from 1.
+/// The delta attention, and which layers have it: `linear_attn_config` in published checkpoints,
+/// which counts layers from 1, fields of their own where Transformers has written the file.
 fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigError> {
     let field = "linear_attn_config";
     let config = f.object(field);
-    let size = |name: &str| config.and_then(|c| c.get(name)?.as_u64()).and_then(|n| usize::try_from(n).ok());
+    let inside = |name: &str| config.and_then(|c| c.get(name)?.as_u64()).and_then(|n| usize::try_from(n).ok());
+    let size = |name: &str, own: &str| match (inside(name), f.size(own).value()) {
+        (Some(a), Some(b)) if a != b => Err(f.invalid(own, &b, format!("as `{field}.{name}` ({a}), or absent"))),
+        (Some(n), _) | (None, Some(n)) => Ok(Some(n)),
+        (None, None) => Ok(None),
+    };
     let list = |name: &str| config.and_then(|c| c.get(name)?.as_array());
     let fits = |n: &usize| (1..=1 << 14).contains(n);
-    let sizes = (size("num_heads").filter(fits), size("head_dim").filter(fits), size("short_conv_kernel_size"));
-    let (Some(heads), Some(dim), Some(conv @ 2..=64), Some(linear)) = (sizes.0, sizes.1, sizes.2, list("kda_layers"))
-    else {
+    let linear = match (common::layer_types(f, layers)?, list("kda_layers")) {
+        (Some(types), _) if types.contains(&WINDOW) => {
+            let help = "this architecture has delta attention and full attention".to_string();
+            return Err(f.unsupported("layer_types", WINDOW.into(), help));
+        }
+        (Some(types), _) => Some(types.iter().map(|t| *t == "linear_attention").collect()),
+        (None, Some(list)) => {
+            let has = |i: usize| list.iter().any(|v| v.as_u64() == Some(i as u64 + 1));
+            Some((0..layers).map(has).collect())
+        }
+        (None, None) => None,
+    };
+    let heads = size("num_heads", "linear_num_heads")?.filter(fits);
+    let dim = size("head_dim", "linear_head_dim")?.filter(fits);
+    let conv = size("short_conv_kernel_size", "linear_conv_kernel_dim")?;
+    let (Some(heads), Some(dim), Some(conv @ 2..=64), Some(linear)) = (heads, dim, conv, linear) else {
         let help = "this architecture has `num_heads`, `head_dim`, `short_conv_kernel_size` and `kda_layers` in it";
         let found = config.map_or("absent".into(), |c| Value::from(c.clone()).to_string());
         return Err(f.unsupported(field, found, help.into()));
     };
-    let has = |i: usize| linear.iter().any(|v| v.as_u64() == Some(i as u64 + 1));
     let act = common::activation(f, "hidden_act", UnaryOp::Silu);
-    Ok((KimiDelta { heads, dim, conv, act }, (0..layers).map(has).collect()))
+    Ok((KimiDelta { heads, dim, conv, act }, linear))
 }
 
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {

@@ -51,6 +51,7 @@ pub(super) const LATENT: &[Field] = &[
     Field::new("qk_nope_head_dim", WIDTH),
     Field::new("qk_rope_head_dim", WIDTH),
     Field::new("v_head_dim", WIDTH),
+    Field::new("qk_head_dim", WIDTH),
 ];
 
 impl Latent {
@@ -90,6 +91,11 @@ impl Latent {
         let dim = latent.nope + latent.rope;
         if latent.rope == 0 || !latent.rope.is_multiple_of(2) {
             return Err(f.invalid("qk_rope_head_dim", &latent.rope, "even, as pairs of elements are rotated".into()));
+        }
+        if let Some(n) = f.size("qk_head_dim").value().filter(|n| *n != dim) {
+            let help =
+                format!("this architecture has `qk_nope_head_dim` and `qk_rope_head_dim` together ({dim}) there");
+            return Err(f.unsupported("qk_head_dim", n.to_string(), help));
         }
         Ok((latent, Heads { queries, kv: queries, dim }))
     }

@@ -9,14 +9,24 @@ use crate::config::{ConfigError, rope};
 /// the width of `default`'s heads is taken from `latent`.
 pub(super) fn decoder(f: &Fields, default: Defaults, latent: Latent) -> Result<Decoder, ConfigError> {
     let rotated = f.size("qk_rope_head_dim").or(latent.rope);
-    if let Some(n) = f.size("head_dim").value().filter(|n| *n != rotated) {
-        let help = format!("this architecture has `qk_rope_head_dim` ({rotated}) there, or nothing");
+    // Newer files have what is not rotated in it, too.
+    let whole = rotated.saturating_add(f.size("qk_nope_head_dim").or(latent.nope));
+    if let Some(n) = f.size("head_dim").value().filter(|n| *n != rotated && *n != whole) {
+        let help = format!(
+            "this architecture has `qk_rope_head_dim` ({rotated}) there, with `qk_nope_head_dim` ({whole}) or without"
+        );
         return Err(f.unsupported("head_dim", n.to_string(), help));
     }
     let heads = default.heads;
     let theta = default.theta;
     let default = Defaults { head_dim: Some(rotated), kv_heads: None, ..default };
-    let d = Decoder::read_with(f, &default, |_, max| Ok(vec![rope::read(f, rotated, max, theta)?]))?;
+    // A part is one of the whole head.
+    let of = if rope::says_part(f)? { whole } else { rotated };
+    let d = Decoder::read_with(f, &default, |_, max| Ok(vec![rope::read(f, of, max, theta)?]))?;
+    if let Some(part) = d.ropes.first().map(|r| r.dim).filter(|n| *n != rotated) {
+        let help = format!("this architecture has `qk_rope_head_dim` ({rotated}) of {whole} elements there");
+        return Err(f.unsupported("partial_rotary_factor", format!("{part} of {whole}"), help));
+    }
     let (latent, heads) = Latent::read(f, f.size_or("num_attention_heads", heads)?, latent)?;
     let scale = (rope::score_scale(f)? / (heads.dim as f64).sqrt()) as f32;
     Ok(d.with_attention(|_, a| (a.heads, a.scale, a.latent) = (heads, scale, Some(latent))))

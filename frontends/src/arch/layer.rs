@@ -63,6 +63,8 @@ pub(super) enum Norms {
     After,
     /// `x += norm(f(norm(x)))`
     Both,
+    /// `x = norm(x + f(x))`
+    Around,
     /// `x += attention(norm(x)) + mlp(norm(x))`
     Parallel {
         /// The MLP has a norm of its own.

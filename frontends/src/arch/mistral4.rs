@@ -49,5 +49,8 @@ pub(super) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] =
-    &[Field::new("rope_interleave", Accepts::Flag), Field::new("llama_4_scaling_beta", Accepts::Number)];
+const OWN: &[Field] = &[
+    Field::new("rope_interleave", Accepts::Flag),
+    Field::new("llama_4_scaling_beta", Accepts::Number),
+    Field::new("partial_rotary_factor", Accepts::Number),
+];

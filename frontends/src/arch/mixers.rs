@@ -37,7 +37,6 @@ pub(super) const FIXED: &[(&str, Neutral)] = &[
     ("time_step_floor", Neutral::Any),
     ("time_step_scale", Neutral::Any),
     ("time_step_init_scheme", Neutral::Any),
-    ("intermediate_size", Neutral::Any),
     ("use_mambapy", Neutral::Any),
     ("use_falcon_mambapy", Neutral::Any),
     ("use_associative_scan", Neutral::Any),
@@ -69,7 +68,7 @@ impl Mixers {
             return Err(f.invalid("conv_kernel", &conv, "at least 2".into()));
         }
         let mixer = Mamba1 {
-            inner: f.size("expand").or(2).saturating_mul(facts.hidden),
+            inner: f.size("intermediate_size").or(f.size("expand").or(2).saturating_mul(facts.hidden)),
             state: f.size("state_size").or(16),
             rank: rank(f, "time_step_rank", facts.hidden)?,
             conv,

@@ -4,7 +4,7 @@ use super::blocks::Norm;
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names};
-use crate::config::common::{ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, ROTARY, WIDTH};
+use crate::config::common::{self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, ROTARY, WIDTH};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 
 pub(super) const ARCH: Arch = Arch {
@@ -18,8 +18,13 @@ pub(super) const ARCH: Arch = Arch {
         let bias = f.flag("attention_bias");
         let mut d = Decoder::read(f, &Defaults { eps: 1e-5, ..Defaults::LLAMA })?;
         d.norm = Norm { gain: false, bias: false, ..Norm::layer(d.norm.eps) };
-        Ok(Box::new(d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias))))
+        let clip = common::limit(f, "clip_qkv")?;
+        Ok(Box::new(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.clip) = (bias, bias, clip))))
     },
 };
 
-const OWN: &[Field] = &[Field::new("intermediate_size", WIDTH), Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS))];
+const OWN: &[Field] = &[
+    Field::new("intermediate_size", WIDTH),
+    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
+    Field::new("clip_qkv", Accepts::Number),
+];

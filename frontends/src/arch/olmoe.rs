@@ -5,18 +5,22 @@ use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
 use super::olmo_experts::{EXPERTS, FIXED, with_experts};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "olmoe",
     class: "OlmoeForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, EXPERTS],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, EXPERTS, OWN],
     fixed: FIXED,
     goldens: &["olmoe"],
     names: Names(&[QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let d = Decoder::read(f, &Defaults { max_position: 4096, eps: 1e-5, ..Defaults::LLAMA })?;
+        let clip = common::limit(f, "clip_qkv")?;
+        let d = d.with_attention(|_, a| a.clip = clip);
         with_experts(f, d, 8, 64)
     },
 };
+
+const OWN: &[Field] = &[Field::new("clip_qkv", Accepts::Number)];

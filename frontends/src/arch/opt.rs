@@ -1,10 +1,9 @@
 //! OPT (arXiv 2205.01068): LayerNorm before the blocks, learned positions from row 2 of their table on,
-//! ReLU without gate, biases.
-//!
-//! The one of 350M, whose norms follow the blocks and whose embeddings are narrower, is refused.
+//! ReLU without gate, biases. That of 350M has norms after what the blocks are added to, and rows of
+//! its table are narrower than the layers.
 
 use super::blocks::Norm;
-use super::decoder::{Decoder, Defaults};
+use super::decoder::{Decoder, Defaults, NARROW, Norms, WIDEN};
 use super::entry::Arch;
 use super::names::{
     ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, POSITIONS, TABLE, Table,
@@ -18,7 +17,7 @@ pub(super) const ARCH: Arch = Arch {
     class: "OPTForCausalLM",
     fields: &[IDENTITY, MODEL, HEADS, OWN],
     fixed: &[],
-    goldens: &["opt"],
+    goldens: &["opt", "opt_350m"],
     names: Names(&[NAMES]),
     read: |f| {
         let defaults = Defaults {
@@ -34,6 +33,12 @@ pub(super) const ARCH: Arch = Arch {
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         d.norm = Norm { gain: affine, bias: affine, ..Norm::layer(d.norm.eps) };
         d.learned = Some(2);
+        let before = f.flag_or("do_layer_norm_before", true);
+        d.last_norm = before && !f.flag("_remove_final_layer_norm");
+        if !before {
+            d.norms = Norms::Around;
+        }
+        d.narrow = f.size("word_embed_proj_dim").value().filter(|n| *n != d.facts.hidden);
         let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.rotary) = (bias, bias, None));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, bias))))
     },
@@ -44,12 +49,17 @@ const OWN: &[Field] = &[
     Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)).or(&["activation_function"]),
     Field::new("enable_bias", Accepts::Flag),
     Field::new("layer_norm_elementwise_affine", Accepts::Flag),
+    Field::new("do_layer_norm_before", Accepts::Flag),
+    Field::new("_remove_final_layer_norm", Accepts::Flag),
+    Field::new("word_embed_proj_dim", WIDTH),
 ];
 
 const NAMES: Table = &[
     (TABLE, "model.decoder.embed_tokens"),
     (POSITIONS, "model.decoder.embed_positions"),
     (HEAD, "lm_head"),
+    (WIDEN, "model.decoder.project_in"),
+    (NARROW, "model.decoder.project_out"),
     (NORM, "model.decoder.final_layer_norm"),
     (ATTN_NORM, "model.decoder.layers.{}.self_attn_layer_norm"),
     (ATTN_Q, "model.decoder.layers.{}.self_attn.q_proj"),

@@ -247,7 +247,8 @@ impl<M: TimeMix> Shape for Rwkv<M> {
         for i in 0..self.facts.layers {
             (x, first) = self.layer(l, i, &x, first)?;
         }
-        head(l, self.norm, &x)
+        // Transformers' class has PyTorch's default there, whatever is said.
+        head(l, Norm { eps: 1e-5, ..self.norm }, &x)
     }
 }
 

@@ -61,6 +61,7 @@ pub(super) fn rank(f: &Fields, field: &str, hidden: usize) -> Result<usize, Conf
 pub(super) const MIXERS: &[Field] = &[
     Field::new("state_size", WIDTH),
     Field::new("expand", Accepts::Size(64)),
+    Field::new("intermediate_size", WIDTH),
     Field::new("conv_kernel", Accepts::Size(64)),
     Field::new("use_bias", Accepts::Flag),
     Field::new("use_conv_bias", Accepts::Flag),

@@ -120,7 +120,19 @@ pub const OPTIONAL_WINDOWS: &[Field] = &[
 ];
 
 /// Activations of the MLP by their names in Transformers.
-pub const ACTIVATIONS: &[&str] = &["silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu"];
+pub const ACTIVATIONS: &[&str] = &[
+    "silu",
+    "swish",
+    "gelu",
+    "gelu_python",
+    "gelu_new",
+    "gelu_pytorch_tanh",
+    "gelu_python_tanh",
+    "gelu_fast",
+    "gelu_accurate",
+    "relu",
+    "relu2",
+];
 
 /// What is needed to know of any model, whatever its shape.
 #[derive(Clone, Debug)]
@@ -160,13 +172,19 @@ impl Facts {
             name: f.text("_name_or_path").map(base_name).filter(|n| !n.is_empty()),
             vocab,
             hidden: f.required_size("hidden_size")?,
-            layers: f.required_size("num_hidden_layers")?,
+            layers: f.size_or("num_hidden_layers", listed_layers(f))?,
             max_position: f.size("max_position_embeddings").or(max_position),
             tied: f.flag_or("tie_word_embeddings", tied),
             bos: f.token_ids("bos_token_id", vocab)?.first().copied(),
             eos: f.token_ids("eos_token_id", vocab)?,
         })
     }
+}
+
+/// How many layers there are by what is said of each, for files that do not count them.
+fn listed_layers(f: &Fields) -> Option<usize> {
+    let types = f.get("layer_types").value().and_then(|v| v.as_array()).map(Vec::len);
+    types.or_else(|| f.text("hybrid_override_pattern").map(|letters| letters.chars().count())).filter(|n| *n > 0)
 }
 
 /// Last component of `_name_or_path`, which may be a repository or a path on someone's disk.
@@ -237,8 +255,10 @@ impl Heads {
 pub(crate) fn activation(f: &Fields, field: &str, default: UnaryOp) -> UnaryOp {
     match f.text(field) {
         Some("silu" | "swish") => UnaryOp::Silu,
-        Some("gelu") => UnaryOp::Gelu,
-        Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_fast") => UnaryOp::GeluTanh,
+        Some("gelu" | "gelu_python") => UnaryOp::Gelu,
+        Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_python_tanh" | "gelu_fast" | "gelu_accurate") => {
+            UnaryOp::GeluTanh
+        }
         Some("relu") => UnaryOp::Relu,
         Some("relu2") => UnaryOp::Relu2,
         _ => default,
@@ -268,6 +288,18 @@ pub(crate) fn factor(f: &Fields, field: &str) -> Result<Option<f32>, ConfigError
         None => Ok(None),
         Some(x) if (x as f32).is_normal() => Ok(Some(x as f32).filter(|x| *x != 1.0)),
         Some(x) => Err(f.invalid(field, &x, "a number that is not 0".into())),
+    }
+}
+
+/// What no element is larger than, up or down, if there is such a limit.
+///
+/// # Errors
+/// When it is no number above 0 that f32 has.
+pub(crate) fn limit(f: &Fields, field: &str) -> Result<Option<f32>, ConfigError> {
+    match f.number(field).map(|x| (x, x as f32)) {
+        None => Ok(None),
+        Some((_, limit)) if limit.is_normal() && limit > 0.0 => Ok(Some(limit)),
+        Some((x, _)) => Err(f.invalid(field, &x, "a number above 0".into())),
     }
 }
 

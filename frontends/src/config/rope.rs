@@ -93,13 +93,18 @@ pub(crate) fn read_partial(
     theta: f64,
     part: f64,
 ) -> Result<RopeConfig, ConfigError> {
-    const FIELD: &str = "partial_rotary_factor";
     let mut rope = read(f, head_dim, max_position, theta)?;
-    let (_, inside) = object(f)?;
-    if f.number(FIELD).is_none() && !inside.contains_key(FIELD) {
+    if !says_part(f)? {
         rope.dim = part_of_head(f, head_dim, part)?;
     }
     Ok(rope)
+}
+
+/// Whether the file says how much of a head is rotated.
+pub(crate) fn says_part(f: &Fields) -> Result<bool, ConfigError> {
+    const FIELD: &str = "partial_rotary_factor";
+    let (_, inside) = object(f)?;
+    Ok(f.reads(FIELD) && (f.number(FIELD).is_some() || inside.contains_key(FIELD)))
 }
 
 /// Reads two rotary embeddings, of layers that see everything and of those with a window: an object

@@ -40,8 +40,8 @@ pub const MODEL_MAGIC: [u8; 8] = *b"llmccmdl";
 pub const PAGE_TOKENS: usize = 16;
 /// "No index" in `u32` fields.
 pub const NONE: u32 = u32::MAX;
-/// Segments (and therefore the weights) are aligned to this many bytes, so that the kernel may use
-/// huge pages.
+/// The segment of weights is aligned to this many bytes, unless they are few, so that the kernel may
+/// use huge pages.
 pub const SEGMENT_ALIGN: u64 = 2 << 20;
 
 /// Where the appended segments are, relative to the runtime's ELF header (`__ehdr_start`). All zero

@@ -75,7 +75,7 @@ fn bad_configurations() {
         (json!({ "head_dim": 5 }), "field `head_dim` is 5; it must be even, as pairs of elements are rotated".into()),
         (
             json!({ "hidden_act": "quick_gelu" }),
-            "field `hidden_act` is \"quick_gelu\", which is not supported; supported are silu, swish, gelu, gelu_new, gelu_pytorch_tanh, gelu_fast and relu"
+            "field `hidden_act` is \"quick_gelu\", which is not supported; supported are silu, swish, gelu, gelu_python, gelu_new, gelu_pytorch_tanh, gelu_python_tanh, gelu_fast, gelu_accurate, relu and relu2"
                 .into(),
         ),
         (json!({ "rms_norm_eps": -1e-5 }), "field `rms_norm_eps` is -1e-5; it must be at least 0 and less than 1".into()),
@@ -437,14 +437,21 @@ fn declared_fields_are_read() {
                     (json!(2.5), json!(2))
                 }
                 Accepts::Size(_) if *name == "hidden_size" => (json!(2.5), json!(32)),
-                Accepts::Size(max) => (json!(max + 1), json!(if *name == "block_multiple_of" { 5 } else { 12 })),
+                Accepts::Size(max) => (
+                    json!(max + 1),
+                    json!(match *name {
+                        "block_multiple_of" => 5,
+                        "linear_head_dim" => 20,
+                        _ => 12,
+                    }),
+                ),
                 Accepts::Count => (json!(-1), json!(other_count(name))),
                 Accepts::Number => (
                     json!("1e-6"),
                     match *name {
                         "partial_rotary_factor" => json!(1.0),
                         name if name.starts_with("rope") => json!(5e5),
-                        _ => json!(1e-3),
+                        _ => json!(3e-3),
                     },
                 ),
                 Accepts::Flag => (json!("true"), json!(base[name] != json!(true))),
@@ -457,6 +464,7 @@ fn declared_fields_are_read() {
                 Accepts::Tokens => (json!("x"), json!([3, 4])),
                 Accepts::Numbers => (json!(["x"]), json!([0, 1])),
                 Accepts::Object => (json!([]), json!({ "rope_type": "linear", "factor": 2 })),
+                Accepts::Any if *name == "mlp_layer_types" => (json!({ "0": "dense" }), json!(["sparse", "sparse"])),
                 Accepts::Any => (json!({ "quant_method": "gptq" }), json!(null)),
             };
             if *name != "architectures" {
@@ -469,7 +477,9 @@ fn declared_fields_are_read() {
             {
                 continue;
             }
-            match read(json!({ *name: good })) {
+            // Without what counts in its place.
+            let instead = if *name == "expand" { "intermediate_size" } else { *name };
+            match read(json!({ instead: "absent", *name: good })) {
                 Ok(found) => assert_ne!(format!("{found:?}"), plain, "{arch:?} declares {name}, but does not read it"),
                 // Read, and refused by the class for what it says, or beside another field that
                 // says the same.

@@ -34,6 +34,7 @@ fn assumed(fixture: &str) -> Value {
             "mscale": 0.9, "mscale_all_dim": 0.9,
         } }),
         "mpt" => json!({ "attn_config": { "alibi": true, "alibi_bias_max": 8, "clip_qkv": 1.5 } }),
+        "olmoe" => json!({ "clip_qkv": null }),
         "baichuan2" => json!({ "z_loss_weight": "absent" }),
         "minicpm3" => json!({
             "rope_scaling": {
