@@ -32,7 +32,7 @@ pub(super) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = &[
-    Field::new("_name_or_path", Accepts::Text),
+    Field::new("_name_or_path", Accepts::Text).unless(Neutral::Any),
     Field::new("quantization_config", Accepts::Any),
     Field::new("vocab_size", Accepts::Size(1 << 24)),
     Field::new("hidden_size", WIDTH).or(&["n_embed"]),

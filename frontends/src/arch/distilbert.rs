@@ -16,7 +16,8 @@ pub(super) const ARCH: Arch = Arch {
     model_type: "distilbert",
     class: "DistilBertModel",
     fields: &[IDENTITY, FIELDS],
-    fixed: &[("tie_word_embeddings", Neutral::Any)],
+    // The table is stored, whatever its rows were made by.
+    fixed: &[("tie_word_embeddings", Neutral::Any), ("sinusoidal_pos_embds", Neutral::Any)],
     goldens: &["distilbert", "distilbert_classes"],
     names: Names(&[NAMES]),
     read: |f| {

@@ -73,7 +73,7 @@ fn scores(f: &Fields) -> Result<Scores, ConfigError> {
 }
 
 const OWN: &[Field] = &[
-    Field::new("_name_or_path", Accepts::Text),
+    Field::new("_name_or_path", Accepts::Text).unless(Neutral::Any),
     Field::new("quantization_config", Accepts::Any),
     Field::new("vocab_size", Accepts::Size(1 << 24)),
     Field::new("hidden_size", WIDTH).or(&["d_model"]),
@@ -97,6 +97,8 @@ const ATTENTION: &[Field] = &[
 const FIXED: &[(&str, Neutral)] = &[
     ("attn_type", Neutral::Words(&["multihead_attention"])),
     ("attn_impl", Neutral::Any),
+    ("_name_or_path", Neutral::Any),
+    ("model_type", Neutral::Any),
     ("attn_pdrop", Neutral::Any),
     ("alibi", Neutral::On),
 ];

@@ -155,6 +155,9 @@ fn saved_configurations_mean_the_same() {
         serde_json::from_str(include_str!("../../../tests/goldens/saved.json")).unwrap();
     let mut wrong = vec![];
     for (name, config) in &saved {
+        let named = with(config.clone(), json!({ "_name_or_path": "a/b" }));
+        let unread = Model::parse(&named).map_or_else(|e| vec![e.to_string()], |m| m.unread);
+        wrong.extend(unread.into_iter().map(|what| format!("{name}: {what}")));
         let folder = Folder::new();
         for file in std::fs::read_dir(golden(name)).unwrap() {
             let file = file.unwrap();

@@ -24,7 +24,7 @@ pub const TOKENS: Accepts = Accepts::Size(MAX_CONTEXT);
 
 /// What is needed of any model: see [`Facts`].
 pub const MODEL: &[Field] = &[
-    Field::new("_name_or_path", Accepts::Text),
+    Field::new("_name_or_path", Accepts::Text).unless(Neutral::Any),
     Field::new("quantization_config", Accepts::Any),
     Field::new("vocab_size", Accepts::Size(MAX_VOCAB)),
     Field::new("hidden_size", WIDTH),
@@ -37,7 +37,7 @@ pub const MODEL: &[Field] = &[
 
 /// What is needed of any model, as GPT-2 called it.
 pub const GPT_MODEL: &[Field] = &[
-    Field::new("_name_or_path", Accepts::Text),
+    Field::new("_name_or_path", Accepts::Text).unless(Neutral::Any),
     Field::new("quantization_config", Accepts::Any),
     Field::new("vocab_size", Accepts::Size(MAX_VOCAB)),
     Field::new("hidden_size", WIDTH).or(&["n_embd"]),
