@@ -9,6 +9,7 @@ use super::names::{HUGGING_FACE, MIXTRAL_EXPERTS, Names, Table};
 use crate::config::common::{ATTENTION, MLP, MODEL, PARTIAL_ROTARY};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
+use crate::config::rope;
 use llmcc_ir::graph::{Router, Score};
 
 pub(super) const ARCH: Arch = Arch {
@@ -42,7 +43,7 @@ pub(super) const ARCH: Arch = Arch {
                 let expected = format!("even, and at most {head_dim}: this architecture has heads of so many");
                 return Err(f.invalid("rotary_dim", &dim, expected));
             }
-            let part = f.number("partial_rotary_factor").map(|part| (head_dim as f64 * part) as usize);
+            let part = if rope::says_part(f)? { d.ropes.first().map(|rope| rope.dim) } else { None };
             if let Some(other) = part.filter(|other| *other != dim) {
                 let help = format!("this architecture has `rotary_dim` ({dim}) of `head_dim` ({head_dim}) there");
                 return Err(f.unsupported("partial_rotary_factor", format!("that of {other} elements"), help));
