@@ -208,6 +208,13 @@ fn grouped_type(elem: Elem, group: usize) -> Option<&'static StoredType> {
     GROUPED.iter().find(|t| t.dtype == Some(DType::Coded(Format::new(elem, group as u16))))
 }
 
+/// Columns of a group as int8 codes of such groups are stored in, and how readers describe that; `half`:
+/// f16 holds all scales. `None` where no format has these groups.
+pub(super) fn groups_of_int8(group: usize, half: bool) -> Option<(&'static StoredType, usize)> {
+    let unit = unit(group)?;
+    Some((grouped_type(if half { Elem::W8 } else { Elem::named("w8z") }, unit)?, unit))
+}
+
 /// A matrix of floats that are computed from the file.
 pub(super) static COMPUTED: StoredType = StoredType { name: "computed F32", bits: 32, dtype: Some(DType::F32) };
 
