@@ -210,9 +210,10 @@ fn cuts_of_other_models() {
 /// Gemma 4's pairs are merged over whole texts; what is no token is bytes.
 #[test]
 fn whole_texts_of_gguf_files() {
-    let mut tokens: Vec<String> = ["<unk>", "<bos>", "a", "b", "\u{2581}", "ab", "\u{2581}ab", "ab\u{2581}ab", "\n", "\n\n"]
-        .map(String::from)
-        .into();
+    let mut tokens: Vec<String> =
+        ["<unk>", "<bos>", "a", "b", "\u{2581}", "ab", "\u{2581}ab", "ab\u{2581}ab", "\n", "\n\n"]
+            .map(String::from)
+            .into();
     tokens.extend((0..=255u8).map(|b| format!("<0x{b:02X}>")));
     let types = tokens.iter().enumerate().map(|(i, t)| match (i, t.starts_with("<0x")) {
         (0, _) => 2,
