@@ -10,11 +10,11 @@ pub(super) struct Rounded {
     /// Matrices whose products round their input.
     matrices: Vec<(Value, InputRounding)>,
     /// Inputs that were rounded.
-    inputs: Vec<Input>,
+    inputs: Vec<RoundedInput>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Input {
+struct RoundedInput {
     x: Value,
     how: InputRounding,
     /// What is multiplied, and what multiplies the product.
@@ -63,7 +63,7 @@ impl Draft<'_, '_> {
     }
 
     #[track_caller]
-    fn rounded_input(&mut self, x: Value, how: InputRounding) -> Input {
+    fn rounded_input(&mut self, x: Value, how: InputRounding) -> RoundedInput {
         let scale = self.fixed_number("scale", how.scale);
         let codes = self.op(Op::Binary(BinaryOp::Div), &[x, scale]);
         let numbers = if how.zero == 0.0 {
@@ -74,7 +74,7 @@ impl Draft<'_, '_> {
             let codes = self.unary(how.number, codes);
             self.op(Op::Binary(BinaryOp::Sub), &[codes, zero])
         };
-        let input = Input { x, how, numbers, scale };
+        let input = RoundedInput { x, how, numbers, scale };
         self.rounded.inputs.push(input);
         input
     }

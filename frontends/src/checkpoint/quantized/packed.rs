@@ -4,8 +4,9 @@
 //!
 //! GPTQ has `qweight` `[in·bits / 32, out]`, a stream of codes along the inputs; AWQ `[in, out / per
 //! word]`, in an order of its own. Both have `qzeros` `[groups, out·bits / 32]` and `scales`
-//! `[groups, out]`. AWQ's GEMV has them `[out, in / 8]`, `[out, words]` and `[out, groups]`. With act-order a group's columns are not side by side: `g_idx` `[in]` has the
-//! group of each. What the words are: [`super::words`].
+//! `[groups, out]`. AWQ's GEMV has them `[out, in / 8]`, `[out, words]` and `[out, groups]`. With
+//! act-order a group's columns are not side by side: `g_idx` `[in]` has the group of each. What the
+//! words are: [`super::words`].
 
 use super::words::{Sizes, WordOrder, Words, grouped};
 use super::{COMPUTED, Tensors, UNQUANTIZED, Wrong};

@@ -196,3 +196,36 @@ impl Rule for Const {
         Ok(Value::tensor(Tensor { shape: vec![], data: vec![self.value.get().into()] }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quant::e4m3_to_f32;
+
+    #[test]
+    fn rounding_goes_to_the_nearest_and_saturates() {
+        for (op, x, y) in [
+            (UnaryOp::RoundI8, 2.5, 2.0),
+            (UnaryOp::RoundI8, -3.5, -4.0),
+            (UnaryOp::RoundI8, 1e9, 127.0),
+            (UnaryOp::RoundI8, -1e9, -128.0),
+            (UnaryOp::RoundE4m3, 17.0, 16.0),
+            (UnaryOp::RoundE4m3, -19.0, -20.0),
+            (UnaryOp::RoundE4m3, 1e9, 448.0),
+            (UnaryOp::RoundE4m3, 0.002, 0.001_953_125),
+            (UnaryOp::RoundE4m3, 0.000_9, 0.0),
+        ] {
+            assert_eq!(op.eval(x), y, "{}({x})", op.name());
+            assert!(op.eval(f64::NAN).is_nan());
+        }
+        // Numbers of e4m3 are themselves, and so is what is nearest to each of them.
+        let mut numbers: Vec<f64> = (0..=255u8).map(|u| f64::from(e4m3_to_f32(u))).filter(|x| !x.is_nan()).collect();
+        numbers.sort_by(f64::total_cmp);
+        for pair in numbers.windows(2) {
+            let [a, b] = [pair[0], pair[1]];
+            assert_eq!(UnaryOp::RoundE4m3.eval(a), a);
+            assert_eq!(UnaryOp::RoundE4m3.eval(0.51 * a + 0.49 * b), a);
+            assert_eq!(UnaryOp::RoundE4m3.eval(0.49 * a + 0.51 * b), b);
+        }
+    }
+}
