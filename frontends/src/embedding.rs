@@ -93,18 +93,23 @@ pub fn found(ckpt: &Checkpoint) -> Result<Option<Embedding>, FrontendError> {
     Ok(Some(embedding))
 }
 
+/// Texts are not pooled, but given classes.
+const RANK: u64 = 4;
+
 /// What a GGUF file says. It does not say whether embeddings are of length 1, as those of llama.cpp
 /// are.
 fn of_metadata(ckpt: &Checkpoint, metadata: &Metadata) -> Result<Option<Embedding>, FrontendError> {
     let name = metadata.get("general.architecture").and_then(|v| v.text()).unwrap_or_default();
     let key = format!("{name}.pooling_type");
+    let class = ckpt.config()["architectures"][0].as_str().unwrap_or_default();
     let pool = match metadata.get(&key).and_then(|v| v.unsigned()) {
         None | Some(0) => return Ok(None),
         Some(1) => Pool::Mean,
         Some(2) => Pool::First,
         Some(3) => Pool::Last,
+        Some(RANK) if class.ends_with("ForSequenceClassification") => return Ok(None),
         Some(other) => {
-            let what = format!("`{key}` is {other}: this model scores pairs of texts");
+            let what = format!("`{key}` is {other}: this model scores pairs of texts by a head that is not read");
             return Err(FrontendError::Output { path: ckpt.config_path().to_path_buf(), what, help: HELP });
         }
     };

@@ -263,6 +263,8 @@ fn function_steps(op: UnaryOp) -> f64 {
     match op {
         UnaryOp::Neg | UnaryOp::Relu => 1.0,
         UnaryOp::Relu2 | UnaryOp::Sqrt => 2.0,
+        UnaryOp::RoundI8 => 4.0,
+        UnaryOp::RoundE4m3 => 8.0,
         UnaryOp::Silu | UnaryOp::Gelu | UnaryOp::GeluTanh => EXP_STEPS_WIDE,
         UnaryOp::Exp | UnaryOp::Sigmoid | UnaryOp::Tanh | UnaryOp::Softplus => EXP_STEPS,
     }

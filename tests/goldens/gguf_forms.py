@@ -13,6 +13,7 @@ import json
 import re
 
 import gguf
+import torch
 from gguf import Keys
 from safetensors import safe_open
 
@@ -80,6 +81,21 @@ def delta(c):
             L.FULL_ATTENTION_INTERVAL: c["full_attention_interval"], R.DIMENSION_COUNT: int(c["head_dim"] * (c.get("partial_rotary_factor") or c["rope_parameters"]["partial_rotary_factor"]))}
 
 
+ROWS = lambda c: {A.SLIDING_WINDOW: c["sliding_window"], A.SLIDING_WINDOW_PATTERN: [t == "sliding_attention" for t in c["layer_types"]], A.SHARED_KV_LAYERS: c["num_kv_shared_layers"],
+                  L.EMBD_LENGTH_PER_LAYER_INP: c["hidden_size_per_layer_input"], L.FINAL_LOGIT_SOFTCAPPING: c["final_logit_softcapping"]}
+
+
+def gemma4(c):
+    wide, dim, own = c["global_head_dim"], c["head_dim"], c["num_hidden_layers"] - c["num_kv_shared_layers"]
+    out = ROWS(c) | {A.KEY_LENGTH: wide, A.VALUE_LENGTH: wide, A.KEY_LENGTH_SWA: dim, A.VALUE_LENGTH_SWA: dim, R.DIMENSION_COUNT: wide, R.DIMENSION_COUNT_SWA: dim,
+                     R.FREQ_BASE: c["rope_parameters"]["full_attention"]["rope_theta"], R.FREQ_BASE_SWA: c["rope_parameters"]["sliding_attention"]["rope_theta"]}
+    if c["use_double_wide_mlp"]:
+        out[L.FEED_FORWARD_LENGTH] = [c["intermediate_size"] * (1 if i < own else 2) for i in range(c["num_hidden_layers"])]
+    if c["num_global_key_value_heads"]:
+        out[A.HEAD_COUNT_KV] = [c["num_key_value_heads"] if t == "sliding_attention" else c["num_global_key_value_heads"] for t in c["layer_types"]]
+    return out
+
+
 QWEN = lambda c: {L.EXPERT_FEED_FORWARD_LENGTH: c["moe_intermediate_size"], L.EXPERT_SHARED_FEED_FORWARD_LENGTH: c["shared_expert_intermediate_size"]}
 SCALES = lambda c: {A.SCALE: c["attention_multiplier"], L.EMBEDDING_SCALE: c["embedding_multiplier"], L.RESIDUAL_SCALE: c["residual_multiplier"], L.LOGIT_SCALE: c["logits_scaling"],
                     **({L.EXPERT_SHARED_FEED_FORWARD_LENGTH: c["shared_intermediate_size"]} if "shared_intermediate_size" in c else {})}
@@ -143,6 +159,16 @@ FIXTURES = {
     "falcon_h1": ("falcon-h1", lambda c: mamba(c, c["mamba_d_ssm"], c["mamba_n_heads"], c["mamba_n_groups"], c["mamba_d_state"], c["mamba_d_conv"]), ""),
     "kimi_linear": ("kimi-linear", lambda c: experts(c) | latent(c) | {A.HEAD_COUNT_KV: [0, 1, 0], L.EXPERT_SHARED_COUNT: 1, S.CONV_KERNEL: 4, "{arch}.kda.head_dim": c["linear_attn_config"]["head_dim"],
                     L.CONTEXT_LENGTH: 256, L.EXPERT_GATING_FUNC: 2, L.EXPERT_GROUP_COUNT: 4, L.EXPERT_GROUP_USED_COUNT: 2}, ""),
+    "gemma3n": ("gemma3n", lambda c: ROWS(c) | {L.ALTUP_ACTIVE_IDX: c["altup_active_idx"], L.ALTUP_NUM_INPUTS: c["altup_num_inputs"],
+                # Minus infinity is no JSON.
+                L.ACTIVATION_SPARSITY_SCALE: [max(torch.distributions.normal.Normal(0, 1).icdf(torch.tensor(p)).item(), -40.0) for p in c["activation_sparsity_pattern"]]}, ""),
+    "gemma4": ("gemma4", lambda c: gemma4(c), ""),
+    "gemma4_e": ("gemma4", lambda c: gemma4(c), ""),
+    "gemma4_moe": ("gemma4", lambda c: gemma4(c) | {L.EXPERT_COUNT: c["num_experts"], L.EXPERT_USED_COUNT: c["top_k_experts"], L.EXPERT_FEED_FORWARD_LENGTH: c["moe_intermediate_size"]}, ""),
+    "jamba": ("jamba", lambda c: {A.HEAD_COUNT_KV: [c["num_key_value_heads"] if i % c["attn_layer_period"] == c["attn_layer_offset"] else 0 for i in range(c["num_hidden_layers"])],
+              L.EXPERT_COUNT: c["num_experts"], S.CONV_KERNEL: c["mamba_d_conv"], S.INNER_SIZE: c["mamba_expand"] * c["hidden_size"], S.STATE_SIZE: c["mamba_d_state"], S.TIME_STEP_RANK: c["mamba_dt_rank"]}, ""),
+    "glm": ("chatglm", lambda c: PARTIAL(c, 0.5), ""),
+    "roberta_classes": ("bert", lambda c: {A.CAUSAL: False, L.POOLING_TYPE: 4, L.CONTEXT_LENGTH: c["max_position_embeddings"] - 2, "{arch}.classifier.output_labels": ["LABEL_0"]}, ""),
     "bert": ("bert", lambda c: {A.CAUSAL: False, L.POOLING_TYPE: 1}, ""),
     "xlm_roberta": ("bert", lambda c: {A.CAUSAL: False, L.POOLING_TYPE: 2, L.CONTEXT_LENGTH: c["max_position_embeddings"] - 2}, ""),
     "distilbert": ("bert", lambda c: {A.CAUSAL: False, A.LAYERNORM_EPS: 1e-12}, ""),
@@ -247,7 +273,14 @@ def shapes(c, name, shape):
         return {"to": [[blk(f"attn_{p}.weight"), [n, n]] for p in "qkv"], "width": n, "halves": [2 * n, n // heads]}
     if kind == "kimi_linear" and end in ("block_sparse_moe.gate_proj.weight", "block_sparse_moe.up_proj.weight", "block_sparse_moe.down_proj.weight"):
         return {"to": [[blk(f"ffn_{end.split('.')[1].split('_')[0]}.weight"), shape]], "width": last}
-    if kind == "xlm-roberta" and name == "embeddings.position_embeddings.weight":
+    if kind.startswith(("gemma3n", "gemma4")):
+        renamed = {"altup.correct_output_scale": "altup_correct_scale.weight", "layer_scalar": "layer_output_scale.weight", "router.scale": "ffn_gate_inp.scale",
+                   "router.per_expert_scale": "ffn_down_exps.scale", "experts.gate_up_proj": "ffn_gate_up_exps.weight", "experts.down_proj": "ffn_down_exps.weight"}
+        return {"to": [[blk(renamed[end]), shape]], "width": last if len(shape) > 1 else 1} if end in renamed else None
+    if name.startswith("classifier."):
+        ending = name.rsplit(".", 1)[1]
+        return {"to": [[("cls." if "dense" in name else "cls.output.") + ending, shape]], "width": last if len(shape) > 1 else 1}
+    if kind in ("xlm-roberta", "roberta") and name.removeprefix("roberta.") == "embeddings.position_embeddings.weight":
         return {"to": [["", [2, last]], ["position_embd.weight", [shape[0] - 2, last]]], "width": last}
     if name.startswith("pooler.") or (kind == "apertus" and "act_fn" in end):
         return {"to": [], "width": 1}
@@ -287,6 +320,10 @@ def extra(fixture, c, folder):
         with safe_open(folder / "model.safetensors", "pt") as f:
             of = lambda what: [float(f.get_tensor(f"model.layers.{i}.mlp.act_fn.{what}").float()) for i in range(c["num_hidden_layers"])]
             return {f"xielu.{what}": of(what) for what in ("alpha_p", "alpha_n", "beta", "eps")}, {}
+    if fixture.startswith("gemma4"):
+        half, part = c["global_head_dim"] // 2, c["rope_parameters"]["full_attention"]["partial_rotary_factor"]
+        n = int(c["global_head_dim"] * part / 2)
+        return {}, {"rope_freqs.weight": [1.0] * n + [1e30] * (half - n)}
     if fixture == "minicpm3":
         return {}, {f"rope_factors_{which}.weight": c["rope_scaling"][f"{which}_factor"] for which in ("long", "short")}
     return {}, {}
@@ -302,9 +339,11 @@ def table(here, by_name):
         files = safe_open(folder / "model.safetensors", "pt")
         for name in files.keys():
             asked = re.sub(r"experts\.\d+\.", "experts.", name)
+            asked = re.sub(r"_projections\.\d+", "_projections", asked)
             pattern = re.sub(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)", "{}", asked)
             form = shapes(config, pattern, list(files.get_slice(name).get_shape()))
             called = asked.removeprefix("transformer.") if arch == "bloom" else asked
+            called = called.removeprefix("roberta.")
             found = names.get_name(called, try_suffixes=(".weight", ".bias"))
             if form is None and config["model_type"] == "nemotron_h" and ".experts." in asked:
                 # Under the names that the converter gives to stacks.

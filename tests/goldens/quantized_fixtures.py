@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the fixtures of quantized checkpoints.
 
-    pip install bitsandbytes==0.48.2 compressed-tensors==0.12.2 transformers torch safetensors numpy && python quantized_fixtures.py [NAME...]
+    pip install bitsandbytes==0.48.2 compressed-tensors==0.12.2 hqq==0.2.8 transformers torch safetensors numpy && python quantized_fixtures.py [NAME...]
 
 `quantized/METHOD` has a `config.json` with nothing but `quantization_config`, and matrices as the
 method stores them with what they stand for beside them (`NAME.expected`, F32). Those of bitsandbytes
@@ -316,8 +316,87 @@ def bitnet():
         })
 
 
+def awq_rows():
+    """AWQ's GEMV and GEMV-fast, packed as `WQLinear_GEMV` and `WQLinear_GEMVFast` of AutoAWQ do."""
+    rng = np.random.default_rng(37)
+
+    def numbers(n, k, group):
+        groups, words = k // group, (-(-(k // group) // 8) + 3) // 4 * 4 if group == 32 else -(-(k // group) // 8)
+        codes, zeros = rng.integers(0, 16, (n, k)), rng.integers(0, 16, (n, groups))
+        scales = np.abs(rng.normal(0.02, 0.01, (n, groups))).astype(np.float16)
+        room = lambda x: np.pad(x, [(0, 0), (0, words * 8 - groups)])
+        return codes, zeros, scales, room
+
+    n, k, group = 24, 192, 64
+    codes, zeros, scales, room = numbers(n, k, group)
+    wide = lambda x: np.repeat(x, group, 1)
+    write("awq_gemv", {"quant_method": "awq", "bits": 4, "group_size": group, "zero_point": True, "version": "gemv"}, {
+        "zeros.qweight": words(codes, 4, 1), "zeros.qzeros": words(room(zeros), 4, 1), "zeros.scales": torch.from_numpy(room(scales)),
+        "zeros.expected": torch.from_numpy(wide(scales.astype(np.float32)) * (codes - wide(zeros)).astype(np.float32)),
+    })
+    n, k, group = 16, 256, 32
+    codes, zeros, scales, room = numbers(n, k, group)
+    packed = codes.reshape(n, k // 32, 4, 4, 2).transpose(0, 1, 3, 2, 4).reshape(n, k // 32, 4, 4, 2).transpose(0, 1, 2, 4, 3)
+    packed = packed.reshape(n // 4, 4, k // 64, 64).transpose(0, 2, 1, 3).reshape(n // 4, k // 64, 64, 4)
+    packed = (packed[..., 0] | packed[..., 1] << 4 | packed[..., 2] << 8 | packed[..., 3] << 12).reshape(n // 4, k)
+    minima = -(scales * zeros.astype(np.float32)).astype(np.float16)
+    exact = wide(scales.astype(np.float64)) * codes + wide(minima.astype(np.float64))
+    write("awq_gemv_fast", {"quant_method": "awq", "bits": 4, "group_size": group, "zero_point": True, "version": "gemv_fast"}, {
+        "fast.qweight": torch.from_numpy(packed.astype(np.uint16).view(np.int16)), "fast.qzeros": torch.from_numpy(room(minima).T.copy()),
+        "fast.scales": torch.from_numpy(room(scales).T.copy()), "fast.expected": torch.from_numpy(exact.astype(np.float32)),
+    })
+
+
+def hqq():
+    """Quantized, packed and written down by hqq 0.2.8 (its file core/quantize.py) on a CPU; decoded by its rule in f64."""
+    from hqq.core.quantize import BaseQuantizeConfig, HQQLinear, Quantizer
+
+    torch.manual_seed(14)
+    tensors = {}
+    cases = [("eight", 8, 64, 1), ("four", 4, 64, 1), ("three", 3, 32, 1), ("two", 2, 128, 1), ("one", 1, 32, 1), ("turned", 4, 16, 0), ("small", 4, 8, 1)]
+    for name, bits, group, axis in cases:
+        config = BaseQuantizeConfig(nbits=bits, group_size=group, axis=axis)
+        layer = HQQLinear(torch.nn.Linear(128, 24, bias=False), config, compute_dtype=torch.bfloat16 if bits == 3 else torch.float16, device="cpu")
+        for key, value in layer.state_dict().items():
+            tensors[f"{name}.{key}"] = value.data.clone()
+        meta = layer.meta
+        codes = Quantizer.unpack[meta["packing"]](layer.W_q, dtype=torch.float64)[: 24 * 128 // group if axis == 1 else group]
+        values = (codes - meta["zero"].double()) * meta["scale"].double()
+        tensors[f"{name}.expected"] = values.reshape(24, 128).float()
+    settings = {"weight_quant_params": {"nbits": 4, "group_size": 64, "axis": 1}, "scale_quant_params": None, "zero_quant_params": None}
+    write("hqq", {"quant_method": "hqq", "quant_config": settings, "skip_modules": ["lm_head"]}, tensors)
+
+
+def sparse():
+    """Compressed by compressed-tensors itself."""
+    from compressed_tensors.compressors.sparse_compressors.sparse_24_bitmask import Sparse24BitMaskTensor
+    from compressed_tensors.compressors.sparse_compressors.sparse_bitmask import BitmaskTensor
+
+    torch.manual_seed(15)
+
+    def matrix(t, name, w, kind=Sparse24BitMaskTensor, scale=None):
+        stored = kind.from_dense(w)
+        t |= stored.dict(f"{name}.weight" if kind is Sparse24BitMaskTensor else name)
+        t[f"{name}.expected"] = stored.decompress().float() * (1 if scale is None else scale)
+        if scale is not None:
+            t[f"{name}.weight_scale"] = scale
+
+    t = {}
+    matrix(t, "half", torch.randn(12, 40).bfloat16())
+    rows = (torch.rand(16, 1) * 0.01 + 1e-3).bfloat16()
+    matrix(t, "fp8", torch.randn(16, 64).to(torch.float8_e4m3fn), scale=rows.float())
+    t["fp8.weight_scale"] = rows
+    write("sparse24", linear_settings("float-quantized", {"num_bits": 8, "type": "float", "strategy": "channel"}) | {
+        "sparsity_config": {"format": "sparse-24-bitmask", "global_sparsity": 0.5, "sparsity_structure": "2:4"}}, t)
+    t = {}
+    matrix(t, "any", torch.randn(12, 40).half() * (torch.rand(12, 40) < 0.3), BitmaskTensor)
+    matrix(t, "int8", torch.randint(-128, 128, (8, 64), dtype=torch.int8) * (torch.rand(8, 64) < 0.3), BitmaskTensor, torch.tensor([0.0123]))
+    write("sparse", linear_settings("int-quantized", {"num_bits": 8, "type": "int", "strategy": "tensor"}) | {
+        "sparsity_config": {"format": "sparse-bitmask", "global_sparsity": 0.7, "sparsity_structure": "unstructured"}}, t)
+
+
 # In the order in which the first ones share their random numbers.
-ALL = [bitsandbytes, gptq, gptq_groups, awq, fp8, mxfp4, gptq_few, auto_round, compressed, nvfp4, modelopt, int8, fp8_scaled, bitnet]
+ALL = [bitsandbytes, gptq, gptq_groups, awq, fp8, mxfp4, gptq_few, auto_round, compressed, nvfp4, modelopt, int8, fp8_scaled, bitnet, awq_rows, hqq, sparse]
 
 if __name__ == "__main__":
     for make in ALL:

@@ -95,6 +95,61 @@ def compressed(tensors, rng):
     return stored
 
 
+# How the inputs of products are rounded: number, scale, zero.
+INPUTS = {
+    "q_proj": ("int8", 0.03, 0), "k_proj": ("int8", 0.03, 0), "v_proj": ("int8", 0.02, 0), "o_proj": ("fp8", 0.004, 0),
+    "gate_proj": ("int8", 0.025, -11), "up_proj": ("int8", 0.025, -11), "down_proj": ("fp8", 0.01, 0),
+}
+
+
+def rounded(x, kind, scale, zero):
+    """As compressed-tensors rounds: `_quantize` and `_dequantize` of its `lifecycle/forward.py`."""
+    x = x / scale + zero
+    if kind == "int8":
+        x = x.clamp(-128, 127).round()
+    else:
+        # Of e4m3, in any type of x: eighths of the power of two below, from 2⁻⁶ on.
+        x = x.clamp(-448, 448)
+        unit = torch.ldexp(torch.ones_like(x), torch.frexp(x.abs().clamp(min=2.0**-6))[1] - 4)
+        x = (x / unit).round() * unit
+    return (x - zero) * scale
+
+
+def fixed(tensors, rng):
+    """int8 and FP8 with scales of the inputs of products, which were fixed when quantizing; `load_rounded` has the model."""
+    stored = {}
+    for name in [n for n in tensors if n.endswith("_proj.weight")]:
+        n, k = tensors[name].shape
+        stem = name.removesuffix(".weight")
+        kind, scale, zero = INPUTS[stem.rsplit(".", 1)[1]]
+        rows = torch.from_numpy(rng.uniform(0.5, 1, (n, 1)) * 0.025 / k**0.5).bfloat16()
+        codes = rng.normal(0, 40, (n, k)).clip(-127, 127)
+        codes = torch.from_numpy(codes.round()).to(torch.int8) if kind == "int8" else torch.from_numpy(codes).to(torch.float8_e4m3fn)
+        stored |= {f"{stem}.weight": codes, f"{stem}.weight_scale": rows, f"{stem}.input_scale": torch.tensor([scale])}
+        if zero:
+            stored[f"{stem}.input_zero_point"] = torch.tensor([zero], dtype=torch.int8)
+        tensors[name] = codes.float() * rows.float()
+    return stored
+
+
+def load_rounded(folder, dtype, load=make.load):
+    """The model of `fixed`, whose products round their inputs."""
+    model, inv_freqs = load(folder, dtype)
+    for name, module in model.named_modules():
+        how = INPUTS.get(name.rsplit(".", 1)[-1])
+        if how:
+            kind, scale, zero = how
+            scale = float(np.float32(scale))
+            module.register_forward_pre_hook(lambda _, args, kind=kind, scale=scale, zero=zero: (rounded(args[0], kind, scale, zero),))
+    return model, inv_freqs
+
+
+def both(name, bits, kind):
+    """A group of matrices and their inputs alike."""
+    scheme = {"num_bits": bits, "type": kind, "dynamic": False, "symmetric": kind == "float"}
+    return {"targets": name, "weights": scheme | {"strategy": "channel"}, "input_activations": scheme | {"strategy": "tensor"}, "output_activations": None}
+
+
 MODELS = {
     "mxfp4": (GPT_OSS, {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}, mxfp4),
     "gptq_order": (
@@ -107,6 +162,12 @@ MODELS = {
         {"quant_method": "gptq", "bits": 3, "group_size": 64, "desc_act": True, "sym": False, "checkpoint_format": "gptq_v2"},
         lambda t, rng: gptq(t, rng, group=64, bits=3, less=0),
     ),
+    "fixed": (
+        LLAMA,
+        fixtures.linear_settings("mixed-precision", {}) | {"config_groups": {
+            "group_0": both(["re:.*(q|k|v|gate|up)_proj"], 8, "int"), "group_1": both(["re:.*(o|down)_proj"], 8, "float")}},
+        fixed,
+    ),
     "compressed": (LLAMA, fixtures.linear_settings("mixed-precision", {"num_bits": 4, "type": "int"}), compressed),
 }
 
@@ -114,6 +175,7 @@ MODELS = {
 def model(name, config, settings, pack):
     seed = zlib.crc32(name.encode())
     folder = HERE / name
+    plain_load, make.load = make.load, load_rounded if pack is fixed else make.load
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)
@@ -131,6 +193,7 @@ def model(name, config, settings, pack):
                 break
         f32 = make.logits_of(make.load(scratch, torch.float32)[0], tokens)
         bf16 = make.logits_of(make.load(scratch, torch.bfloat16)[0], tokens).float()
+    make.load = plain_load
     (folder / "config.json").write_text(json.dumps(config | {"quantization_config": settings}, indent=2) + "\n")
     save_file({k: v.contiguous() for k, v in stored.items()}, folder / "model.safetensors", metadata={"format": "pt"})
     golden = {"tokens": torch.tensor(tokens, dtype=torch.int32), "greedy": torch.tensor(greedy, dtype=torch.int32), **inv_freqs}

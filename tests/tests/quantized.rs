@@ -112,7 +112,8 @@ fn logits_are_those_of_the_peer() {
 /// the numbers that they stand for, and write the same.
 #[test]
 fn packed_models_compute_what_transformers_does() {
-    let formats_of: [(&str, &[&str]); 4] = [
+    let formats_of: [(&str, &[&str]); 5] = [
+        ("fixed", &["w8g128", "fp8"]),
         ("mxfp4", &["mxfp4"]),
         ("gptq_order", &["w4g32"]),
         ("gptq3", &["w3zg64"]),

@@ -8,7 +8,7 @@
 mod leaves;
 
 use crate::cx::{Args, Cx};
-use crate::mlir::{Builder, Cmp, Elem, F32, I64, V};
+use crate::mlir::{Builder, Cmp, Elem, F32, I32, I64, V};
 use crate::piece::{self, col_at, row_at};
 use llmcc_abi::layout::fp8_row;
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
@@ -353,6 +353,27 @@ fn softplus(b: &mut Builder, x: V) -> V {
     b.fma(sum, s, positive)
 }
 
+/// Between two numbers.
+fn clamp(b: &mut Builder, x: V, least: f32, most: f32) -> V {
+    let (least, most) = (b.f32(least), b.f32(most));
+    let x = b.fmax(x, least);
+    b.fmin(x, most)
+}
+
+/// The nearest number of 4 significant bits that is a multiple of 2⁻⁹: 1.5 times the power of two that
+/// is 2²⁰ times that of `x`, added, leaves these bits.
+fn round_e4m3(b: &mut Builder, x: V) -> V {
+    let bits = b.bitcast(x, I32);
+    let exponent = b.andc(bits, 0xff << 23);
+    let least = b.i32((127 - 6) << 23);
+    let exponent = b.smax(exponent, least);
+    let up = b.i32((20 << 23) | (1 << 22));
+    let magic = b.add(exponent, up);
+    let magic = b.bitcast(magic, F32);
+    let shifted = b.fadd(x, magic);
+    b.fsub(shifted, magic)
+}
+
 /// An elementwise function.
 pub fn unary(b: &mut Builder, op: UnaryOp, x: V) -> V {
     match op {
@@ -397,6 +418,17 @@ pub fn unary(b: &mut Builder, op: UnaryOp, x: V) -> V {
             b.sqrt(x)
         }
         UnaryOp::Softplus => softplus(b, x),
+        UnaryOp::RoundI8 => {
+            let x = clamp(b, x, -128.0, 127.0);
+            // 1.5·2²³ leaves integers.
+            let magic = b.f32(12_582_912.0);
+            let shifted = b.fadd(x, magic);
+            b.fsub(shifted, magic)
+        }
+        UnaryOp::RoundE4m3 => {
+            let x = clamp(b, x, -448.0, 448.0);
+            round_e4m3(b, x)
+        }
     }
 }
 

@@ -3,10 +3,11 @@
 
 mod support;
 
+use llmcc_abi::layout::BLOCK;
 use llmcc_gpu::llvm::Compiler;
-use llmcc_ir::eval::OperandData;
-use llmcc_ir::graph::F32;
-use llmcc_ir::kernel::{Body, Embed, Norm, Pointwise, RopeTable, RowElem, RowNorm};
+use llmcc_ir::eval::{OperandData, Rows};
+use llmcc_ir::graph::{F32, UnaryOp};
+use llmcc_ir::kernel::{Body, Embed, Expr, Norm, Pointwise, RopeTable, RowElem, RowNorm, Segment, Store};
 use llmcc_ir::quant::Packing;
 use llmcc_ir::target::{TargetSpec, find};
 use llmcc_ir::ty::Dim;
@@ -51,6 +52,29 @@ fn check_row_norm(compiler: &Compiler, mut g: Gen, width: usize, runs: usize, se
     let out = g.output(cols, elem);
     let case = g.case(Body::RowNorm(RowNorm { x, gather, norm, gain, bias, residual, out }));
     Bounds::new(&case, own_error).check_row_norm(&case.run(compiler, target(seed)));
+}
+
+/// Rounding is exact, and even in the middle between two numbers.
+#[test]
+fn rounding() {
+    let compiler = Compiler::new();
+    let quarters = (-2400..2400).map(|i| i as f32 / 4.0);
+    let x: Vec<f32> = quarters.chain((-600..600).map(|i| i as f32 / 8192.0)).collect();
+    for op in [UnaryOp::RoundI8, UnaryOp::RoundE4m3] {
+        let mut g = Gen::new(1, 1, 1);
+        g.rows = Dim::Tokens;
+        let (p, out) = (g.input(g.rows, x.len()), g.output(x.len(), RowElem::F32));
+        let expr = Expr::Unary(op, Box::new(Expr::Rows { param: p, start: 0 }));
+        let store = Store::Rows { param: out, start: 0 };
+        // A pointwise segment is one tile.
+        let segment = Segment { n: x.len(), weights: vec![], tile_n: x.len().next_multiple_of(BLOCK), expr, store };
+        let mut case = g.case(Body::Pointwise(Pointwise { segments: vec![segment] }));
+        case.operands[p] = OperandData::Rows(Rows { cols: x.len(), data: x.repeat(case.m()) });
+        let mut got = case.run(&compiler, target(0));
+        let OperandData::Rows(got) = got.swap_remove(out) else { panic!("rows") };
+        let wanted: Vec<f32> = x.iter().map(|x| op.eval(f64::from(*x)) as f32).collect();
+        assert_eq!(got.data, wanted.repeat(case.m()), "{op:?}");
+    }
 }
 
 /// Codes decode to the very number the evaluator has.

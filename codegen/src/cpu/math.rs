@@ -20,6 +20,9 @@ const TANH: [f32; 5] = [-0.333_333_28, 0.133_327_7, -0.053_850_908, 0.020_997_18
 /// `2·artanh(s)/s` in s² on |s| ≤ 1/3: its series, whose next term is below 2⁻²⁸.
 const ARTANH: [f32; 8] = [2.0, 2.0 / 3.0, 2.0 / 5.0, 2.0 / 7.0, 2.0 / 9.0, 2.0 / 11.0, 2.0 / 13.0, 2.0 / 15.0];
 
+/// Exponent, as stored in f32, of the least normal number of e4m3.
+const E4M3_LEAST: u32 = 127 - 6;
+
 impl<'f> Emit<'f> {
     fn polynomial(&mut self, x: Value, coefficients: &[f32]) -> Value {
         let (last, rest) = coefficients.split_last().expect("polynomials are not empty");
@@ -194,6 +197,28 @@ impl<'f> Emit<'f> {
         self.fdiv(x, denominator)
     }
 
+    /// Between two numbers; NaN stays.
+    fn clamp(&mut self, x: Value, least: f32, most: f32) -> Value {
+        let (least, most) = (self.floats(least), self.floats(most));
+        let x = self.fmax(least, x);
+        self.fmin(most, x)
+    }
+
+    /// The nearest number of 4 significant bits, ties to even, that is a multiple of 2⁻⁹; of
+    /// magnitudes below 2¹⁰⁰. Adding 1.5 times the power of two that is 2²⁰ times that of `x` leaves
+    /// these bits.
+    fn round_e4m3(&mut self, x: Value) -> Value {
+        let bits = self.bits(x);
+        let (exponents, least) = (self.ints(0xff << 23), self.ints(E4M3_LEAST << 23));
+        let exponent = self.b.ins().band(bits, exponents);
+        let exponent = self.b.ins().smax(exponent, least);
+        let up = self.ints((20 << 23) | (1 << 22));
+        let magic = self.add(exponent, up);
+        let magic = self.as_floats(magic);
+        let shifted = self.fadd(x, magic);
+        self.fsub(shifted, magic)
+    }
+
     /// An elementwise function of four f32.
     pub fn unary(&mut self, op: UnaryOp, x: Value) -> Value {
         match op {
@@ -216,6 +241,14 @@ impl<'f> Emit<'f> {
             UnaryOp::Sqrt => {
                 let x = self.unary(UnaryOp::Relu, x);
                 self.b.ins().sqrt(x)
+            }
+            UnaryOp::RoundI8 => {
+                let x = self.clamp(x, -128.0, 127.0);
+                self.round(x).0
+            }
+            UnaryOp::RoundE4m3 => {
+                let x = self.clamp(x, -448.0, 448.0);
+                self.round_e4m3(x)
             }
         }
     }

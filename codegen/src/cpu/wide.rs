@@ -72,7 +72,9 @@ pub(super) fn unary(op: UnaryOp) -> Option<Unary> {
         | UnaryOp::Tanh
         | UnaryOp::Relu2
         | UnaryOp::Softplus
-        | UnaryOp::Sqrt => None,
+        | UnaryOp::Sqrt
+        | UnaryOp::RoundI8
+        | UnaryOp::RoundE4m3 => None,
     }
 }
 

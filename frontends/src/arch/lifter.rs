@@ -2,6 +2,7 @@
 
 use super::names::{HEAD, Kind, Names, Part, TABLE};
 use super::nested;
+use super::rounded::Rounded;
 use super::tensors::{checked, without_prefix};
 use super::yields::Entry;
 use crate::checkpoint::Checkpoint;
@@ -86,6 +87,8 @@ pub(super) struct Draft<'l, 'a> {
     args: Vec<Arg>,
     /// Orders of columns that the function knows.
     orders: Vec<(&'a [u32], Value)>,
+    /// Inputs of products that are rounded.
+    pub(super) rounded: Rounded,
     /// Constants that the function has, by their names and weights.
     constants: Vec<(String, usize, Value)>,
     error: Option<FrontendError>,
@@ -124,6 +127,7 @@ impl<'a> Lifter<'a> {
             f,
             args: vec![],
             orders: vec![],
+            rounded: Rounded::default(),
             constants: vec![],
             error: None,
         }
@@ -192,6 +196,11 @@ impl<'a> Draft<'_, 'a> {
     /// What is known of the model.
     pub(super) fn facts(&self) -> &'a Facts {
         self.lifter.origin.facts
+    }
+
+    /// The layer that the function is of, and which of its halves.
+    pub(super) fn place(&self) -> [Option<usize>; 2] {
+        [self.layer, self.half]
     }
 
     /// The longest sequence, in tokens.
@@ -329,6 +338,7 @@ impl<'a> Draft<'_, 'a> {
     fn placed(&mut self, w: Value, i: usize) -> Value {
         let Source::Checkpoint(ckpt) = self.lifter.origin.source else { return w };
         let weights = &self.lifter.module.weights;
+        self.rounded.matrix(w, weights.get(i).and_then(|of| ckpt.input_rounding(&of.name)));
         let Some(order) = weights.get(i).and_then(|w| ckpt.order(&w.name)) else { return w };
         let constant = format!("$order{}", weights.len());
         // Matrices that have an input in common mostly have their order in common.

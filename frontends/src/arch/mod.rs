@@ -34,6 +34,7 @@ mod nested;
 mod olmo_experts;
 mod output;
 mod recurrent;
+mod rounded;
 mod row_sums;
 #[cfg_attr(not(test), allow(dead_code, reason = "RWKV-5 to 7 are not offered yet"))]
 mod rwkv_blocks;

@@ -20,7 +20,7 @@ const OTHER: &str = "take the model in Transformers' layout";
 
 /// How a tensor is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cut {
+pub(super) enum Cut {
     /// Every slice has all of it.
     Not,
     Along(Join),
@@ -89,8 +89,12 @@ pub(super) struct Described {
     pub notes: Vec<String>,
 }
 
-/// Describes the model of the slices.
-pub(super) fn describe(params: &Value, slices: Vec<BTreeMap<String, View>>) -> Result<Described, Wrong> {
+/// Describes the model of the slices, and of tensors that are not cut.
+pub(super) fn describe(
+    params: &Value,
+    slices: Vec<BTreeMap<String, View>>,
+    whole: BTreeMap<String, Entry>,
+) -> Result<Described, Wrong> {
     let mut config = config(params)?;
     let mut views: BTreeMap<String, Vec<View>> = BTreeMap::new();
     let count = slices.len();
@@ -99,7 +103,7 @@ pub(super) fn describe(params: &Value, slices: Vec<BTreeMap<String, View>>) -> R
     }
     let head_dim = head_dim(&config).ok_or_else(|| (format!("{PARAMS} lacks `dim` or `n_heads`"), OTHER))?;
     let hidden = config.get("hidden_size").and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
-    let mut index = BTreeMap::new();
+    let mut index = whole;
     for (name, views) in views {
         if views.len() != count {
             let what = format!("tensor `{name}` is in {} of {count} files consolidated.*", views.len());
@@ -133,7 +137,7 @@ fn follows(name: &str, view: &View) -> bool {
 }
 
 /// What Transformers calls a tensor, and how it is cut; its own name if it has none there.
-fn transformers(tensor: &str) -> (String, Cut) {
+pub(super) fn transformers(tensor: &str) -> (String, Cut) {
     let (stem, ending) = tensor.rsplit_once('.').unwrap_or((tensor, ""));
     let (mut pattern, mut numbers) = (vec![], vec![]);
     for part in stem.split('.') {

@@ -111,7 +111,7 @@ fn without_config(dir: &Path, tensors: &Path, opened: Opened) -> Result<Checkpoi
         });
     };
     let Opened { shards, tensors, mut notes, .. } = opened;
-    let model = consolidated::describe(&params, tensors).map_err(wrong(&config_path))?;
+    let model = consolidated::describe(&params, tensors, BTreeMap::new()).map_err(wrong(&config_path))?;
     notes.extend(model.notes);
     let sources = std::iter::once(config_path.clone()).chain(shards.iter().map(|s| s.path.clone())).collect();
     let (config, index) = (model.config, model.index);
@@ -128,8 +128,9 @@ fn open_llama2c(dir: &Path, path: &Path) -> Result<Option<Checkpoint>, FrontendE
         return Ok(None);
     }
     let Some(described) = llama2c::describe(&map, 0) else { return Ok(None) };
-    let model =
-        described.and_then(|(params, tensors)| consolidated::describe(&params, vec![tensors])).map_err(wrong(path))?;
+    let model = described
+        .and_then(|found| consolidated::describe(&found.params, vec![found.views], found.coded))
+        .map_err(wrong(path))?;
     Ok(Some(Checkpoint {
         dir: dir.to_path_buf(),
         config_path: path.to_path_buf(),
@@ -244,6 +245,9 @@ pub(super) fn open_shard(path: &Path, opened: &mut Opened) -> Result<(), Fronten
 
 /// Reads the header of a file of safetensors.
 fn open_safetensors(path: &Path, map: Mmap) -> Result<(Shard, BTreeMap<String, TensorInfo>), FrontendError> {
+    if let Some(what) = before_gguf(&map) {
+        return Err(wrong(path)((what, "take the model as safetensors, or as GGUF")));
+    }
     if let Some(what) = foreign_format(&map) {
         return Err(FrontendError::NotACheckpoint { path: path.to_path_buf(), what, help: CONVERT.into() });
     }
@@ -321,13 +325,27 @@ fn open_part(path: &Path) -> Result<(Shard, gguf::Header), FrontendError> {
     Ok((Shard { path: path.to_path_buf(), map }, header))
 }
 
+/// Names the formats that GGUF has replaced, by their magic numbers, which are stored as integers.
+fn before_gguf(file: &[u8]) -> Option<String> {
+    let number = |at: usize| file.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
+    let version = number(4).unwrap_or(0);
+    Some(match file.get(..4)? {
+        // rwkv.cpp began to count at 100.
+        b"fmgg" | b"ggmf" if (100..200).contains(&version) => {
+            format!("this is a file of rwkv.cpp of version {version}, which is not read")
+        }
+        b"lmgg" => "this is a file of GGML of 2023 or before (`ggml`, without a version), which is not read".into(),
+        b"fmgg" | b"ggmf" => format!("this is a file of GGML of 2023 (`ggmf`, version {version}), which is not read"),
+        b"tjgg" => format!("this is a file of GGML of 2023 (`ggjt`, version {version}), which is not read"),
+        b"algg" => "this is an adapter of llama.cpp of 2023 (`ggla`), which is not read".into(),
+        _ => return None,
+    })
+}
+
 /// Names other formats by their first bytes.
 fn foreign_format(file: &[u8]) -> Option<String> {
     if pytorch::is_pytorch(file) {
         return Some("this is a PyTorch pickle, not a safetensors file".into());
-    }
-    if file.starts_with(b"ggmf") || file.starts_with(b"fmgg") {
-        return Some("this is a file of rwkv.cpp, which is not read".into());
     }
     if file.starts_with(b"version https://git-lfs") {
         return Some("this is a Git LFS pointer, not the file itself (run `git lfs pull`)".into());

@@ -14,6 +14,7 @@ mod views;
 
 use crate::error::FrontendError;
 use crate::input;
+use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::quant::StoredRows;
 use llmcc_ir::ty::DType;
 use memmap2::UncheckedAdvice;
@@ -81,6 +82,18 @@ impl TensorView<'_> {
         self.read_f32(0, &mut out);
         out
     }
+}
+
+/// How a checkpoint rounds the input `x` of a product, by numbers that were fixed when it was
+/// quantized: to `scale·(number(x / scale + zero) − zero)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct InputRounding {
+    /// The nearest number of those that there are.
+    pub number: UnaryOp,
+    /// Positive.
+    pub scale: f32,
+    /// A whole number; 0 of floats.
+    pub zero: f32,
 }
 
 /// An adapter, and how much of it is added.
@@ -214,7 +227,7 @@ impl Checkpoint {
     /// A tensor by name; `None` when absent, of an element type that the IR lacks (FP8 and the
     /// like), or one of [`Checkpoint::rows`]. `lift` has checked all weights of its module.
     pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
-        let Entry { shard, info, layout: None, order: None } = self.index.get(name)? else { return None };
+        let Entry { shard, info, layout: None, order: None, input: _ } = self.index.get(name)? else { return None };
         let data = &self.shards[*shard].map[info.bytes.clone()];
         Some(TensorView { dtype: info.dtype.dtype?, shape: info.shape.clone(), data })
     }
@@ -231,6 +244,11 @@ impl Checkpoint {
     /// it is another one: columns that share scales are brought together (act-order of GPTQ).
     pub fn order(&self, name: &str) -> Option<&[u32]> {
         self.index.get(name)?.order.as_deref().map(Vec::as_slice)
+    }
+
+    /// How the input of products with a matrix is rounded, where the checkpoint says so.
+    pub fn input_rounding(&self, name: &str) -> Option<InputRounding> {
+        self.index.get(name)?.input
     }
 
     /// All values of a tensor of floats or codes, in its own order.

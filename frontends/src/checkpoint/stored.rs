@@ -1,6 +1,7 @@
 //! How the rows of a tensor lie in the files: as elements one after the other, or in one of these
 //! ways.
 
+use super::InputRounding;
 use super::gguf::blocks::BlockType;
 use super::safetensors::TensorInfo;
 use super::shard::Shard;
@@ -20,11 +21,13 @@ pub(super) struct Entry {
     pub layout: Option<Arc<dyn Layout>>,
     /// Rows hold the columns of the matrix in another order: which column each element is.
     pub order: Option<Arc<Vec<u32>>>,
+    /// How the input of products with the matrix is rounded.
+    pub input: Option<InputRounding>,
 }
 
 impl Entry {
     pub fn plain(shard: usize, info: TensorInfo) -> Entry {
-        Entry { shard, info, layout: None, order: None }
+        Entry { shard, info, layout: None, order: None, input: None }
     }
 
     /// Where its bytes are.

@@ -54,6 +54,18 @@ const KIMI_WORDS: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
+/// Jais 2: Llama 3's, but spaces by powers of two.
+const JAIS2_WORDS: &str = concat!(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*",
+    r"|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)",
+    r"|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}",
+);
+/// Scripts without spaces between words, as AFMoE lists them.
+const ASIAN_WORDS: &str = concat!(
+    r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{F900}-\x{FAFF}\x{3040}-\x{309F}\x{30A0}-\x{30FF}",
+    r"\x{FF65}-\x{FF9F}\x{2F00}-\x{2FDF}\x{E40}-\x{E7F}\x{E80}-\x{EFF}\x{1780}-\x{17FF}",
+    r"\x{1000}-\x{109F}\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}\x{AC00}-\x{D7AF}\x{1100}-\x{11FF}]+",
+);
 /// EXAONE with experts, words with the spaces between them. The files' own pattern has
 /// `(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+` for what matches the same here.
 const PHRASES: &str = concat!(
@@ -77,6 +89,9 @@ pub(super) const GPT2: Cut = Cut {
         "jina-de",
         "jina-v2-es",
         "jina-v2-de",
+        "jina-v1-en",
+        "jina-v2-code",
+        "roberta-bpe",
         "gigachat",
         "a.x-4.0",
         "mellum",
@@ -101,6 +116,10 @@ pub(super) const QWEN2: Cut = Cut {
     composed: true,
     ..PLAIN
 };
+
+/// Names of vocabularies that are merged as Gemma's are: without cutting words, over characters with
+/// `\u{2581}` for spaces, and bytes for what is no token.
+pub(super) const WHOLE_TEXTS: &[&str] = &["gemma4", "granite-embed-multi-311m", "sarvam-moe"];
 
 /// All that are known.
 pub(super) const CUTS: &[Cut] = &[
@@ -132,7 +151,7 @@ pub(super) const CUTS: &[Cut] = &[
     },
     Cut { names: &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], patterns: &[GPT4O_WORDS], ..PLAIN },
     Cut {
-        names: &["deepseek-v3", "hunyuan-dense"],
+        names: &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
         patterns: &[r"\p{N}{1,3}", r"[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK3_WORDS],
         ..PLAIN
     },
@@ -196,6 +215,40 @@ pub(super) const CUTS: &[Cut] = &[
     },
     Cut { names: &["exaone-moe"], patterns: &[PHRASES], ..PLAIN },
     Cut { names: &["kimi-k2"], patterns: &[KIMI_WORDS], ..PLAIN },
+    Cut { names: &["jais-2"], patterns: &[JAIS2_WORDS], ..PLAIN },
+    Cut {
+        names: &["spark2_5"],
+        patterns: &[
+            r"\p{N}{1,3}",
+            r"[一-龥぀-ゟ゠-ヿ]+",
+            concat!(
+                r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"##,
+                r"| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+",
+            ),
+            r"\p{N}",
+        ],
+        ..PLAIN
+    },
+    // Qwen2's, with Turkish endings behind apostrophes.
+    Cut {
+        names: &["ufakzeka"],
+        patterns: &[r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"],
+        ..PLAIN
+    },
+    Cut { names: &["laguna"], patterns: &[r"[^\n]+|[\n]+", QWEN2_WORDS], ..PLAIN },
+    Cut { names: &["granite-embed-multi-97m"], patterns: &[GPT4O_WORDS], whole_words: true, ..PLAIN },
+    // Digits by threes from the last.
+    Cut {
+        names: &["afmoe"],
+        patterns: &[r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))", ASIAN_WORDS, DEEPSEEK3_WORDS],
+        ..PLAIN
+    },
+    // What llama.cpp does where a file says nothing better.
+    Cut {
+        names: &["default"],
+        patterns: &[r"[\p{P}\$\+<=>\^~\|]+", GPT2_WORDS, r"\p{N}+", "[0-9][0-9][0-9]"],
+        ..PLAIN
+    },
     Cut { names: &["minicpm5"], patterns: &[r"\p{N}{1,3}", LLAMA3_WORDS], whole_words: true, ..PLAIN },
 ];
 

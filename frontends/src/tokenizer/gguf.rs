@@ -2,7 +2,7 @@
 //! Transformers' settings.
 
 use super::byte_level::{ByteLevel, added_token};
-use super::cuts::{CUTS, named};
+use super::cuts::{CUTS, WHOLE_TEXTS, named};
 use super::sentencepiece::{self, Spaces};
 use super::word_piece::WordPiece;
 use super::world;
@@ -22,11 +22,16 @@ pub(super) fn tokenizer_json(metadata: &Metadata) -> Result<Option<serde_json::V
     let types = types(metadata, tokens.len())?;
     match kind {
         "llama" | "t5" => pieces(metadata, &tokens, types, kind == "t5").map(Some),
+        "gemma4" => whole_texts(metadata, &tokens, &types).map(Some),
+        "gpt2" if text(metadata, "pre").is_some_and(|pre| WHOLE_TEXTS.contains(&pre)) => {
+            whole_texts(metadata, &tokens, &types).map(Some)
+        }
         "gpt2" => byte_level(metadata, &tokens, &types).map(Some),
         "bert" => word_piece(metadata, &tokens, &types).map(Some),
         "rwkv" => longest(&tokens, &types).map(Some),
         other => {
-            Err(format!("`tokenizer.ggml.model` is `{other}`; `llama`, `gpt2`, `bert`, `t5` and `rwkv` are supported"))
+            let known = "`llama`, `gpt2`, `bert`, `t5`, `rwkv` and `gemma4` are supported";
+            Err(format!("`tokenizer.ggml.model` is `{other}`; {known}"))
         }
     }
 }
@@ -125,33 +130,72 @@ fn types(metadata: &Metadata, tokens: usize) -> Result<Vec<u64>, String> {
 const NORMAL: u64 = 1;
 const CONTROL: u64 = 3;
 const USER_DEFINED: u64 = 4;
+const BYTE: u64 = 6;
 
 /// BPE over bytes.
 fn byte_level(metadata: &Metadata, tokens: &[&str], types: &[u64]) -> Result<serde_json::Value, String> {
     let pre = text(metadata, "pre").unwrap_or("gpt-2");
     let cut = named(pre).ok_or_else(|| {
-        let known: Vec<_> = CUTS.iter().flat_map(|cut| cut.names).copied().collect();
+        let known: Vec<_> = CUTS.iter().flat_map(|cut| cut.names).chain(WHOLE_TEXTS).copied().collect();
         format!("`tokenizer.ggml.pre` is `{pre}`; supported are {}", known.join(", "))
     })?;
+    let (vocab, merges, added) = (vocab(tokens)?, pairs(metadata)?, added(tokens, types));
+    Ok(ByteLevel { vocab, merges, added, cut, prefix_space: false, around: None }.json())
+}
+
+/// The pairs that are merged, the first first.
+fn pairs(metadata: &Metadata) -> Result<Vec<serde_json::Value>, String> {
     let merge = |v: &Value| {
-        let (left, right) = v.text()?.split_once(' ')?;
-        Some(json!([left, right]))
+        // No token begins with a space but the space.
+        let text = v.text()?;
+        let first = text.chars().next()?.len_utf8();
+        let at = first + text.get(first..)?.find(' ')?;
+        Some(json!([text.get(..at)?, text.get(at + 1..)?]))
     };
-    let merges = list(metadata, "merges")?;
-    let pairs: Option<Vec<_>> = merges.iter().map(merge).collect();
-    let pairs = pairs.ok_or_else(|| format!("`{}` has an element that is no pair of texts", key("merges")))?;
-    let added: Vec<_> = tokens
-        .iter()
-        .zip(types)
-        .enumerate()
-        .filter(|(_, (_, kind))| matches!(**kind, CONTROL | USER_DEFINED))
-        .map(|(id, (text, kind))| added_token(id as u64, text, *kind == CONTROL))
-        .collect();
+    let pairs: Option<Vec<_>> = list(metadata, "merges")?.iter().map(merge).collect();
+    pairs.ok_or_else(|| format!("`{}` has an element that is no pair of texts", key("merges")))
+}
+
+/// Tokens that are cut out of texts.
+fn added(tokens: &[&str], types: &[u64]) -> Vec<serde_json::Value> {
+    let fixed = tokens.iter().zip(types).enumerate().filter(|(_, (_, kind))| matches!(**kind, CONTROL | USER_DEFINED));
+    fixed.map(|(id, (text, kind))| added_token(id as u64, text, *kind == CONTROL)).collect()
+}
+
+/// Ids by text.
+fn vocab(tokens: &[&str]) -> Result<Map<String, serde_json::Value>, String> {
     let vocab: Map<_, _> = tokens.iter().enumerate().map(|(id, text)| ((*text).to_string(), json!(id))).collect();
-    if vocab.len() != tokens.len() {
-        return Err(format!("`{}` has a token twice", key("tokens")));
+    match vocab.len() == tokens.len() {
+        true => Ok(vocab),
+        false => Err(format!("`{}` has a token twice", key("tokens"))),
     }
-    Ok(ByteLevel { vocab, merges: pairs, added, cut, prefix_space: false, around: None }.json())
+}
+
+/// BPE over the characters of whole texts, in which lines alone are apart.
+fn whole_texts(metadata: &Metadata, tokens: &[&str], types: &[u64]) -> Result<serde_json::Value, String> {
+    let unknown = role(metadata, tokens, &["unknown"]);
+    let bytes = tokens.iter().zip(types).any(|(_, kind)| *kind == BYTE) || tokens.contains(&"<0x00>");
+    Ok(json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": added(tokens, types),
+        "normalizer": { "type": "Replace", "pattern": { "String": " " }, "content": "\u{2581}" },
+        "pre_tokenizer": {
+            "type": "Split", "pattern": { "Regex": r"[^\n]+|\n+" }, "behavior": "Isolated", "invert": false,
+        },
+        "post_processor": null,
+        "decoder": { "type": "Sequence", "decoders": [
+            { "type": "Replace", "pattern": { "String": "\u{2581}" }, "content": " " },
+            { "type": "ByteFallback" },
+            { "type": "Fuse" },
+        ] },
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": unknown, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": bytes, "ignore_merges": false,
+            "vocab": vocab(tokens)?, "merges": pairs(metadata)?,
+        },
+    }))
 }
 
 /// What `tokenizer_config.json` would say.

@@ -143,6 +143,14 @@ impl FuncBuilder {
         })
     }
 
+    /// The operation that makes a value, and its arguments; `None` of parameters.
+    pub fn made_by(&self, v: Value) -> Option<(&Op, &[Value])> {
+        match self.defs.get(v.0 as usize)? {
+            Def::Param(_) => None,
+            Def::Node(n) => Some((&n.op, &n.args)),
+        }
+    }
+
     /// Ends the function. Parameters come first, each kind in the order it was added.
     ///
     /// # Errors

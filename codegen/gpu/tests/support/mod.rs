@@ -51,7 +51,7 @@ pub fn own_error(op: UnaryOp, x: f64, value: f64) -> f64 {
     // e^x is 2^(x·log₂e): the rounded exponent moves it by |x| units relatively.
     let size = x.abs();
     match op {
-        UnaryOp::Neg | UnaryOp::Relu => 0.0,
+        UnaryOp::Neg | UnaryOp::Relu | UnaryOp::RoundI8 | UnaryOp::RoundE4m3 => 0.0,
         UnaryOp::Relu2 => value.abs() * ULP,
         // Subnormal arguments are 0.
         UnaryOp::Sqrt => 2.0 * value.abs() * ULP + 1.1e-19,

@@ -122,7 +122,7 @@ fn assert_alone(case: &Case, object: &crate::Object, run: &Run, together: &[Oper
 /// Error of an elementary function, absolute; `scalar.rs` holds the code to it.
 fn own_error(op: UnaryOp, x: f64, value: f64) -> f64 {
     let ulps = match op {
-        UnaryOp::Neg | UnaryOp::Relu => 0.0,
+        UnaryOp::Neg | UnaryOp::Relu | UnaryOp::RoundI8 | UnaryOp::RoundE4m3 => 0.0,
         UnaryOp::Relu2 | UnaryOp::Sqrt => 1.0,
         UnaryOp::Exp => 2.0,
         UnaryOp::Sigmoid | UnaryOp::Silu | UnaryOp::Tanh => 4.0,

@@ -130,6 +130,25 @@ fn relu_and_neg_are_exact() {
     check(UnaryOp::Relu2, 100.0, |_| 1.0);
 }
 
+#[test]
+fn rounding_is_exact() {
+    for op in [UnaryOp::RoundI8, UnaryOp::RoundE4m3] {
+        check(op, 500.0, |_| 0.0);
+        // Ties, of every distance.
+        let ties: Vec<f32> = (-130 * 4..130 * 4).map(|i| i as f32 / 4.0).collect();
+        let small: Vec<f32> = (-600..600).map(|i| i as f32 / 8192.0).collect();
+        for run in super::all() {
+            for x in [&ties, &small] {
+                let wanted: Vec<f32> = x.iter().map(|x| op.eval(f64::from(*x)) as f32).collect();
+                assert_eq!(function(op, x, &run), wanted);
+            }
+            let y = function(op, &[f32::NEG_INFINITY, f32::INFINITY, f32::NAN], &run);
+            assert_eq!(y[..2], [op.eval(-1e9) as f32, op.eval(1e9) as f32]);
+            assert!(y[2].is_nan());
+        }
+    }
+}
+
 /// Every boundary of rounding: all 16-bit patterns, and the f32 around their midpoints.
 fn sixteen_bit_cases(widen: impl Fn(u16) -> f32) -> Vec<f32> {
     let mut x = vec![f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 1e-45, -1e-45, 0.0, -0.0];

@@ -138,6 +138,8 @@ fn shaped(called: &str, info: TensorInfo) -> TensorInfo {
             vec![*channels, 1, *width]
         }
         (Some(Reshape::Taps), [1, channels, 1, width]) => vec![*channels, 1, *width],
+        // Rates of the first version of Mamba, under the names of the second.
+        (Some(Reshape::Vector), [n, k]) if *k > 1 && called.ends_with("A_log") => vec![*n, *k],
         (Some(Reshape::Vector), shape) => vec![shape.iter().fold(1usize, |n, dim| n.saturating_mul(*dim))],
         (None, shape) if rates => vec![shape.iter().fold(1usize, |n, dim| n.saturating_mul(*dim))],
         (_, shape) => shape.to_vec(),
@@ -255,7 +257,9 @@ fn config(file: &File, family: &Family) -> Result<Config, Wrong> {
     }
     let fields = || KEYS.iter().chain(family.keys.iter().copied().flatten());
     for (key, field) in fields() {
-        if let Some(value) = field_of(file, key)? {
+        let list = file.get(key).and_then(Value::list).filter(|_| family.lists.contains(key));
+        let list = list.map(|list| list.iter().map(Value::to_json).collect());
+        if let Some(value) = list.map_or_else(|| field_of(file, key), |list| Ok(Some(list)))? {
             config.insert((*field).into(), value);
         }
     }

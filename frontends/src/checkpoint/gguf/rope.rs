@@ -21,6 +21,10 @@ pub(super) fn set(file: &File, config: &mut Config) -> Result<(), Wrong> {
     {
         config.insert("partial_rotary_factor".into(), (rotated as f64 / dim.max(1) as f64).into());
     }
+    if file.name == "gemma4" {
+        // Its factors say which part of each head is rotated; its family reads them.
+        return Ok(());
+    }
     let scaling = match (file.has(FACTORS), file.has(LONG)) {
         (true, _) => Some(llama3(file, config)?),
         (false, true) => Some(by_length(file, config)?),

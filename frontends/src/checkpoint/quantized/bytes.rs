@@ -2,8 +2,9 @@
 //! (arXiv 2412.19437), FBGEMM and ModelOpt have it, int8 as LLM.int8() (arXiv 2208.07339) and
 //! compressed-tensors do.
 
+use super::sparse::{self, Sparse};
 use super::words::is_f16;
-use super::{Part, Tensors, UNQUANTIZED, Wrong, coded, grouped_type, unit};
+use super::{Part, Tensors, UNQUANTIZED, Wrong, activations, coded, grouped_type, unit};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
@@ -32,6 +33,8 @@ pub(super) enum ByteKind {
 pub(super) struct Scaled {
     pub kind: ByteKind,
     pub codes: Part,
+    /// Which elements the codes are, where not all are there.
+    pub sparse: Option<Sparse>,
     pub scales: Part,
     /// Dimensions of the scales.
     pub scaled: Vec<usize>,
@@ -49,15 +52,13 @@ pub(super) fn fp8(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> R
     for ending in ["weight_scale_inv", "weight_scale"] {
         all_fp8(tensors, ending, block)?;
     }
-    activations_are_scaled(tensors);
-    Ok(())
+    activations::fixed(tensors, None)
 }
 
 /// FBGEMM's FP8: a scale for each row.
 pub(super) fn fbgemm(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     all_fp8(tensors, "weight_scale", None)?;
-    activations_are_scaled(tensors);
-    Ok(())
+    activations::fixed(tensors, None)
 }
 
 /// `[rows, columns]`, where it is there.
@@ -88,42 +89,37 @@ pub(super) fn scaled(
     times: f32,
 ) -> Result<(), Wrong> {
     let (name, scale) = (format!("{stem}.weight"), format!("{stem}.{ending}"));
-    let [n, k] = tensors.matrix(&name)?;
+    let sparse = sparse::take(tensors, stem)?;
+    let [n, k] = match &sparse {
+        Some((_, shape)) => *shape,
+        None => tensors.matrix(&name)?,
+    };
     let scaled = tensors.index.get(&scale).map(|e| e.info.shape.clone()).unwrap_or_default();
     let types: &[&str] = match kind {
         ByteKind::E4m3 => &["F8_E4M3"],
         ByteKind::Int8 => &["I8"],
     };
-    let codes = tensors.take(&name, types, &[n, k])?;
+    let codes = match &sparse {
+        Some((sparse, _)) if types.contains(&sparse.values.dtype) => sparse.values,
+        Some((sparse, _)) => {
+            return Err((
+                format!("`{stem}`: sparse values are {}, which have no scale", sparse.values.dtype),
+                UNQUANTIZED,
+            ));
+        }
+        None => tensors.take(&name, types, &[n, k])?,
+    };
+    let sparse = sparse.map(|(sparse, _)| sparse);
     let scales = tensors.take(&scale, &["F32", "BF16", "F16"], &scaled)?;
     let zeros = format!("{stem}.weight_zero_point");
     let zeros = match kind == ByteKind::Int8 && tensors.index.contains_key(&zeros) {
         true => Some(tensors.take(&zeros, &["I8"], &scaled)?),
         false => None,
     };
-    let source = Scaled { kind, codes, scales, scaled, block, zeros, times };
+    let source = Scaled { kind, codes, sparse, scales, scaled, block, zeros, times };
     let entry = matrix(tensors.shards, source, [n, k]).map_err(|what| (format!("`{stem}`: {what}"), UNQUANTIZED))?;
     tensors.index.insert(name, entry);
     Ok(())
-}
-
-/// Takes the scales of activations away, which are not used, and says so.
-pub(super) fn activations_are_scaled(tensors: &mut Tensors<'_>) {
-    let endings = ["input_scale", "activation_scale", "input_zero_point", "input_scale_ub", "input_global_scale"];
-    let of_caches = ["k_scale", "v_scale", "q_scale", "prob_scale"];
-    let mut found = 0;
-    for ending in endings.into_iter().chain(of_caches).map(|e| format!(".{e}")) {
-        for stem in tensors.stems(&ending) {
-            tensors.index.remove(&format!("{stem}{ending}"));
-            found += 1;
-        }
-    }
-    if found > 0 {
-        tensors.notes.push(format!(
-            "{found} scales of activations and caches that were fixed when quantizing are not used: these are \
-             rounded, if at all (--act, --kv), by scales of each token, which lose less"
-        ));
-    }
 }
 
 /// The matrix of the tensors; what is wrong with them, else.
@@ -180,15 +176,25 @@ struct Bytes {
 
 impl Layout for Bytes {
     fn parts(&self) -> Vec<(usize, Range<usize>)> {
-        vec![self.source.codes.place()]
+        self.source.sparse.as_ref().map_or_else(|| vec![self.source.codes.place()], Sparse::places)
     }
 
     fn codes(&self, shards: &[Shard], row: usize, out: &mut CodedRow) {
         let s = &self.source;
         // Integers are stored as codes above zero.
         let flip = if s.kind == ByteKind::Int8 { 0x80 } else { 0 };
-        let codes = s.codes.bytes(shards).get(row * self.k..).unwrap_or_default();
-        out.codes.iter_mut().zip(codes).for_each(|(c, u)| *c = *u ^ flip);
+        let codes = s.codes.bytes(shards);
+        if let Some(sparse) = &s.sparse {
+            out.codes.fill(flip);
+            sparse.each(shards, row, |column, place| {
+                if let (Some(c), Some(u)) = (out.codes.get_mut(column), codes.get(place)) {
+                    *c = *u ^ flip;
+                }
+            });
+        } else {
+            let codes = codes.get(row * self.k..).unwrap_or_default();
+            out.codes.iter_mut().zip(codes).for_each(|(c, u)| *c = *u ^ flip);
+        }
         for (g, f) in out.factors.iter_mut().enumerate() {
             let at = row / self.rows * self.across + g * self.unit / self.columns;
             let scale = s.scales.float(shards, at) * s.times;

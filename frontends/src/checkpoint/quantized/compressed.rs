@@ -4,10 +4,11 @@
 
 use super::bytes::{self, ByteKind};
 use super::words::{Sizes, WordOrder, Words, grouped};
-use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, coded};
+use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations, coded, sparse};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
+use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::quant::{CodedRow, Elem, Format};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -30,15 +31,20 @@ const FORMATS: &[&str] = &[
     "dense",
 ];
 
+/// Forms of sparse matrices that are read.
+const SPARSE: &[&str] = &["dense", "sparse-24-bitmask", "sparse-bitmask"];
+
 pub(super) fn replace(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     let format = settings.get("format").and_then(Value::as_str).unwrap_or("dense");
     if !FORMATS.contains(&format) {
         return Err((format!("`format` is `{format}`; {} are read", FORMATS.join(", ")), UNQUANTIZED));
     }
     let sparse = settings.get("sparsity_config").and_then(|s| s.get("format")?.as_str());
-    if let Some(sparse) = sparse.filter(|s| *s != "dense") {
-        return Err((format!("its matrices are sparse (`{sparse}`), which is not read"), UNQUANTIZED));
+    if let Some(other) = sparse.filter(|s| !SPARSE.contains(s)) {
+        let what = format!("its matrices are sparse (`{other}`); {} are read", SPARSE.join(", "));
+        return Err((what, UNQUANTIZED));
     }
+    let sparse = tensors.stems(".bitmask").len();
     let none = Map::new();
     let groups = settings.get("config_groups").and_then(Value::as_object).unwrap_or(&none);
     let weights = || groups.values().filter_map(|g| g.get("weights"));
@@ -49,24 +55,47 @@ pub(super) fn replace(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) 
         block = block.or(bytes::block_size(w.get("block_structure"))?);
     }
     for stem in tensors.stems(".weight_scale") {
-        let stored = tensors.index.get(&format!("{stem}.weight")).map(|e| e.info.dtype.name);
+        let stored = ["weight", "compressed"].iter().find_map(|e| tensors.index.get(&format!("{stem}.{e}")));
+        let stored = stored.map(|e| e.info.dtype.name);
         let kind = if stored == Some("I8") { ByteKind::Int8 } else { ByteKind::E4m3 };
         bytes::scaled(tensors, &stem, "weight_scale", (kind, block), 1.0)?;
     }
-    bytes::activations_are_scaled(tensors);
-    let inputs: BTreeSet<String> = groups.values().filter_map(|g| activations(g.get("input_activations")?)).collect();
+    sparse::floats(tensors)?;
+    if sparse > 0 {
+        tensors.notes.push(format!(
+            "{sparse} matrices are sparse: they are filled up with zeros, and computed with as others are"
+        ));
+    }
+    activations::fixed(tensors, declared(groups))?;
+    let inputs: BTreeSet<String> = groups.values().filter_map(|g| dynamic(g.get("input_activations")?)).collect();
     for input in inputs {
         tensors.notes.push(format!("products were quantized for {input}; here activations are as --act says"));
     }
     Ok(())
 }
 
-/// What a scheme says of the input of products.
-fn activations(of: &Value) -> Option<String> {
+/// What a scheme says of the input of products, where its scales are not fixed.
+fn dynamic(of: &Value) -> Option<String> {
     let bits = of.get("num_bits")?.as_u64()?;
     let text = |name: &str| of.get(name).and_then(Value::as_str).unwrap_or_default();
-    let fixed = if of.get("dynamic") == Some(&Value::Bool(true)) { "" } else { ", scales fixed when quantizing" };
-    Some(format!("{} activations of {bits} bits per {}{fixed}", text("type"), text("strategy")))
+    let fixed = matches!(of.get("dynamic"), None | Some(Value::Null | Value::Bool(false)));
+    (!fixed).then(|| format!("{} activations of {bits} bits per {}", text("type"), text("strategy")))
+}
+
+/// What the inputs of products become by scales that are fixed, if it is the same in all schemes.
+fn declared(groups: &Map<String, Value>) -> Option<UnaryOp> {
+    let kinds: BTreeSet<UnaryOp> = groups
+        .values()
+        .filter_map(|g| {
+            let inputs = g.get("input_activations")?;
+            match (inputs.get("num_bits")?.as_u64()?, inputs.get("type")?.as_str()?) {
+                (8, "int") => Some(UnaryOp::RoundI8),
+                (8, "float") => Some(UnaryOp::RoundE4m3),
+                _ => None,
+            }
+        })
+        .collect();
+    kinds.first().copied().filter(|_| kinds.len() == 1)
 }
 
 /// Every `STEM.weight_packed`.
@@ -156,8 +185,7 @@ pub(super) fn modelopt(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Res
         tensors.index.insert(format!("{stem}.weight"), entry);
     }
     bytes::all_fp8(tensors, "weight_scale", None)?;
-    bytes::activations_are_scaled(tensors);
-    Ok(())
+    activations::fixed(tensors, None)
 }
 
 #[derive(Debug)]

@@ -3,11 +3,14 @@
 //!
 //! [`METHODS`] is the table, by `quant_method` in `config.json`.
 
+mod activations;
 mod bitsandbytes;
 mod bytes;
 mod compressed;
+mod hqq;
 mod microscaling;
 mod packed;
+mod sparse;
 mod ternary;
 mod words;
 
@@ -50,6 +53,7 @@ const METHODS: &[(&str, Method)] = &[
     ("bitnet", ternary::bitnet),
     ("torchao", torchao),
     ("mxfp4", microscaling::mxfp4),
+    ("hqq", hqq::hqq),
 ];
 
 /// Makes matrices of the tensors of a quantized checkpoint, whose configuration then says nothing of
@@ -106,6 +110,13 @@ impl Tensors<'_> {
             return Err((what, UNQUANTIZED));
         }
         Ok(Part { shard: entry.shard, from: bytes.start, to: bytes.end, dtype: dtype.name })
+    }
+
+    /// Takes a tensor of any type and shape away.
+    fn take_any(&mut self, name: &str) -> Result<Part, Wrong> {
+        let info = self.index.get(name).map(|e| (e.info.dtype.name, e.info.shape.clone()));
+        let (dtype, shape) = info.ok_or_else(|| (format!("tensor `{name}` is missing"), UNQUANTIZED))?;
+        self.take(name, &[dtype], &shape)
     }
 
     /// The shape of a tensor of two dimensions.
@@ -185,6 +196,7 @@ macro_rules! groups {
 static GROUPED: &[StoredType] = groups! {
     "4-bit integers" Elem::W4, 4;
     "8-bit integers" Elem::W8, 8;
+    "4-bit integers with minima" Elem::W4A, 4;
     "4-bit integers from zeros" Elem::named("w4z"), 4;
     "8-bit integers from zeros" Elem::named("w8z"), 8;
     "2-bit integers from zeros" Elem::named("w2z"), 2;
@@ -194,6 +206,13 @@ static GROUPED: &[StoredType] = groups! {
 /// The description of a format with groups.
 fn grouped_type(elem: Elem, group: usize) -> Option<&'static StoredType> {
     GROUPED.iter().find(|t| t.dtype == Some(DType::Coded(Format::new(elem, group as u16))))
+}
+
+/// Columns of a group as int8 codes of such groups are stored in, and how readers describe that; `half`:
+/// f16 holds all scales. `None` where no format has these groups.
+pub(super) fn groups_of_int8(group: usize, half: bool) -> Option<(&'static StoredType, usize)> {
+    let unit = unit(group)?;
+    Some((grouped_type(if half { Elem::W8 } else { Elem::named("w8z") }, unit)?, unit))
 }
 
 /// A matrix of floats that are computed from the file.

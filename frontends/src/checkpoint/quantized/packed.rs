@@ -4,8 +4,9 @@
 //!
 //! GPTQ has `qweight` `[in·bits / 32, out]`, a stream of codes along the inputs; AWQ `[in, out / per
 //! word]`, in an order of its own. Both have `qzeros` `[groups, out·bits / 32]` and `scales`
-//! `[groups, out]`. With act-order a group's columns are not side by side: `g_idx` `[in]` has the
-//! group of each. What the words are: [`super::words`].
+//! `[groups, out]`. AWQ's GEMV has them `[out, in / 8]`, `[out, words]` and `[out, groups]`. With
+//! act-order a group's columns are not side by side: `g_idx` `[in]` has the group of each. What the
+//! words are: [`super::words`].
 
 use super::words::{Sizes, WordOrder, Words, grouped};
 use super::{COMPUTED, Tensors, UNQUANTIZED, Wrong};
@@ -14,6 +15,7 @@ use serde_json::{Map, Value};
 
 /// What to do with matrices in the order of a GPU's instructions.
 const PLAIN_ORDER: &str = "take the checkpoint in plain GPTQ order that it was made of, or the unquantized one";
+const MARLIN: &str = "its matrices are packed for Marlin's GPU kernels, which is not read";
 
 fn setting(settings: &Map<String, Value>, name: &str) -> Option<i64> {
     settings.get(name).and_then(Value::as_i64)
@@ -28,8 +30,7 @@ pub(super) fn gptq(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> 
     let marlin = settings.get("is_marlin_format").and_then(Value::as_bool) == Some(true);
     let less = match format {
         _ if marlin || format.contains("marlin") || !tensors.stems(".B").is_empty() => {
-            let what = "its matrices are packed for Marlin's GPU kernels, which is not read".into();
-            return Err((what, PLAIN_ORDER));
+            return Err((MARLIN.into(), PLAIN_ORDER));
         }
         "gptq" => 1,
         "gptq_v2" => 0,
@@ -42,8 +43,12 @@ pub(super) fn awq(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> R
     let version = text(settings, "version").unwrap_or("gemm").to_lowercase();
     match (setting(settings, "bits").unwrap_or(4), version.as_str()) {
         (4, "gemm") => matrices(settings, tensors, WordOrder::Awq),
+        (4, "gemv") => matrices(settings, tensors, WordOrder::Gemv { words: 0 }),
+        (4, "gemv_fast") => matrices(settings, tensors, WordOrder::GemvFast),
+        (4, "marlin") => Err((MARLIN.into(), PLAIN_ORDER)),
         (bits, version) => {
-            Err((format!("AWQ of {bits} bits, version `{version}`, is not read; 4 bits, `gemm` is"), UNQUANTIZED))
+            let read = "4 bits, `gemm`, `gemv` and `gemv_fast` are";
+            Err((format!("AWQ of {bits} bits, version `{version}`, is not read; {read}"), UNQUANTIZED))
         }
     }
 }
@@ -64,7 +69,10 @@ fn matrices(settings: &Map<String, Value>, tensors: &mut Tensors<'_>, order: Wor
     let group = setting(settings, "group_size").and_then(|g| usize::try_from(g).ok()).filter(|g| *g > 0);
     let (mut computed, mut all) = (0, 0);
     for stem in tensors.stems(".qweight") {
-        let entry = matrix(tensors, &stem, order, group)?;
+        let entry = match order {
+            WordOrder::Inputs { .. } | WordOrder::Awq | WordOrder::Columns => matrix(tensors, &stem, order, group)?,
+            WordOrder::Gemv { .. } | WordOrder::GemvFast => by_rows(tensors, &stem, order, group)?,
+        };
         computed += usize::from(std::ptr::eq(entry.info.dtype, &COMPUTED));
         all += 1;
         tensors.index.insert(format!("{stem}.weight"), entry);
@@ -88,7 +96,9 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, order: WordOrder, group: Option
             let bits = zeros.saturating_mul(32).checked_div(b).unwrap_or(0);
             (b, a.saturating_mul(32).checked_div(bits).unwrap_or(0), bits)
         }
-        WordOrder::Awq | WordOrder::Columns => (b.saturating_mul(8), a, 4),
+        WordOrder::Awq | WordOrder::Columns | WordOrder::Gemv { .. } | WordOrder::GemvFast => {
+            (b.saturating_mul(8), a, 4)
+        }
     };
     if !matches!(bits, 2 | 3 | 4 | 8) {
         let sizes = format!("`qweight` {:?} and `qzeros` {:?}", [a, b], [groups, zeros]);
@@ -111,4 +121,33 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, order: WordOrder, group: Option
         false => None,
     };
     grouped(tensors.shards, words, shape, index).map_err(wrong)
+}
+
+/// A matrix of AWQ's GEMV or GEMV-fast, `[out, in]`. Its groups are filled up to whole words.
+fn by_rows(tensors: &mut Tensors<'_>, stem: &str, order: WordOrder, group: Option<usize>) -> Result<Entry, Wrong> {
+    let name = |ending: &str| format!("{stem}.{ending}");
+    let wrong = |what: String| (format!("`{stem}`: {what}"), UNQUANTIZED);
+    let [[a, b], [c, d]] = [tensors.matrix(&name("qweight"))?, tensors.matrix(&name("qzeros"))?];
+    let fast = order == WordOrder::GemvFast;
+    let (n, k) = if fast { (a.saturating_mul(4), b) } else { (a, b.saturating_mul(8)) };
+    let group = group.unwrap_or(k);
+    let groups = k.checked_div(group).unwrap_or(0);
+    let room = if fast { c } else { d.saturating_mul(8) };
+    let whole = n > 0 && k > 0 && k.is_multiple_of(group) && (!fast || k.is_multiple_of(64));
+    if !whole || groups > room {
+        let sizes = format!("`qweight` {:?} and `qzeros` {:?}", [a, b], [c, d]);
+        return Err(wrong(format!("{sizes} are no {n} rows of {k} columns in groups of {group}")));
+    }
+    let (codes, zeros, scales) = match fast {
+        true => ("I16", ("F16", [c, n]), [c, n]),
+        false => ("I32", ("I32", [n, d]), [n, d.saturating_mul(8)]),
+    };
+    let words = Words {
+        order: if fast { order } else { WordOrder::Gemv { words: d } },
+        bits: 4,
+        codes: tensors.take(&name("qweight"), &[codes], &[a, b])?,
+        zeros: Some(tensors.take(&name("qzeros"), &[zeros.0], &zeros.1)?),
+        scales: tensors.take(&name("scales"), &["F16"], &scales)?,
+    };
+    grouped(tensors.shards, words, Sizes { n, k, groups, group: Some(group) }, None).map_err(wrong)
 }

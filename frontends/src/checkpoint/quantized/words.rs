@@ -28,6 +28,23 @@ pub(super) enum WordOrder {
     /// compressed-tensors: codes `[out, in]` in words of whole codes along the inputs; zeros
     /// `[out, groups]` in words along the outputs; scales `[out, groups]`.
     Columns,
+    /// AWQ's GEMV: codes as those; zeros `[out, words]` in words along the groups; scales
+    /// `[out, 8·words]`.
+    Gemv {
+        /// Words of a row's zeros.
+        words: usize,
+    },
+    /// AWQ's GEMV-fast: codes of four rows and 64 columns together, in an order of their own; minima
+    /// (`−scale·zero`, f16) in place of zeros and scales `[groups and padding, out]`.
+    GemvFast,
+}
+
+/// Where GEMV-fast puts a code, as the number of a nibble: `pack_intweight` of AutoAWQ. Of 32 columns
+/// `8a + 2b + c` is at `8b + 4c + a`; of four rows one follows the other, 64 columns at a time.
+fn fast_place(columns: usize, row: usize, col: usize) -> usize {
+    let (a, b, c) = (col % 32 / 8, col % 8 / 2, col % 2);
+    let col = col / 32 * 32 + 8 * b + 4 * c + a;
+    (row / 4 * columns + col / 64 * 64) * 4 + row % 4 * 64 + col % 64
 }
 
 /// The tensors of a matrix.
@@ -81,7 +98,22 @@ impl Words {
         match self.order {
             WordOrder::Inputs { .. } => self.of_stream(col, |w| codes.word(shards, w * s.n + row)),
             WordOrder::Awq => self.of_word(codes.word(shards, col * (s.n / per) + row / per), AWQ_PLACE[row % 8]),
-            WordOrder::Columns => self.of_word(codes.word(shards, row * s.k.div_ceil(per) + col / per), col % per),
+            WordOrder::Columns | WordOrder::Gemv { .. } => {
+                self.of_word(codes.word(shards, row * s.k.div_ceil(per) + col / per), col % per)
+            }
+            WordOrder::GemvFast => {
+                let place = fast_place(s.k, row, col);
+                self.of_word(codes.word(shards, place / 8), place % 8)
+            }
+        }
+    }
+
+    /// What is added to all numbers of a group.
+    fn minimum(&self, shards: &[Shard], s: &Sizes, row: usize, group: usize) -> f32 {
+        match (self.order, &self.zeros) {
+            (WordOrder::GemvFast, Some(minima)) => minima.float(shards, group * s.n + row),
+            // Exact: 11 bits and at most 9.
+            _ => -self.scale(shards, s, row, group) * self.zero(shards, s, row, group) as f32,
         }
     }
 
@@ -95,17 +127,27 @@ impl Words {
             }
             WordOrder::Awq => self.of_word(zeros.word(shards, group * (s.n / per) + row / per), AWQ_PLACE[row % 8]),
             WordOrder::Columns => self.of_word(zeros.word(shards, row / per * s.groups + group), row % per),
+            WordOrder::Gemv { words } => self.of_word(zeros.word(shards, row * words + group / per), group % per),
+            // Its zeros are part of its minima.
+            WordOrder::GemvFast => 0,
         }
     }
 
     fn scale(&self, shards: &[Shard], s: &Sizes, row: usize, group: usize) -> f32 {
-        self.scales
-            .float(shards, if self.order == WordOrder::Columns { row * s.groups + group } else { group * s.n + row })
+        let place = match self.order {
+            WordOrder::Columns => row * s.groups + group,
+            WordOrder::Gemv { words } => row * words * 8 + group,
+            WordOrder::Inputs { .. } | WordOrder::Awq | WordOrder::GemvFast => group * s.n + row,
+        };
+        self.scales.float(shards, place)
     }
 
     /// The format that holds all numbers of codes in groups of `unit` columns exactly: of two that
     /// do the faster one.
     fn elem(&self, shards: &[Shard], s: &Sizes) -> Elem {
+        if self.order == WordOrder::GemvFast {
+            return Elem::W4A;
+        }
         let all = || (0..s.groups).flat_map(|g| (0..s.n).map(move |row| (row, g)));
         let middle = self.zeros.is_none() || all().all(|(row, g)| self.zero(shards, s, row, g) == self.middle());
         let half = || all().all(|(row, g)| is_f16(self.scale(shards, s, row, g)));
@@ -193,8 +235,7 @@ impl Layout for Grouped {
         for (g, f) in out.factors.iter_mut().enumerate() {
             let group = g * self.unit / self.group;
             let scale = self.words.scale(shards, &self.shape, row, group);
-            // Exact: 11 bits and at most 9.
-            let min = -scale * self.words.zero(shards, &self.shape, row, group) as f32;
+            let min = self.words.minimum(shards, &self.shape, row, group);
             *f = (scale, if self.symmetric { 0.0 } else { min });
         }
     }

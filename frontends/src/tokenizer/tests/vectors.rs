@@ -1,5 +1,6 @@
 //! Ids that other implementations give, for vocabularies of every kind of file.
 
+use crate::checkpoint::gguf as gguf_file;
 use crate::fixtures::write_checkpoint;
 use crate::testing::{Folder, config, shared, with};
 use crate::tokenizer::*;
@@ -192,6 +193,53 @@ fn pieces(cut: &cuts::Cut, text: &str) -> Vec<String> {
     tokenizers::PreTokenizer::pre_tokenize(t.get_pre_tokenizer().unwrap(), &mut cut).unwrap();
     let splits = cut.get_splits(tokenizers::OffsetReferential::Original, tokenizers::OffsetType::Byte);
     splits.into_iter().map(|(_, (from, to), _)| text[from..to].to_string()).collect()
+}
+
+/// Spaces by powers of two, digits by threes from the last, scripts without spaces by themselves.
+#[test]
+fn cuts_of_other_models() {
+    let of = |name: &str, text: &str| pieces(cuts::named(name).unwrap(), text);
+    let spaces = |n: usize| " ".repeat(n);
+    assert_eq!(of("jais-2", &format!("a{}b", spaces(13))), ["a", &spaces(8), &spaces(4), " b"]);
+    assert_eq!(of("afmoe", "x1234567 你好a"), ["x", "1", "234", "567", " ", "你好", "a"]);
+    assert_eq!(of("ufakzeka", "Ankara'dan 12"), ["Ankara", "'dan", " ", "1", "2"]);
+    assert_eq!(of("laguna", "a \n b"), ["a", " ", "\n", " b"]);
+    assert_eq!(of("spark2_5", "ab\n\n12"), ["ab", "\n", "\n", "1", "2"]);
+}
+
+/// Gemma 4's pairs are merged over whole texts; what is no token is bytes.
+#[test]
+fn whole_texts_of_gguf_files() {
+    let mut tokens: Vec<String> =
+        ["<unk>", "<bos>", "a", "b", "\u{2581}", "ab", "\u{2581}ab", "ab\u{2581}ab", "\n", "\n\n"]
+            .map(String::from)
+            .into();
+    tokens.extend((0..=255u8).map(|b| format!("<0x{b:02X}>")));
+    let types = tokens.iter().enumerate().map(|(i, t)| match (i, t.starts_with("<0x")) {
+        (0, _) => 2,
+        (1, _) => 3,
+        (_, true) => 6,
+        _ => 1,
+    });
+    let list = |of: Vec<gguf_file::Value>| gguf_file::Value::List(of);
+    let text = |t: &str| gguf_file::Value::Text(t.to_string());
+    let merges = ["a b", "\u{2581} ab", "ab \u{2581}ab", "\n \n"];
+    let metadata: gguf_file::Metadata = [
+        ("model", text("gemma4")),
+        ("tokens", list(tokens.iter().map(|t| text(t)).collect())),
+        ("token_type", list(types.map(gguf_file::Value::Unsigned).collect())),
+        ("merges", list(merges.map(text).into())),
+        ("unknown_token_id", gguf_file::Value::Unsigned(0)),
+    ]
+    .map(|(name, v)| (format!("tokenizer.ggml.{name}"), v))
+    .into();
+    let json = gguf::tokenizer_json(&metadata).unwrap().unwrap().to_string();
+    check::tokenizer(json.as_bytes()).unwrap();
+    let t = check::trial(json.as_bytes()).unwrap();
+    let sample = "ab ab\n\nab <bos>é";
+    let wanted = [7, 9, 5, 4, 1, 10 + 0xc3, 10 + 0xa9];
+    assert_eq!(ids(&t, sample, false), wanted);
+    assert_eq!(t.decode(&wanted, false).unwrap(), sample);
 }
 
 /// What Python's `tokenizers` cuts by the patterns that the models' own files have.

@@ -54,6 +54,10 @@ functions! {
         Softplus "softplus"
         /// `√x`, 0 of negative numbers
         Sqrt "sqrt"
+        /// the nearest integer of −128 to 127, ties to even: a code of 8 bits
+        RoundI8 "round_i8"
+        /// the nearest number of e4m3 (OCP 8-bit Floating Point, 1.0) of −448 to 448, ties to even
+        RoundE4m3 "round_e4m3"
     }
 }
 
@@ -75,7 +79,16 @@ functions! {
     }
 }
 
+/// Magnitudes of e4m3 below this have the distance of those above it.
+const E4M3_NORMAL: f64 = 0.015625;
+
 impl UnaryOp {
+    /// Whether small changes of the argument change the value little: of functions that round they
+    /// may change it by a whole unit.
+    pub fn is_continuous(self) -> bool {
+        !matches!(self, UnaryOp::RoundI8 | UnaryOp::RoundE4m3)
+    }
+
     /// The function in f64.
     pub fn eval(self, x: f64) -> f64 {
         match self {
@@ -96,6 +109,14 @@ impl UnaryOp {
             }
             UnaryOp::Softplus => UnaryOp::Relu.eval(x) + (-x.abs()).exp().ln_1p(),
             UnaryOp::Sqrt => UnaryOp::Relu.eval(x).sqrt(),
+            // `clamp` keeps NaN.
+            UnaryOp::RoundI8 => x.clamp(-128.0, 127.0).round_ties_even(),
+            UnaryOp::RoundE4m3 => {
+                let x = x.clamp(-448.0, 448.0);
+                // The power of two below it; numbers of e4m3 are eighths of it.
+                let power = f64::from_bits(x.abs().max(E4M3_NORMAL).to_bits() & !((1 << 52) - 1));
+                (x * 8.0 / power).round_ties_even() * power / 8.0
+            }
         }
     }
 }
@@ -173,5 +194,38 @@ impl Rule for Const {
 
     fn eval(&self, _: Operands<'_>) -> Result<Value, EvalError> {
         Ok(Value::tensor(Tensor { shape: vec![], data: vec![self.value.get().into()] }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quant::e4m3_to_f32;
+
+    #[test]
+    fn rounding_goes_to_the_nearest_and_saturates() {
+        for (op, x, y) in [
+            (UnaryOp::RoundI8, 2.5, 2.0),
+            (UnaryOp::RoundI8, -3.5, -4.0),
+            (UnaryOp::RoundI8, 1e9, 127.0),
+            (UnaryOp::RoundI8, -1e9, -128.0),
+            (UnaryOp::RoundE4m3, 17.0, 16.0),
+            (UnaryOp::RoundE4m3, -19.0, -20.0),
+            (UnaryOp::RoundE4m3, 1e9, 448.0),
+            (UnaryOp::RoundE4m3, 0.002, 0.001_953_125),
+            (UnaryOp::RoundE4m3, 0.000_9, 0.0),
+        ] {
+            assert_eq!(op.eval(x), y, "{}({x})", op.name());
+            assert!(op.eval(f64::NAN).is_nan());
+        }
+        // Numbers of e4m3 are themselves, and so is what is nearest to each of them.
+        let mut numbers: Vec<f64> = (0..=255u8).map(|u| f64::from(e4m3_to_f32(u))).filter(|x| !x.is_nan()).collect();
+        numbers.sort_by(f64::total_cmp);
+        for pair in numbers.windows(2) {
+            let [a, b] = [pair[0], pair[1]];
+            assert_eq!(UnaryOp::RoundE4m3.eval(a), a);
+            assert_eq!(UnaryOp::RoundE4m3.eval(0.51 * a + 0.49 * b), a);
+            assert_eq!(UnaryOp::RoundE4m3.eval(0.49 * a + 0.51 * b), b);
+        }
     }
 }

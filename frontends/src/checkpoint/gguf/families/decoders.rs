@@ -139,6 +139,20 @@ pub(super) const FAMILIES: &[Family] = &[
         names: &[POST_NORMS],
         ..PLAIN
     },
+    // The dense models of 2024, as Transformers has them.
+    Family {
+        name: "chatglm",
+        model_type: ("glm", "GlmForCausalLM"),
+        names: &[FUSED_MLP],
+        found: ATTENTION_BIAS,
+        adapt: |f, _| match f.has("blk.0.attn_qkv.weight") {
+            true => {
+                f.refused("was converted from the authors' own layout, with queries, keys and values as one matrix")
+            }
+            false => Ok(()),
+        },
+        ..PLAIN
+    },
     Family { name: "glm4", model_type: ("glm4", "Glm4ForCausalLM"), names: &[GLM4], found: ATTENTION_BIAS, ..PLAIN },
     Family {
         name: "hunyuan-dense",

@@ -5,8 +5,28 @@ use super::super::names::{Names, SANDWICH_NORMS};
 use super::{Family, LAYER_NORM, PLAIN, WINDOW};
 
 const QUIET: &[&str] = &["attention.causal"];
+const CLASSES: &[&str] = &["attention.causal", "classifier.output_labels"];
+/// More are not believed.
+const MOST_CLASSES: usize = 1 << 16;
 
 pub(in super::super) const FAMILIES: &[Family] = &[
+    // RoBERTa's head of classes is BERT's with its pooler.
+    Family {
+        name: "bert",
+        model_type: ("bert", "BertForSequenceClassification"),
+        suits: |f| f.has("token_types.weight") && f.has("cls.weight") && f.has("cls.output.weight"),
+        keys: &[&[LAYER_NORM]],
+        quiet: CLASSES,
+        names: &[CLASS_NAMES, BERT],
+        adapt: |f, config| {
+            let rows = f.tensors.get("cls.output.weight").and_then(|(_, info)| info.shape.first().copied());
+            let labels: Vec<usize> = (0..rows.unwrap_or(0).min(MOST_CLASSES)).collect();
+            let labels = labels.into_iter().map(|i| (i.to_string(), format!("LABEL_{i}").into()));
+            config.insert("id2label".into(), serde_json::Value::Object(labels.collect()));
+            kinds(f, config)
+        },
+        ..PLAIN
+    },
     // Those of RoBERTa and after it too, whose tables of positions begin with the first here.
     Family {
         name: "bert",
@@ -92,6 +112,8 @@ fn kinds(f: &File, config: &mut Config) -> Result<(), Wrong> {
     }
     without(config, &["num_key_value_heads"])
 }
+
+const CLASS_NAMES: Names = &[("cls", "bert.pooler.dense"), ("cls.output", "classifier")];
 
 const BERT: Names = &[
     ("token_embd", "bert.embeddings.word_embeddings"),

@@ -4,6 +4,7 @@
 mod decoders;
 mod delta;
 mod encoders;
+mod gemma;
 mod mixtures;
 mod parallel;
 mod recurrent;
@@ -22,6 +23,8 @@ pub(super) struct Family {
     pub suits: fn(&File) -> bool,
     /// Keys beside those of all families, and fields.
     pub keys: &'static [Keys],
+    /// Keys whose lists may have several sizes, one for each layer.
+    pub lists: &'static [&'static str],
     /// Keys that are read in other ways, or say nothing about what the model computes.
     pub quiet: &'static [&'static str],
     /// Fields that follow from the family.
@@ -94,6 +97,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Family> {
         parallel::FAMILIES,
         mixtures::FAMILIES,
         delta::FAMILIES,
+        gemma::FAMILIES,
         recurrent::FAMILIES,
         encoders::FAMILIES,
     ]
@@ -132,6 +136,7 @@ const PLAIN: Family = Family {
     model_type: ("", ""),
     suits: |_| true,
     keys: &[],
+    lists: &[],
     quiet: &[],
     fixed: &[],
     names: &[],

@@ -103,6 +103,20 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         ..PLAIN
     },
     Family {
+        name: "jamba",
+        model_type: ("jamba", "JambaForCausalLM"),
+        keys: &[&[
+            ("ssm.conv_kernel", "mamba_d_conv"),
+            ("ssm.state_size", "mamba_d_state"),
+            ("ssm.time_step_rank", "mamba_dt_rank"),
+        ]],
+        quiet: &["ssm.inner_size"],
+        names: &[JAMBA],
+        found: &[("mamba_proj_bias", "blk.{}.ssm_in.bias"), ("mamba_conv_bias", "blk.{}.ssm_conv1d.bias")],
+        adapt: jamba,
+        ..PLAIN
+    },
+    Family {
         name: "mamba",
         model_type: ("falcon_mamba", "FalconMambaForCausalLM"),
         suits: |f| f.get("ssm.dt_b_c_rms").and_then(|v| v.flag()) == Some(true),
@@ -344,6 +358,64 @@ fn selective(f: &File, config: &mut Config) -> Result<(), Wrong> {
     }
     config.insert("expand".into(), (inner / width).into());
     without(config, UNUSED)
+}
+
+const JAMBA: Names = &[
+    ("output_norm", "model.final_layernorm"),
+    ("blk.{}.ffn_norm", "model.layers.{}.pre_ff_layernorm"),
+    ("blk.{}.ffn_gate", "model.layers.{}.feed_forward.gate_proj"),
+    ("blk.{}.ffn_up", "model.layers.{}.feed_forward.up_proj"),
+    ("blk.{}.ffn_down", "model.layers.{}.feed_forward.down_proj"),
+    ("blk.{}.ffn_gate_inp", "model.layers.{}.feed_forward.router"),
+    ("blk.{}.ffn_gate_exps", "model.layers.{}.feed_forward.experts.{e}.gate_proj"),
+    ("blk.{}.ffn_up_exps", "model.layers.{}.feed_forward.experts.{e}.up_proj"),
+    ("blk.{}.ffn_down_exps", "model.layers.{}.feed_forward.experts.{e}.down_proj"),
+    ("blk.{}.ssm_in", "model.layers.{}.mamba.in_proj"),
+    ("blk.{}.ssm_conv1d", "model.layers.{}.mamba.conv1d"),
+    ("blk.{}.ssm_x", "model.layers.{}.mamba.x_proj"),
+    ("blk.{}.ssm_dt", "model.layers.{}.mamba.dt_proj"),
+    ("blk.{}.ssm_dt_norm", "model.layers.{}.mamba.dt_layernorm"),
+    ("blk.{}.ssm_b_norm", "model.layers.{}.mamba.b_layernorm"),
+    ("blk.{}.ssm_c_norm", "model.layers.{}.mamba.c_layernorm"),
+    ("blk.{}.ssm_a", "model.layers.{}.mamba.A_log"),
+    ("blk.{}.ssm_d", "model.layers.{}.mamba.D"),
+    ("blk.{}.ssm_out", "model.layers.{}.mamba.out_proj"),
+];
+
+/// Layers that attend, and layers with experts, each by a period and an offset.
+fn jamba(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    let (inner, width) = (f.required("ssm.inner_size")?, f.required("embedding_length")?);
+    if width == 0 || !inner.is_multiple_of(width) {
+        return f.refused("has mixers that are no multiple of its width");
+    }
+    config.insert("mamba_expand".into(), (inner / width).into());
+    let attends = f.layers(ATTENDS);
+    let routed: Vec<bool> = (0..attends.len()).map(|i| f.has(&format!("blk.{i}.ffn_gate_inp.weight"))).collect();
+    for (name, layers) in [("attn", &attends), ("expert", &routed)] {
+        let Some([period, offset]) = repeated(layers) else {
+            return f.refused("has layers that attend, or have experts, in no period");
+        };
+        config.insert(format!("{name}_layer_period"), period.into());
+        config.insert(format!("{name}_layer_offset"), offset.into());
+    }
+    if !routed.contains(&true) {
+        config.insert("num_experts".into(), 1.into());
+        return Ok(());
+    }
+    for (key, field) in [("expert_count", "num_experts"), ("expert_used_count", "num_experts_per_tok")] {
+        config.insert(field.into(), f.required(key)?.into());
+    }
+    Ok(())
+}
+
+/// The period and the first of layers that are every so many.
+fn repeated(layers: &[bool]) -> Option<[usize; 2]> {
+    let mut which = layers.iter().enumerate().filter(|(_, is)| **is).map(|(i, _)| i);
+    // None at all are after the last.
+    let first = which.next().unwrap_or(layers.len());
+    let period = which.next().map_or(layers.len() + 1, |second| second - first);
+    let same = layers.iter().enumerate().all(|(i, is)| *is == (i % period == first));
+    same.then_some([period, first])
 }
 
 const FALCON_H1: Names = &[

@@ -59,9 +59,11 @@ fn assumed(fixture: &str) -> Value {
 /// A name with `{}` for its first number, which follows, and without the number of an expert, which
 /// follows too.
 fn pattern(name: &str) -> (String, String, usize) {
-    let (mut parts, mut layer, mut expert) = (vec![], String::new(), 0);
+    let (mut parts, mut layer, mut expert): (Vec<&str>, _, _) = (vec![], String::new(), 0);
     for part in name.split('.') {
         match part.parse::<usize>() {
+            // Of matrices beside the layers, which are one stack.
+            Ok(n) if parts.last().is_some_and(|part| part.ends_with("_projections")) => expert = n,
             Ok(_) if layer.is_empty() => {
                 layer = part.to_string();
                 parts.push("{}");
@@ -185,6 +187,7 @@ fn names_are_undone() {
     let others = [
         "baichuan2",
         "bert",
+        "roberta_classes",
         "distilbert",
         "embedding_gemma",
         "granitemoe",

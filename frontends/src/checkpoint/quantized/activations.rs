@@ -1,0 +1,113 @@
+//! Scales of activations that were fixed when a checkpoint was quantized: `STEM.input_scale` beside
+//! `STEM.weight` (compressed-tensors, ModelOpt; `activation_scale` in Transformers' own FP8), one number
+//! for the input of its products, and `STEM.input_zero_point`.
+
+use super::{Part, Tensors, UNQUANTIZED, Wrong};
+use crate::checkpoint::InputRounding;
+use llmcc_ir::graph::UnaryOp;
+use llmcc_ir::quant::Code;
+
+/// What the scale of an input is called.
+const SCALES: [&str; 2] = ["input_scale", "activation_scale"];
+/// What is not read: bounds of scales that are found for each token, scales above those of groups, of
+/// caches and of attention.
+const OTHERS: [&str; 6] = ["input_scale_ub", "input_global_scale", "k_scale", "v_scale", "q_scale", "prob_scale"];
+/// Parts of names of matrices that are not multiplied one by one.
+const STACKED: [&str; 2] = [".experts.", ".kv_b_proj"];
+
+/// Takes the scales of activations away: those of the inputs of products are kept with their matrices,
+/// whose input is rounded so; of the others it is said that they are not used. `declared`: what inputs
+/// of matrices of fewer bits become.
+pub(super) fn fixed(tensors: &mut Tensors<'_>, declared: Option<UnaryOp>) -> Result<(), Wrong> {
+    let (mut used, mut unused) = (0, 0);
+    for ending in SCALES {
+        for stem in tensors.stems(&format!(".{ending}")) {
+            let name = format!("{stem}.{ending}");
+            match number(tensors, &stem, declared) {
+                Some(number) => {
+                    let how = rounding(tensors, &stem, &name, number)?;
+                    if let Some(matrix) = tensors.index.get_mut(&format!("{stem}.weight")) {
+                        matrix.input = Some(how);
+                    }
+                    used += 1;
+                }
+                None => {
+                    tensors.index.remove(&name);
+                    tensors.index.remove(&format!("{stem}.input_zero_point"));
+                    unused += 1;
+                }
+            }
+        }
+    }
+    for ending in OTHERS.map(|e| format!(".{e}")) {
+        for stem in tensors.stems(&ending) {
+            tensors.index.remove(&format!("{stem}{ending}"));
+            unused += 1;
+        }
+    }
+    if used > 0 {
+        tensors.notes.push(format!(
+            "the inputs of products with {used} matrices are rounded to 8 bits by scales that were fixed when \
+             quantizing; --act int8 and --act fp8 round once more, by scales of each token"
+        ));
+    }
+    if unused > 0 {
+        tensors.notes.push(format!(
+            "{unused} scales of activations and caches that were fixed when quantizing are not used: these are \
+             rounded, if at all (--act, --kv), by scales of each token, which lose less"
+        ));
+    }
+    Ok(())
+}
+
+/// What the input of products with `STEM.weight` is rounded to; `None` where it is not.
+fn number(tensors: &Tensors<'_>, stem: &str, declared: Option<UnaryOp>) -> Option<UnaryOp> {
+    let matrix = tensors.index.get(&format!("{stem}.weight"))?;
+    let encoding = matrix.info.dtype.dtype?.coded()?.encoding();
+    if STACKED.iter().any(|part| format!("{stem}.").contains(part)) {
+        return None;
+    }
+    match encoding.code {
+        Code::Float(_) => Some(UnaryOp::RoundE4m3),
+        Code::Int { bits: 8, .. } | Code::Signed { .. } => declared.or(Some(UnaryOp::RoundI8)),
+        Code::Int { .. } => declared,
+        Code::Table { .. } => None,
+    }
+}
+
+/// Takes the numbers of an input.
+fn rounding(tensors: &mut Tensors<'_>, stem: &str, name: &str, number: UnaryOp) -> Result<InputRounding, Wrong> {
+    let scale = one(tensors, name, &["F32", "BF16", "F16"])?.float(tensors.shards, 0);
+    if !scale.is_finite() || scale <= 0.0 {
+        return Err((format!("tensor `{name}` is {scale}, and no scale"), UNQUANTIZED));
+    }
+    let zero = format!("{stem}.input_zero_point");
+    let zero = match tensors.index.contains_key(&zero) {
+        true => zero_of(tensors, &zero)?,
+        false => 0.0,
+    };
+    if zero != 0.0 && number != UnaryOp::RoundI8 {
+        return Err((format!("`{stem}`: its input has a zero point of {zero}, and is no integer"), UNQUANTIZED));
+    }
+    Ok(InputRounding { number, scale, zero })
+}
+
+fn zero_of(tensors: &mut Tensors<'_>, name: &str) -> Result<f32, Wrong> {
+    let part = one(tensors, name, &["I8", "I32", "I64", "F8_E4M3"])?;
+    Ok(match part.dtype {
+        "I8" => part.bytes(tensors.shards).first().map_or(0.0, |u| f32::from(*u as i8)),
+        "F8_E4M3" => part.float(tensors.shards, 0),
+        // Zero points are of 8 bits, whatever holds them.
+        _ => part.bytes(tensors.shards).first().map_or(0.0, |u| f32::from(*u as i8)),
+    })
+}
+
+/// Takes a tensor of one number away.
+fn one(tensors: &mut Tensors<'_>, name: &str, types: &[&str]) -> Result<Part, Wrong> {
+    let shape = tensors.index.get(name).map(|e| e.info.shape.clone()).unwrap_or_default();
+    if shape.len() > 2 || shape.iter().any(|n| *n != 1) {
+        let what = format!("tensor `{name}` is {shape:?}; one scale for the input of a product is read");
+        return Err((what, UNQUANTIZED));
+    }
+    tensors.take(name, types, &shape)
+}
