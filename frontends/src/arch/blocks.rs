@@ -311,14 +311,9 @@ pub(super) fn attention(
     let hidden = f.facts().hidden;
     let (qkv, gate) = projections(f, a, hidden);
     let [q, k, v] = qkv;
-    let made = |f: &mut Draft, (w, b): Linear| {
-        let y = product(f, h, w, b);
-        // Of queries and keys that are normalized, the result is cut.
-        if a.qk_norm.is_some() { y } else { clipped(f, y, a.clip) }
-    };
+    let made = |f: &mut Draft, (w, b): Linear| product(f, h, w, b);
     let (q, k) = (made(f, q), made(f, k));
     let v = if a.value_is_key { k } else { made(f, v) };
-    let v = if a.qk_norm.is_some() { clipped(f, v, a.clip) } else { v };
     let v = if a.value_norm { norm(f, ATTN_V, Norm { gain: false, bias: false, ..eps }, v, a.heads.dim) } else { v };
     let mut y = attend(f, a, eps, [q, k, v], kv, positions, rope);
     if let Some((w, b)) = gate {
@@ -386,8 +381,9 @@ pub(super) fn attend(
         [q, qk_norm(f, of, ATTN_K_NORM, a, a.heads.kv, eps, k)]
     };
     if let Some(of) = a.qk_norm.filter(|of| !of.after()) {
-        [q, k] = normalized(f, of, [q, k]).map(|x| clipped(f, x, a.clip));
+        [q, k] = normalized(f, of, [q, k]);
     }
+    let [mut q, mut k, v] = [q, k, v].map(|x| clipped(f, x, a.clip));
     if let Some(rope) = rope {
         q = f.op(Op::Rope { head_dim }, &[q, rope]);
         k = f.op(Op::Rope { head_dim }, &[k, rope]);
