@@ -33,10 +33,17 @@ impl Draft<'_, '_> {
     /// `x·wᵀ`; the input rounded, where the checkpoint says so of the matrix that `w` has its rows of.
     #[track_caller]
     pub(super) fn matmul(&mut self, x: Value, w: Value) -> Value {
-        match self.input_of(w) {
-            Some(how) => self.rounded_product(x, w, how),
-            None => (**self).matmul(x, w),
+        if let Some(how) = self.input_of(w) {
+            return self.rounded_product(x, w, how);
         }
+        if let Some((Op::ConcatRows, parts)) = self.made_by(w)
+            && parts.iter().any(|w| self.input_of(*w).is_some())
+        {
+            // Each with its own input.
+            let parts: Vec<Value> = parts.to_vec().into_iter().map(|w| self.matmul(x, w)).collect();
+            return self.op(Op::ConcatCols, &parts);
+        }
+        (**self).matmul(x, w)
     }
 
     /// How the input of products with a matrix, or with some of its rows, is rounded.
@@ -45,7 +52,9 @@ impl Draft<'_, '_> {
             if let Some((_, how)) = self.rounded.matrices.iter().find(|(of, _)| *of == w) {
                 return Some(*how);
             }
-            let (Op::SliceRows { .. } | Op::PickRows { .. } | Op::PlaceCols, args) = self.made_by(w)? else {
+            // Of weights the numbers change, and the columns do not.
+            let (Op::SliceRows { .. } | Op::PickRows { .. } | Op::PlaceCols | Op::Binary(_), args) = self.made_by(w)?
+            else {
                 return None;
             };
             w = *args.first()?;
