@@ -86,6 +86,7 @@ pub fn rows(tokens: &[i32], lengths: &[usize]) -> llmcc_embed_rows {
         tokens: tokens.as_ptr(),
         flags: 0,
         reserved: 0,
+        types: std::ptr::null(),
     }
 }
 
