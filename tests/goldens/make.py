@@ -32,6 +32,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import gla_reference
 import rwkv_reference
 import torch
 import transformers
@@ -389,7 +390,12 @@ class WithSlopes(torch.nn.Module):
 
 
 def as_baichuan(model):
-    """What `of_llama_with_slopes` says that the model is to be."""
+    """What `of_llama_with_slopes` says that the model is to be, and slopes that its class does not have."""
+    max_bias = getattr(getattr(model.config, "attn_config", None), "alibi_bias_max", 8)
+    if max_bias != 8:
+        # MPT's class reads it and leaves it; the authors' code (llm-foundry) has the slopes it says.
+        build = model.transformer.build_mpt_alibi_tensor
+        model.transformer.build_mpt_alibi_tensor = lambda heads, n, device=None: build(heads, n, max_bias, device)
     if getattr(model.config, "unit_head", False):
         model.lm_head.weight.data = torch.nn.functional.normalize(model.lm_head.weight.data)
     return WithSlopes(model) if getattr(model.config, "slopes", False) else model
@@ -418,17 +424,19 @@ def make_foreign(name, folder, config):
 # ---- architectures that Transformers has nothing for, by references written from their papers
 
 
+WRITTEN = {**dict.fromkeys(rwkv_reference.VERSIONS, rwkv_reference), "gla": gla_reference}
 # Prompts of which one is taken.
 PROMPTS = 20
 
 
 def make_written(name, folder, config):
     seed = seed_of(name)
-    tensors = rwkv_reference.random_tensors(config, seed, getattr(torch, config["dtype"]))
+    reference = WRITTEN[config["model_type"]]
+    tensors = reference.random_tensors(config, seed, getattr(torch, config["dtype"]))
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
     def logits(ids, dtype):
-        return rwkv_reference.logits(tensors, config, ids, dtype)
+        return reference.logits(tensors, config, ids, dtype)
 
     prompts = []
     for attempt in range(PROMPTS):
@@ -474,7 +482,7 @@ def write_golden(name, folder, tokens, greedy, margin, inv_freqs, all_logits):
 
 def make(name, folder):
     config = json.loads((folder / "config.json").read_text())
-    if config["model_type"] in rwkv_reference.VERSIONS:
+    if config["model_type"] in WRITTEN:
         return make_written(name, folder, config)
     if config["model_type"] in FOREIGN:
         return make_foreign(name, folder, config)

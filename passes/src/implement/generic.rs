@@ -7,7 +7,9 @@ use crate::egraph::{Graph, Head, Term};
 use crate::spec::Draft;
 use egg::Id;
 use llmcc_ir::graph::{Attr, F32};
-use llmcc_ir::kernel::{Attention, Body, Embed, Expr, Index, Matmul, ParamKind, RopeTable, RowElem, RowNorm, Segment, Store};
+use llmcc_ir::kernel::{
+    Attention, Body, Embed, Expr, Index, Matmul, ParamKind, RopeTable, RowElem, RowNorm, Segment, Store,
+};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Format;
 

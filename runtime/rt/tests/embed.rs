@@ -83,7 +83,8 @@ fn rows_have_length_one_where_that_is_wanted() {
         (flags::NORMALIZE, Some(false), false),
     ] {
         let mut engine = engine(1, pooling(pool::LAST, model));
-        let out = embed(&mut engine, &Rows { tokens: &[3, 0, 2, 0], lengths: &[3, 1], types: &[], normalize: asked }).unwrap();
+        let out = embed(&mut engine, &Rows { tokens: &[3, 0, 2, 0], lengths: &[3, 1], types: &[], normalize: asked })
+            .unwrap();
         for row in out.chunks_exact(VOCAB) {
             let length: f64 = row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
             assert_eq!((length - 1.0).abs() < 1e-6, scaled || row[0] == 0.0 && row[VOCAB - 1] == 1.0, "{row:?}");

@@ -137,6 +137,7 @@ fn every_exported_function_is_declared() {
         "gen_batch.rs",
         "logprobs.rs",
         "vocab.rs",
+        "pairs.rs",
     ] {
         let source =
             std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/capi").join(file)).unwrap();

@@ -2,8 +2,8 @@
 
 use crate::longest::Longest;
 use crate::{Config, Error, Kind, Result};
-use tokenizers::{Encoding, PostProcessor, TruncationDirection, TruncationParams, TruncationStrategy};
 use tokenizers::utils::truncation::truncate_encodings;
+use tokenizers::{Encoding, PostProcessor, TruncationDirection, TruncationParams, TruncationStrategy};
 
 /// A parsed tokenizer.
 pub struct Tokenizer {
@@ -77,7 +77,7 @@ impl Tokenizer {
     /// leaves no room for texts, or the tokenizer refuses them.
     pub fn encode_pair(&self, first: &str, second: &str, most: Option<usize>) -> Result<(Vec<i32>, Vec<i32>)> {
         if self.longest.is_some() {
-            return Err(Error::new(Kind::Unsupported, "this model's tokenizer has no form for pairs of texts"));
+            return Err(no_pairs());
         }
         let (mut a, mut b) = (self.encoding(first, false)?, self.encoding(second, false)?);
         if let Some(most) = most {
@@ -93,7 +93,11 @@ impl Tokenizer {
             // What was cut off is not wanted.
             (_, _) = (a.take_overflowing(), b.take_overflowing());
         }
+        let texts = a.len() + b.len();
         let both = self.inner.post_process(a, Some(b), true).map_err(refused)?;
+        if both.len() < texts {
+            return Err(no_pairs());
+        }
         let types = if self.untyped { vec![0; both.len()] } else { signed(both.get_type_ids()) };
         Ok((signed(both.get_ids()), types))
     }
@@ -120,6 +124,10 @@ impl Tokenizer {
 
 fn signed(numbers: &[u32]) -> Vec<i32> {
     numbers.iter().map(|&n| n as i32).collect()
+}
+
+fn no_pairs() -> Error {
+    Error::new(Kind::Unsupported, "this model's tokenizer has no form for pairs of texts; give tokens instead")
 }
 
 fn refused(e: tokenizers::Error) -> Error {

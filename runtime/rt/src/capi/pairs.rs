@@ -81,8 +81,7 @@ pub unsafe extern "C" fn llmcc_score_pairs(
             types.extend(of);
         }
         let types = if typed { types.as_slice() } else { &[] };
-        let found =
-            embed(&mut model.engine(), &Rows { tokens: &tokens, lengths: &lengths, types, normalize: None })?;
+        let found = embed(&mut model.engine(), &Rows { tokens: &tokens, lengths: &lengths, types, normalize: None })?;
         // SAFETY: there is room for as many, as was checked.
         unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), out, found.len()) };
         Ok(())

@@ -426,7 +426,8 @@ impl Engine {
     /// snapshots. (Other sequences have had all their pages reserved.)
     fn make_room(&mut self, batch: &Batch, range: std::ops::Range<usize>) -> Result<()> {
         if self.kv.by_chunks() {
-            let part = Batch { tokens: &batch.tokens[range.clone()], seqs: &batch.seqs[range], out_rows: &[], types: &[] };
+            let part =
+                Batch { tokens: &batch.tokens[range.clone()], seqs: &batch.seqs[range], out_rows: &[], types: &[] };
             for (slot, count) in self.check(&part)? {
                 self.kv.extend(slot, count)?;
             }
