@@ -39,7 +39,7 @@ pub(super) const ARCH: Arch = Arch {
         ("hidden_act", Neutral::Words(&["swish", "silu"])),
         ("num_kv_heads", Neutral::Same("num_attention_heads")),
     ],
-    goldens: &["gla_paper", "gla_paper_conv"],
+    goldens: &["gla_paper", "gla_conv_paper"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
         let defaults =
