@@ -5,7 +5,7 @@ use llmcc_abi as abi;
 
 use llmcc_ir::kernel::{Attention, Body, Embed, Index, Kernel, ParamKind};
 use llmcc_ir::output::{Output, Pool, Rows, RowsName};
-use llmcc_ir::plan::{Operand, Plan, Regime};
+use llmcc_ir::plan::{Operand, Plan, Regime, Slot};
 use llmcc_ir::state::{self, StateSpec};
 use llmcc_ir::target::{Arch, CpuArch, CpuIsa, TargetSpec};
 use llmcc_ir::ty::Dim;
@@ -154,11 +154,7 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
             grid: g.grid,
         })
         .collect();
-    let slots = plan.slots.iter().map(|s| abi::BufferDesc {
-        per_token: s.per_token as u64,
-        per_row: s.per_row as u64,
-        fixed: 64,
-    });
+    let slots = plan.slots.iter().map(buffer);
     let (regimes, steps, operands) = launches(plan, a);
     abi::ModelDesc {
         magic: abi::MODEL_MAGIC,
@@ -185,6 +181,10 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
         weights: a.weights,
         ..abi::ModelDesc::default()
     }
+}
+
+fn buffer(slot: &Slot) -> abi::BufferDesc {
+    abi::BufferDesc { per_token: slot.per_token as u64, per_row: slot.per_row as u64, fixed: 64 }
 }
 
 fn output_kind(output: Output) -> u32 {

@@ -32,7 +32,6 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-import gla_reference
 import rwkv_reference
 import torch
 import transformers
@@ -424,19 +423,17 @@ def make_foreign(name, folder, config):
 # ---- architectures that Transformers has nothing for, by references written from their papers
 
 
-WRITTEN = {**dict.fromkeys(rwkv_reference.VERSIONS, rwkv_reference), "gla": gla_reference}
 # Prompts of which one is taken.
 PROMPTS = 20
 
 
 def make_written(name, folder, config):
     seed = seed_of(name)
-    reference = WRITTEN[config["model_type"]]
-    tensors = reference.random_tensors(config, seed, getattr(torch, config["dtype"]))
+    tensors = rwkv_reference.random_tensors(config, seed, getattr(torch, config["dtype"]))
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
     def logits(ids, dtype):
-        return reference.logits(tensors, config, ids, dtype)
+        return rwkv_reference.logits(tensors, config, ids, dtype)
 
     prompts = []
     for attempt in range(PROMPTS):
@@ -482,7 +479,7 @@ def write_golden(name, folder, tokens, greedy, margin, inv_freqs, all_logits):
 
 def make(name, folder):
     config = json.loads((folder / "config.json").read_text())
-    if config["model_type"] in WRITTEN:
+    if config["model_type"] in rwkv_reference.VERSIONS:
         return make_written(name, folder, config)
     if config["model_type"] in FOREIGN:
         return make_foreign(name, folder, config)

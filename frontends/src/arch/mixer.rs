@@ -1,7 +1,6 @@
 //! What a layer has instead of attention.
 
 use super::blocks::Norm;
-use super::gla::{Gla, gated_linear_attention};
 use super::kimi_delta::{KimiDelta, kimi_delta};
 use super::lifter::Draft;
 use super::linear_unit::{LinearUnit, linear_unit};
@@ -22,8 +21,6 @@ pub(super) enum Mixer {
     ShortConv(ShortConv),
     /// Kimi's delta attention.
     Kimi(KimiDelta),
-    /// Gated linear attention.
-    Gla(Gla),
     /// Griffin's gated linear unit.
     Linear(LinearUnit),
 }
@@ -38,7 +35,6 @@ impl Mixer {
             Mixer::Delta(m) => gated_delta(f, m, eps, h),
             Mixer::ShortConv(m) => gated_conv(f, m, h),
             Mixer::Kimi(m) => kimi_delta(f, m, eps, h),
-            Mixer::Gla(m) => gated_linear_attention(f, m, eps, h),
             Mixer::Linear(m) => linear_unit(f, m, h),
         }
     }

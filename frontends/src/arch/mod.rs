@@ -176,7 +176,6 @@ archs! {
     mod rwkv5;
     mod rwkv6;
     mod rwkv7;
-    mod gla;
     mod zamba2;
     mod jamba;
     mod bloom;

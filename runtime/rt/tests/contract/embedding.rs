@@ -18,14 +18,14 @@ fn pair(first: &CStr) -> llmcc_pair {
 
 fn about_pairs<'a>() -> Vec<Row<'a>> {
     macro_rules! tokens {
-        ($status:expr, $part:expr, |$w:ident, $o:ident| $model:expr, $pair:expr, $most:expr, $types:expr, $capacity:expr) => {
+        ($status:expr, $part:expr, |$w:ident, $o:ident| $model:expr, $pair:expr, $most:expr, $types:expr, $n:expr) => {
             row!(llmcc_tokenize_pair, $status, $part, |$w, $o| (
                 $model,
                 $pair,
                 $most,
                 $o.ids.as_mut_ptr(),
                 $types,
-                $capacity,
+                $n,
                 &mut $o.needed
             ))
         };
