@@ -36,7 +36,7 @@ extern "C" {
 #endif
 
 /* Version this header describes. Compatible when the upper 16 bits of llmcc_abi_version() are the same and the lower are not smaller. */
-#define LLMCC_ABI_VERSION 0x00010002u
+#define LLMCC_ABI_VERSION 0x00010003u
 
 typedef int32_t llmcc_status;
 enum {
@@ -121,14 +121,15 @@ enum {
     LLMCC_HAS_TOKENIZER = 1,
     LLMCC_HAS_CHAT_TEMPLATE = 2,
     LLMCC_IS_NORMALIZED = 4, /* llmcc_embed gives rows of length 1, unless it is told otherwise */
-    LLMCC_IS_WHOLE = 8       /* tokens see later ones: a sequence is computed in one step, and takes no tokens after it */
+    LLMCC_IS_WHOLE = 8,      /* tokens see later ones: a sequence is computed in one step, and takes no tokens after it */
+    LLMCC_HAS_TYPES = 16     /* tokens have types (segments): those of the second of two texts are of another than those of the first */
 };
 
 /* What a model computes. Those that write text refuse llmcc_embed, the others refuse generations and log-probabilities (LLMCC_E_UNSUPPORTED). */
 enum {
     LLMCC_OUTPUT_LOGITS = 0,    /* logits of the next token: it writes text */
     LLMCC_OUTPUT_EMBEDDING = 1, /* a point for a text, near those of texts that mean alike */
-    LLMCC_OUTPUT_SCORES = 2     /* a number for each class of a text, before any softmax or sigmoid */
+    LLMCC_OUTPUT_SCORES = 2     /* a number for each class of a text, or of a pair of texts, before any softmax or sigmoid */
 };
 
 llmcc_status llmcc_info(const llmcc_model *model, llmcc_model_info *info);
@@ -177,6 +178,7 @@ typedef struct llmcc_embed_rows {
     const int32_t *tokens; /* one row after the other, with the special tokens that the model expects (LLMCC_ADD_SPECIAL) */
     uint32_t flags;        /* LLMCC_EMBED_*; 0: as the model says */
     uint32_t reserved;     /* zero */
+    const int32_t *types;  /* of each token its type, with LLMCC_HAS_TYPES; NULL: all are 0, as those of a single text */
 } llmcc_embed_rows;
 
 enum {
@@ -188,6 +190,27 @@ enum {
  * does not depend on the others. No sequences are needed; the cache must have room for the longest row. With LLMCC_IS_WHOLE a row has at most
  * max_batch_tokens tokens. LLMCC_E_NUMERIC: a result is not finite. */
 llmcc_status llmcc_embed(const llmcc_model *model, const llmcc_embed_rows *rows, float *out, size_t capacity);
+
+/* Two texts that a model compares: a query and a document, say. UTF-8. */
+typedef struct llmcc_pair {
+    const char *first;
+    size_t first_len;
+    const char *second;
+    size_t second_len;
+} llmcc_pair;
+
+/* Tokens of a pair as the tokenizer puts its texts together for the model, with special tokens, and the tokens' types (0 without LLMCC_HAS_TYPES): what
+ * llmcc_embed takes. `most`: no more tokens than these, the longer text is cut first; 0: whole. `tokens` and `types` (which may be NULL) have `capacity`
+ * elements each. */
+llmcc_status llmcc_tokenize_pair(const llmcc_model *model, const llmcc_pair *pair, size_t most, int32_t *tokens, int32_t *types, size_t capacity,
+                                 size_t *needed);
+
+enum { LLMCC_PAIR_TRUNCATE = 1 /* cut pairs that are too long for the model, the longer text first; without it they are an error */ };
+
+/* Scores of pairs by a model with LLMCC_OUTPUT_SCORES (cross-encoders, rerankers): stores [n, columns] floats in `out`, which has room for `capacity` floats: what
+ * the head computes, before any activation. Which one applies is the application's matter: rerankers with one class are often read through a sigmoid, 1 / (1 + exp(-x)),
+ * which does not change their order; several classes that exclude each other through a softmax. A pair does not depend on the others. */
+llmcc_status llmcc_score_pairs(const llmcc_model *model, const llmcc_pair *pairs, size_t n, uint32_t flags, float *out, size_t capacity);
 
 /* What is added to the logit of a token; -INFINITY bans it. */
 typedef struct llmcc_logit_bias {

@@ -248,7 +248,7 @@ impl Stage {
 
 /// `llmcc run`
 #[derive(Debug, ClapArgs)]
-#[command(group(ArgGroup::new("input").required(true).args(["prompt", "chat", "ids"])))]
+#[command(group(ArgGroup::new("input").required(true).args(["prompt", "chat", "ids", "rank"])))]
 pub struct RunArgs {
     /// Artifact
     pub artifact: PathBuf,
@@ -264,6 +264,17 @@ pub struct RunArgs {
     /// Print the embedding of the text or ids, or their scores of classes, as a JSON list
     #[arg(long, conflicts_with_all = ["chat", "stats"])]
     pub embed: bool,
+    /// Compare a query with each --document by a model that scores pairs of texts (a reranker):
+    /// prints a JSON list of the documents with their scores, before any sigmoid or softmax; if
+    /// there is one score each, the best document first
+    #[arg(long, value_name = "QUERY", requires = "document", conflicts_with_all = ["embed", "stats"])]
+    pub rank: Option<String>,
+    /// A text for --rank (may be repeated)
+    #[arg(long, value_name = "TEXT", requires = "rank")]
+    pub document: Vec<String>,
+    /// Cut pairs of --rank that are too long for the model, the longer text first
+    #[arg(long, requires = "rank")]
+    pub truncate: bool,
     /// System message for --chat
     #[arg(long)]
     pub system: Option<String>,

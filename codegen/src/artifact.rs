@@ -3,9 +3,9 @@
 use crate::{Code, Object};
 use llmcc_abi as abi;
 
-use llmcc_ir::kernel::{Attention, Body, Kernel};
+use llmcc_ir::kernel::{Attention, Body, Embed, Index, Kernel, ParamKind};
 use llmcc_ir::output::{Output, Pool, Rows, RowsName};
-use llmcc_ir::plan::{Operand, Plan, Regime};
+use llmcc_ir::plan::{Operand, Plan, Regime, Slot};
 use llmcc_ir::state::{self, StateSpec};
 use llmcc_ir::target::{Arch, CpuArch, CpuIsa, TargetSpec};
 use llmcc_ir::ty::Dim;
@@ -154,11 +154,7 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
             grid: g.grid,
         })
         .collect();
-    let slots = plan.slots.iter().map(|s| abi::BufferDesc {
-        per_token: s.per_token as u64,
-        per_row: s.per_row as u64,
-        fixed: 64,
-    });
+    let slots = plan.slots.iter().map(buffer);
     let (regimes, steps, operands) = launches(plan, a);
     abi::ModelDesc {
         magic: abi::MODEL_MAGIC,
@@ -174,6 +170,7 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
         flags: output_flags(plan),
         candidates_buffer: plan.candidates.map_or(0, |c| c.slot as u64),
         candidates: plan.candidates.map_or(0, |c| c.k as u64),
+        types: types(plan) as u64,
         buffers: b.table(&slots.collect::<Vec<_>>()),
         kernels: b.table(&kernels),
         regimes: b.table(&regimes),
@@ -184,6 +181,10 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
         weights: a.weights,
         ..abi::ModelDesc::default()
     }
+}
+
+fn buffer(slot: &Slot) -> abi::BufferDesc {
+    abi::BufferDesc { per_token: slot.per_token as u64, per_row: slot.per_row as u64, fixed: 64 }
 }
 
 fn output_kind(output: Output) -> u32 {
@@ -219,6 +220,16 @@ fn output_flags(plan: &Plan) -> u64 {
 pub fn whole(plan: &Plan) -> bool {
     let ahead = |k: &Kernel| matches!(&k.body, Body::Attention(Attention { causal: false, .. }));
     plan.kernels.iter().any(ahead)
+}
+
+/// Types that a token may be of: rows of every table that is read by types; 0 without one.
+pub fn types(plan: &Plan) -> usize {
+    let rows = |k: &Kernel| {
+        let Body::Embed(Embed { table, index: Index::Types, .. }) = &k.body else { return None };
+        let ParamKind::Matrix { n, .. } = &k.params[*table].kind else { return None };
+        Some(*n)
+    };
+    plan.kernels.iter().filter_map(rows).min().unwrap_or(0)
 }
 
 /// The instruction-set level of a target (`llmcc_abi::isa`).
@@ -339,7 +350,7 @@ mod tests {
     #[test]
     fn descriptors_have_no_padding() {
         assert_eq!(size_of::<abi::ImageRef>(), 16 + 8 + 10 * 8 + 32);
-        assert_eq!(size_of::<abi::ModelDesc>(), 8 + 8 + 9 * 8 + 7 * 16 + 4 * 16 + 8);
+        assert_eq!(size_of::<abi::ModelDesc>(), 8 + 8 + 10 * 8 + 7 * 16 + 4 * 16 + 8);
         assert_eq!(size_of::<abi::BufferDesc>(), 24);
         assert_eq!(size_of::<abi::KernelDesc>(), 8 + 16 + 24);
         assert_eq!(size_of::<abi::GpuKernelDesc>(), 3 * 16 + 8 + 3 * 8);

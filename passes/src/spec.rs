@@ -198,7 +198,7 @@ impl fmt::Display for Spec {
             parts.extend(n.residual.map(|_| "residual".to_string()));
         }
         if let Body::Embed(e) = &self.kernel.body {
-            parts.extend(e.positions.then(|| "positions".to_string()));
+            parts.extend(e.index.word().map(str::to_string));
             parts.extend((e.scale != F32::new(1.0)).then(|| format!("scale {}", e.scale)));
             parts.extend(e.add.map(|_| "add".to_string()));
         }

@@ -8,8 +8,9 @@
 from ._compile import compile
 from ._errors import LlmccError, Status
 from ._model import Model, load
+from ._pairs import Ranked
 from ._pieces import Completion, Piece, TokenLogprob
 from ._session import Session
 
 __version__ = "0.1.0"
-__all__ = ["Completion", "LlmccError", "Model", "Piece", "Session", "Status", "TokenLogprob", "compile", "load", "__version__"]
+__all__ = ["Completion", "LlmccError", "Model", "Piece", "Ranked", "Session", "Status", "TokenLogprob", "compile", "load", "__version__"]

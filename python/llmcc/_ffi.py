@@ -37,6 +37,8 @@ IS_NORMALIZED = 4
 IS_WHOLE = 8
 EMBED_NORMALIZE = 1
 EMBED_RAW = 2
+HAS_TYPES = 16
+PAIR_TRUNCATE = 1
 
 
 class Sized(c.Structure):
@@ -98,7 +100,12 @@ class EmbedRows(Sized):
         ("tokens", c.POINTER(c.c_int32)),
         ("flags", c.c_uint32),
         ("reserved", c.c_uint32),
+        ("types", c.POINTER(c.c_int32)),
     ]
+
+
+class Pair(c.Structure):
+    _fields_ = [("first", c.c_char_p), ("first_len", c.c_size_t), ("second", c.c_char_p), ("second_len", c.c_size_t)]
 
 
 class LogitBias(c.Structure):
@@ -206,6 +213,10 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
         "llmcc_tokenizer_size": (c.c_int32, [_P, _SIZEP]),
     },
     2: {"llmcc_embed": (c.c_int32, [_P, c.POINTER(EmbedRows), _P, c.c_size_t])},
+    3: {
+        "llmcc_tokenize_pair": (c.c_int32, [_P, c.POINTER(Pair), c.c_size_t, _I32P, _I32P, c.c_size_t, _SIZEP]),
+        "llmcc_score_pairs": (c.c_int32, [_P, c.POINTER(Pair), c.c_size_t, c.c_uint32, _P, c.c_size_t]),
+    },
 }
 
 

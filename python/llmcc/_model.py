@@ -11,7 +11,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Union, overload
 
-from . import _batch, _embed, _ffi as ffi, _score
+from . import _batch, _embed, _ffi as ffi, _pairs, _score
 from ._batch import Texts as _texts
 from ._errors import LlmccError, Status
 from ._params import GenParams as _GenParams, native_sampling, natural as _natural, positive as _positive, utf8 as _utf8
@@ -121,7 +121,8 @@ class Model:
     def info(self) -> dict[str, Any]:
         """Sizes (``vocab``, ``hidden``, ``layers``, ``max_context``), memory (``weights_bytes``, ``kv_bytes_per_token``, ``activation_bytes``...), ``threads``,
         ``isa``, ``bos_token``, ``eos_tokens``, ``has_tokenizer``, ``has_chat_template``, ``output`` (``"logits"``, ``"embedding"`` or ``"scores"``), ``columns`` of a row of it,
-        ``normalized`` (embeddings have length 1), ``whole`` (a sequence is computed in one step)."""
+        ``normalized`` (embeddings have length 1), ``whole`` (a sequence is computed in one step), ``has_types`` (tokens of the second of two
+        texts are of another type)."""
         return dict(self._info)
 
     @property
@@ -341,16 +342,20 @@ class Model:
 
     # ---- embeddings
 
-    def embed(self, texts: Union[Prompt, Prompts], *, normalize: Optional[bool] = None, numpy: bool = True) -> np.ndarray[Any, Any]:
+    def embed(
+        self, texts: Union[Prompt, Prompts], *, normalize: Optional[bool] = None, types: Optional[Sequence[Any]] = None, numpy: bool = True
+    ) -> np.ndarray[Any, Any]:
         """The embedding of a text (or of its tokens): float32 ``[columns]``; of a list of texts ``[len(texts), columns]``. Of a classifier the scores of its classes, before
         any softmax or sigmoid. A row does not depend on the others. Only models that were compiled for it have embeddings (``info["output"]``).
 
         :param normalize: whether rows have length 1; by default as the model says.
+        :param types: of texts given by their tokens the types of these (``info["has_types"]``), as :meth:`tokenize_pair` gives them; by default all are 0.
         :param numpy: with False lists, for which NumPy is not needed.
         """
         batch = _batch.as_batch(texts)
         given: list[Any] = [texts] if batch is None else list(batch)
-        rows = _embed.embed(self, [_batch.encoded(self, t) for t in given], normalize)
+        of_tokens = None if types is None else [types] if batch is None else list(types)
+        rows = _embed.embed(self, [_batch.encoded(self, t) for t in given], normalize, of_tokens)
         columns: int = self._info["columns"]
         if not numpy:
             lists = [list(rows[i * columns : (i + 1) * columns]) for i in range(len(given))]
@@ -358,6 +363,33 @@ class Model:
         array = _numpy().ctypeslib.as_array(rows).reshape(len(given), columns)
         found: np.ndarray[Any, Any] = array[0] if batch is None else array
         return found
+
+    # ---- pairs of texts
+
+    def score_pairs(
+        self, pairs: Sequence[tuple[str, str]], *, activation: Optional[str] = None, truncate: bool = False, numpy: bool = True
+    ) -> np.ndarray[Any, Any]:
+        """Scores of the classes of pairs of texts: float32 ``[len(pairs), columns]``. Only models with a head for classes have them (cross-encoders and rerankers,
+        ``info["output"] == "scores"``). A pair does not depend on the others.
+
+        :param activation: what is applied to scores: nothing, ``"sigmoid"`` (what sentence-transformers' ``CrossEncoder`` applies by default where there is one class) or
+            ``"softmax"``. It changes no order.
+        :param truncate: cut pairs that are too long for the model, the longer text first (as ``CrossEncoder`` does); else they are an error.
+        :param numpy: with False lists, for which NumPy is not needed.
+        """
+        rows = _pairs.score(self, pairs, activation, truncate)
+        if not numpy:
+            return rows  # type: ignore[return-value]
+        found: np.ndarray[Any, Any] = _numpy().array(rows, dtype="float32").reshape(len(rows), self._info["columns"])
+        return found
+
+    def rank(self, query: str, documents: Sequence[str], *, activation: Optional[str] = None, truncate: bool = False) -> list[_pairs.Ranked]:
+        """The documents by how well they fit the query, the best first, as tuples ``(index, score)``. Only of models with one class; parameters as in :meth:`score_pairs`."""
+        return _pairs.rank(self, query, documents, activation, truncate)
+
+    def tokenize_pair(self, first: str, second: str, *, max_tokens: int = 0) -> tuple[list[int], list[int]]:
+        """Tokens of a pair of texts as the model takes it, and their types. With ``max_tokens`` no more than these: the longer text is cut first."""
+        return _pairs.tokenize(self, first, second, _natural(max_tokens, "max_tokens", 31))
 
     # ---- logits
 
@@ -538,6 +570,7 @@ class Model:
         result["columns"] = info.columns or info.vocab
         result["normalized"] = bool(info.flags & ffi.IS_NORMALIZED)
         result["whole"] = bool(info.flags & ffi.IS_WHOLE)
+        result["has_types"] = bool(info.flags & ffi.HAS_TYPES)
         result["bos_token"] = info.bos_token if info.bos_token >= 0 else None
         result["eos_tokens"] = eos
         result["has_tokenizer"] = bool(info.flags & ffi.HAS_TOKENIZER)

@@ -15,6 +15,8 @@ checkpoints have are part of what is tested. Each folder then holds the weights,
 - of embedders and classifiers, in place of `logits_*` and `greedy`: `rows_f64`, `rows_f32`, `rows_bf16` [40, columns], the last layer's rows of the prompt after the linear modules (of
   embedders only), and for texts of 1, 7, 40 and 19 tokens (`texts`, one after the other, and their `lengths`) `pooled_f64`, `pooled_f32` [4, columns]: rows pooled and
   normalized as `modules.json` says (without one: their mean), or scores of classes;
+- of classifiers with a file `pairs.json` the same for its pairs of texts, as the tokenizer of the folder puts them together, and the `types` of their tokens, if the
+  tokenizer gives the model any;
 - `inv_freq` f32[head_dim / 2], the inverse frequencies that Transformers computed in f32 (`inv_freq1`... where there are several tables).
 
 **Making float64 really float64.** Transformers computes RMSNorm, RoPE angles and the softmax in float32 whatever the model's type
@@ -234,7 +236,7 @@ def rows_of(model, ids):
 
 
 @torch.no_grad()
-def describe(folder, dtype, texts):
+def describe(folder, dtype, texts, types=None):
     """Rows of the longest text (none of a classifier), what is made of each, and inverse frequencies."""
     model, inv_freqs = load(folder, dtype)
     dense = {path: {k: v.to(dtype) for k, v in load_file(path / "model.safetensors").items()} for path in dense_modules(folder)}
@@ -242,7 +244,8 @@ def describe(folder, dtype, texts):
 
     def compute():
         if scores:
-            return None, torch.stack([model(input_ids=torch.tensor([t])).logits[0] for t in texts])
+            of = [{} if types is None else {"token_type_ids": torch.tensor([t])} for t in types or texts]
+            return None, torch.stack([model(input_ids=torch.tensor([t]), **more).logits[0] for t, more in zip(texts, of)])
         return projected(dense, rows_of(model, texts[2])), torch.stack([pooled(folder, dense, rows_of(model, t)) for t in texts])
 
     if dtype is not torch.float64:
@@ -251,20 +254,31 @@ def describe(folder, dtype, texts):
         return *compute(), inv_freqs
 
 
+def pairs_of(folder):
+    """Tokens and types of the pairs of texts, if there is a file of them."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    pairs = json.loads((folder / "pairs.json").read_text())
+    found = [tokenizer(first, second) for first, second in pairs]
+    return [p["input_ids"] for p in found], [p["token_type_ids"] for p in found] if "token_type_ids" in found[0] else None
+
+
 def make_embedder(name, folder):
     seed = seed_of(name)
     vocab = random_weights(folder, seed)
     rng = np.random.default_rng(seed)
-    texts = [rng.integers(3, vocab, n).tolist() for n in LENGTHS]
-    rows, f64, inv_freqs = describe(folder, torch.float64, texts)
-    rows32, f32, _ = describe(folder, torch.float32, texts)
-    rows16, _, _ = describe(folder, torch.bfloat16, texts)
+    texts, types = [rng.integers(3, vocab, n).tolist() for n in LENGTHS], None
+    if (folder / "pairs.json").exists():
+        texts, types = pairs_of(folder)
+    rows, f64, inv_freqs = describe(folder, torch.float64, texts, types)
+    rows32, f32, _ = describe(folder, torch.float32, texts, types)
+    rows16, _, _ = describe(folder, torch.bfloat16, texts, types)
     assert f64.dtype == torch.float64
     unique = {f"inv_freq{i or ''}": t.clone() for i, t in enumerate(t for n, t in enumerate(inv_freqs) if not any(t.equal(s) for s in inv_freqs[:n]))}
     golden = {
         "tokens": torch.tensor(texts[2], dtype=torch.int32),
         "texts": torch.tensor(sum(texts, []), dtype=torch.int32),
-        "lengths": torch.tensor(LENGTHS, dtype=torch.int32),
+        "lengths": torch.tensor([len(t) for t in texts], dtype=torch.int32),
+        **({} if types is None else {"types": torch.tensor(sum(types, []), dtype=torch.int32)}),
         **unique,
         **({} if rows is None else {"rows_f64": rows, "rows_f32": rows32, "rows_bf16": rows16.float()}),
         "pooled_f64": f64,
@@ -376,7 +390,12 @@ class WithSlopes(torch.nn.Module):
 
 
 def as_baichuan(model):
-    """What `of_llama_with_slopes` says that the model is to be."""
+    """What `of_llama_with_slopes` says that the model is to be, and slopes that its class does not have."""
+    max_bias = getattr(getattr(model.config, "attn_config", None), "alibi_bias_max", 8)
+    if max_bias != 8:
+        # MPT's class reads it and leaves it; the authors' code (llm-foundry) has the slopes it says.
+        build = model.transformer.build_mpt_alibi_tensor
+        model.transformer.build_mpt_alibi_tensor = lambda heads, n, device=None: build(heads, n, max_bias, device)
     if getattr(model.config, "unit_head", False):
         model.lm_head.weight.data = torch.nn.functional.normalize(model.lm_head.weight.data)
     return WithSlopes(model) if getattr(model.config, "slopes", False) else model

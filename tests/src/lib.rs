@@ -162,8 +162,10 @@ pub struct Golden {
 
 /// What Transformers and sentence-transformers make of texts.
 pub struct Pooled {
-    /// Tokens of each text.
+    /// Tokens of each text, or pair of texts.
     pub texts: Vec<Vec<i32>>,
+    /// Types of these tokens; none where all are 0.
+    pub types: Vec<Vec<i32>>,
     /// The reference `[texts, columns]`.
     pub f64: Vec<f64>,
     /// The same in f32.
@@ -201,14 +203,13 @@ impl Golden {
         let tokens = ints("tokens");
         let has = |n: &str| file.tensor(n).is_ok();
         let pooled = has("texts").then(|| {
-            let (mut rest, lengths) = (&ints("texts")[..], ints("lengths"));
-            let mut texts = vec![];
-            for n in lengths {
-                let (text, others) = rest.split_at(n as usize);
-                texts.push(text.to_vec());
-                rest = others;
-            }
-            Pooled { texts, f64: doubles("pooled_f64"), f32: floats("pooled_f32") }
+            let lengths = ints("lengths");
+            let cut = |mut rest: &[i32]| -> Vec<Vec<i32>> {
+                let lengths = lengths.iter();
+                lengths.map(|n| rest.split_off(..*n as usize).expect("as long as said").to_vec()).collect()
+            };
+            let types = if has("types") { cut(&ints("types")) } else { vec![] };
+            Pooled { texts: cut(&ints("texts")), types, f64: doubles("pooled_f64"), f32: floats("pooled_f32") }
         });
         let kind = if has("rows_f64") { "rows" } else { "logits" };
         let in_type = |ty: &str| has(&format!("{kind}_{ty}")).then(|| floats(&format!("{kind}_{ty}")));

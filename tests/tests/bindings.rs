@@ -85,6 +85,7 @@ fn python_package() {
         return;
     };
     let (a, other) = (artifact(), Artifact::compile(&options(&golden("llama"))));
+    let ranker = Artifact::compile(&options(&golden("bert_pairs")));
     // In f32 throughout, as the goldens of Transformers are.
     let exact = Artifact::compile(&options(&root().join("examples/tiny-llama/model")));
     // The adapter for lm-evaluation-harness must not be skipped where `make test` has installed the
@@ -95,6 +96,7 @@ fn python_package() {
         .env("LLMCC_TEST_ARTIFACT", &a.path)
         .env("LLMCC_TEST_EXACT", &exact.path)
         .env("LLMCC_TEST_OTHER_ARTIFACT", &other.path)
+        .env("LLMCC_TEST_RANKER", &ranker.path)
         .env("LLMCC_TEST_PROMPT", "def read_file(path):")
         .env("PYTHONDONTWRITEBYTECODE", "1"));
     assert!(out.contains(" passed") && !out.contains("failed"), "{out}");

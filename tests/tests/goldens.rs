@@ -70,21 +70,62 @@ fn embeddings_equal_transformers() {
         let Some(pooled) = Golden::load(name).pooled else { continue };
         let artifact = Artifact::compile(&options(&golden(name)));
         let model = artifact.open(2);
-        let together = model.embed(&pooled.texts, None).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let together = model.embed_typed(&pooled.texts, &pooled.types, None).unwrap_or_else(|e| panic!("{name}: {e}"));
         let (error, own) = pooled.errors(&together);
         println!("{name}: error {error:.2e}, allowed {:.2e}", 2.0 * own);
         assert!(error <= 2.0 * own, "{name}: error {error:.2e}, allowed {:.2e}", 2.0 * own);
-        let alone: Vec<f32> = pooled
-            .texts
-            .iter()
-            .flat_map(|t| artifact.open(1).embed(std::slice::from_ref(t), None).expect("a row"))
-            .collect();
+        let one = artifact.open(1);
+        let types = |i: usize| pooled.types.get(i).map(std::slice::from_ref).unwrap_or_default();
+        let text = |(i, t)| one.embed_typed(std::slice::from_ref(t), types(i), None).expect("a row");
+        let alone: Vec<f32> = pooled.texts.iter().enumerate().flat_map(text).collect();
         assert_eq!(alone, together, "{name}");
         let refused = model.generate(None, &[1], &llmcc_cli::loaded::GenOptions::default());
         assert!(refused.is_err_and(|e| e.to_string().contains("use llmcc_embed")), "{name}");
     }
     let model = Artifact::compile(&options(&golden("qwen3"))).open(1);
     assert!(model.embed(&[vec![1]], None).unwrap_err().to_string().contains("--embed"));
+}
+
+/// Pairs of texts become the tokens that Transformers makes of them, and their scores are those of
+/// these tokens; a text alone has what tokens of the first type have; what is too long is told or
+/// cut.
+#[test]
+fn pairs_equal_transformers() {
+    for name in goldens() {
+        let Ok(pairs) = std::fs::read(golden(name).join("pairs.json")) else { continue };
+        let pairs: Vec<(String, String)> = serde_json::from_slice(&pairs).expect("pairs");
+        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
+        let pooled = Golden::load(name).pooled.expect("scores");
+        let artifact = Artifact::compile(&options(&golden(name)));
+        let model = artifact.open(1);
+        for (i, pair) in pairs.iter().enumerate() {
+            let zeros = vec![0; pooled.texts[i].len()];
+            let types = pooled.types.get(i).unwrap_or(&zeros);
+            let (ids, of) = model.tokenize_pair(*pair, 0).expect("tokens");
+            assert_eq!((&ids, &of), (&pooled.texts[i], types), "{name}: {pair:?}");
+        }
+        let scores = model.score_pairs(&pairs, false).expect("scores");
+        let of_tokens = model.embed_typed(&pooled.texts, &pooled.types, None).expect("scores");
+        assert_eq!(scores, of_tokens, "{name}");
+        let zeros: Vec<Vec<i32>> = pooled.texts.iter().map(|t| vec![0; t.len()]).collect();
+        let untyped = model.embed(&pooled.texts, None).expect("scores");
+        assert_eq!(untyped, model.embed_typed(&pooled.texts, &zeros, None).expect("scores"), "{name}");
+        assert_eq!(untyped != of_tokens, !pooled.types.is_empty(), "{name}: types count");
+        let ones: Vec<Vec<i32>> = zeros.iter().map(|t| vec![2; t.len()]).collect();
+        let refused = model.embed_typed(&pooled.texts, &ones, None).expect_err("no such type").to_string();
+        let why = if pooled.types.is_empty() { "have no types" } else { "none of the model's 2 types" };
+        assert!(refused.contains(why), "{name}: {refused}");
+        let long = pairs[0].1.repeat(200);
+        let told = model.score_pairs(&[(pairs[0].0, &long)], false).expect_err("too long").to_string();
+        assert!(told.contains("cut the text"), "{name}: {told}");
+        let (cut, types) = model.tokenize_pair((pairs[0].0, &long), model.info().max_context).expect("cut");
+        assert_eq!(cut.len(), model.info().max_context, "{name}");
+        let types = if pooled.types.is_empty() { vec![] } else { vec![types] };
+        let scores = model.score_pairs(&[(pairs[0].0, &long)], true).expect("cut");
+        assert_eq!(scores, model.embed_typed(&[cut], &types, None).expect("scores"), "{name}");
+    }
+    let model = Artifact::compile(&options(&golden("qwen3"))).open(1);
+    assert!(model.score_pairs(&[("a", "b")], false).unwrap_err().to_string().contains("ForSequenceClassification"));
 }
 
 /// f16 and bf16 storage of an f32 model, and compressed caches, stay within what bf16 arithmetic

@@ -131,6 +131,25 @@ fn f32_models_equal_transformers() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Types of tokens come to the GPU with the step, and tables of two rows are in fragments too.
+#[test]
+fn pairs_equal_transformers() {
+    if !ready() || !goldens().any(|name| name == "bert_pairs") {
+        return;
+    }
+    let pooled = Golden::load("bert_pairs").pooled.expect("scores");
+    let model = compile(&gpu_options("bert_pairs", "f32", KvDType::F32)).open(1);
+    let together = model.embed_typed(&pooled.texts, &pooled.types, None).expect("scores");
+    let (error, own) = pooled.errors(&together);
+    assert!(error <= 2.0 * own, "error {error:.2e}, allowed {:.2e}", 2.0 * own);
+    let untyped = model.embed(&pooled.texts, None).expect("scores");
+    assert_ne!(together, untyped, "types count");
+    for (i, text) in pooled.texts.iter().enumerate() {
+        let alone = model.embed_typed(std::slice::from_ref(text), &pooled.types[i..=i], None).expect("a score");
+        assert!((f64::from(alone[0]) - pooled.f64[i]).abs() <= 2.0 * own, "pair {i} alone");
+    }
+}
+
 /// Layers with a window beside layers without: each kernel is given the pages of its own layer's
 /// states, while windows give theirs back.
 #[test]

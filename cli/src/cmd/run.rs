@@ -6,7 +6,8 @@ use crate::loaded::{GenOptions, Generation, Model};
 use serde_json::{Value, json};
 use std::io::{BufRead, Write};
 
-/// Generates from a prompt, from token ids, or in a conversation; or embeds a text.
+/// Generates from a prompt, from token ids, or in a conversation; or embeds a text, or ranks
+/// several.
 ///
 /// # Errors
 /// Not an artifact; no tokenizer where text is needed.
@@ -23,6 +24,9 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     }
     if args.embed {
         return embed(&model, args);
+    }
+    if let Some(query) = &args.rank {
+        return rank(&model, query, args);
     }
     if let Some(ids) = &args.ids {
         options.no_text = true;
@@ -46,6 +50,21 @@ fn embed(model: &Model, args: &RunArgs) -> Result<(), Error> {
     };
     let row = model.embed(&[ids], None)?;
     super::print(&format!("{}\n", json!(row)))
+}
+
+/// Prints the documents with their scores as a JSON list; if there is one score each, the best
+/// first, equal ones in their order.
+fn rank(model: &Model, query: &str, args: &RunArgs) -> Result<(), Error> {
+    let pairs: Vec<_> = args.document.iter().map(|d| (query, d.as_str())).collect();
+    let scores = model.score_pairs(&pairs, args.truncate)?;
+    let rows: Vec<&[f32]> = scores.chunks_exact(model.info().columns).collect();
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    if model.info().columns == 1 {
+        order.sort_by(|a, b| rows[*b][0].total_cmp(&rows[*a][0]));
+    }
+    let ranked: Vec<Value> =
+        order.iter().map(|&i| json!({ "document": i, "scores": rows[i], "text": args.document[i] })).collect();
+    super::print(&format!("{}\n", json!(ranked)))
 }
 
 fn gen_options(s: &SamplingArgs) -> GenOptions {

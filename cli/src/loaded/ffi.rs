@@ -2,8 +2,8 @@
 #![allow(missing_docs)]
 
 use llmcc_abi::capi::{
-    llmcc_batch, llmcc_embed_rows, llmcc_gen_params, llmcc_gen_stats_t, llmcc_model_info, llmcc_options, llmcc_piece,
-    llmcc_sampling,
+    llmcc_batch, llmcc_embed_rows, llmcc_gen_params, llmcc_gen_stats_t, llmcc_model_info, llmcc_options, llmcc_pair,
+    llmcc_piece, llmcc_sampling,
 };
 use std::ffi::{c_char, c_void};
 
@@ -49,6 +49,9 @@ api! {
     llmcc_seq_free: unsafe extern "C" fn(*const Model, i32) -> Status,
     llmcc_step: unsafe extern "C" fn(*const Model, *const llmcc_batch, *mut f32, usize) -> Status,
     llmcc_embed: unsafe extern "C" fn(*const Model, *const llmcc_embed_rows, *mut f32, usize) -> Status,
+    llmcc_tokenize_pair:
+        unsafe extern "C" fn(*const Model, *const llmcc_pair, usize, *mut i32, *mut i32, usize, *mut usize) -> Status,
+    llmcc_score_pairs: unsafe extern "C" fn(*const Model, *const llmcc_pair, usize, u32, *mut f32, usize) -> Status,
     llmcc_sample: unsafe extern "C" fn(*const f32, usize, *const llmcc_sampling, *const i32, usize, u64, *mut i32) -> Status,
     llmcc_tokenize: unsafe extern "C" fn(*const Model, *const c_char, usize, u32, *mut i32, usize, *mut usize) -> Status,
     llmcc_apply_chat_template: unsafe extern "C" fn(*const Model, *const c_char, usize, *mut c_char, usize, *mut usize) -> Status,

@@ -2,6 +2,7 @@
 //! programs use.
 
 mod ffi;
+mod pairs;
 
 use crate::Error;
 use ffi::Api;
@@ -223,7 +224,22 @@ impl Model {
     /// # Errors
     /// What the artifact says.
     pub fn embed(&self, rows: &[Vec<i32>], normalize: Option<bool>) -> Result<Vec<f32>, Error> {
+        self.embed_typed(rows, &[], normalize)
+    }
+
+    /// The same of tokens with types, as many as there are tokens, or none: all 0.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn embed_typed(
+        &self,
+        rows: &[Vec<i32>],
+        types: &[Vec<i32>],
+        normalize: Option<bool>,
+    ) -> Result<Vec<f32>, Error> {
         let (tokens, lengths) = (rows.concat(), rows.iter().map(Vec::len).collect::<Vec<_>>());
+        let types = types.concat();
+        assert!(types.is_empty() || types.len() == tokens.len(), "a type for each token");
         let mut out = vec![0f32; rows.len() * self.info.columns];
         let given = llmcc_embed_rows {
             size: size_of::<llmcc_embed_rows>(),
@@ -232,6 +248,7 @@ impl Model {
             tokens: tokens.as_ptr(),
             flags: normalize.map_or(0, |yes| if yes { LLMCC_EMBED_NORMALIZE } else { LLMCC_EMBED_RAW }),
             reserved: 0,
+            types: if types.is_empty() { ptr::null() } else { types.as_ptr() },
         };
         // SAFETY: arrays have the lengths stated.
         self.check(unsafe { (self.api.llmcc_embed)(self.model, &given, out.as_mut_ptr(), out.len()) })?;

@@ -1,4 +1,4 @@
-//! Embedding: rows of a table in fragment order by token id or position.
+//! Embedding: rows of a table in fragment order by token id, position or type.
 //!
 //! A block per token; a thread takes four adjacent columns at a time, which lie together (or in two
 //! places) in one lane's part of a tile, see [`llmcc_abi::layout`].
@@ -10,13 +10,13 @@ use crate::{Source, blocks, codes, per_rows};
 use llmcc_abi::GpuCtx;
 use llmcc_abi::layout::{self, BLOCK, FRAGMENT_K, fragment_bits};
 use llmcc_ir::graph::F32 as F32Attr;
-use llmcc_ir::kernel::{Embed, ParamId, RowElem};
+use llmcc_ir::kernel::{Embed, Index, ParamId, RowElem};
 use llmcc_ir::quant::{Code, Float, Format, Per, Scale};
 use std::mem::offset_of;
 
 /// Emits the kernel.
 pub fn emit(cx: &Cx<'_>, k: &Embed) -> Source {
-    let Embed { table, positions, scale, add, out } = *k;
+    let Embed { table, index, scale, add, out } = *k;
     let ((cols, to), format) = (cx.rows(out), cx.kernel.matrix(table).format);
     let storage = piece::storage(to);
     let threads = (cols / 4).next_multiple_of(32).clamp(32, 256) as u32;
@@ -24,7 +24,7 @@ pub fn emit(cx: &Cx<'_>, k: &Embed) -> Source {
         let m = cx.row_count(b, args);
         let row = b.sreg("ctaid.x");
         when_below(b, row, m, |b| {
-            let entry = Entry::find(b, args, (table, positions), cols, format, row);
+            let entry = Entry::find(b, args, (table, index), cols, format, row);
             let line = row_at(b, args.operand(out), cols, to, row);
             let add = add.map(|add| row_at(b, args.operand(add), cols, RowElem::F32, row));
             let quads = b.i32(cols.div_ceil(4) as i64);
@@ -108,16 +108,20 @@ struct Entry {
 }
 
 impl Entry {
-    /// The row of a table that the token in row `token_row` of the step names, or its position.
+    /// The row of a table that is that of the token in row `token_row` of the step.
     fn find(
         b: &mut Builder,
         args: Args<'_>,
-        (table, positions): (ParamId, bool),
+        (table, index): (ParamId, Index),
         cols: usize,
         format: Format,
         token_row: V,
     ) -> Entry {
-        let index = if positions { offset_of!(GpuCtx, positions) } else { offset_of!(GpuCtx, tokens) };
+        let index = match index {
+            Index::Tokens => offset_of!(GpuCtx, tokens),
+            Index::Positions => offset_of!(GpuCtx, positions),
+            Index::Types => offset_of!(GpuCtx, types),
+        };
         let token = args.array_at(b, index, token_row);
         let number = b.shrc(token, BLOCK.trailing_zeros().into());
         let number = b.zext(number, I64);

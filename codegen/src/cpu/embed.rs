@@ -1,4 +1,4 @@
-//! Embedding: rows of a packed table by token id or position.
+//! Embedding: rows of a packed table by token id, position or type.
 
 use super::Lowering;
 use super::codes::{self, scalar_f16};
@@ -9,17 +9,21 @@ use llmcc_abi::StepCtx;
 use llmcc_abi::encoding::Float;
 use llmcc_abi::layout::{self, BLOCK};
 use llmcc_ir::graph::F32 as F32Attr;
-use llmcc_ir::kernel::{Embed, MatrixOperand};
+use llmcc_ir::kernel::{Embed, Index, MatrixOperand};
 use llmcc_ir::quant::Format;
 use std::mem::offset_of;
 
 /// Emits the tokens `lo..hi`.
 pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Embed) {
-    let Embed { table, positions, scale, add, out } = *k;
+    let Embed { table, index, scale, add, out } = *k;
     let MatrixOperand { k: cols, format, .. } = low.kernel.matrix(table);
     // Codes are decoded 8 at a time, which may reach past the row.
     let buffer = (format.is_quantized() && !cols.is_multiple_of(8)).then(|| frame.floats(layout::padded_k(cols)));
-    let index = if positions { offset_of!(StepCtx, positions) } else { offset_of!(StepCtx, tokens) };
+    let index = match index {
+        Index::Tokens => offset_of!(StepCtx, tokens),
+        Index::Positions => offset_of!(StepCtx, positions),
+        Index::Types => offset_of!(StepCtx, types),
+    };
     let index = low.args.step(e, index);
     e.each(low.args.lo, low.args.hi, 1, |e, row| {
         let p = e.index(index, row, 4);

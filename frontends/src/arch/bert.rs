@@ -1,7 +1,7 @@
-//! BERT (arXiv 1810.04805): norms after what a block adds to, learned positions, kinds of tokens.
+//! BERT (arXiv 1810.04805): norms after what a block adds to, learned positions, types of tokens.
 //!
-//! All tokens are of the first kind: what texts are embedded and classified as. Pairs of texts are
-//! of two kinds, which is not compiled.
+//! Tokens of single texts are of the first type; of pairs, which models with a head for classes
+//! compare, those of the second text are of the second.
 
 use super::encoder::{Defaults, Encoder, FIELDS, FIXED};
 use super::entry::Arch;
@@ -17,7 +17,7 @@ pub(super) const ARCH: Arch = Arch {
     class: "BertModel",
     fields: &[IDENTITY, MODEL, FIELDS],
     fixed: FIXED,
-    goldens: &["bert", "bert_classes"],
+    goldens: &["bert", "bert_classes", "bert_pairs"],
     names: Names(&[NAMES]),
     read: |f| Ok(Box::new(Encoder::read(f, &Defaults::BERT)?)),
 };

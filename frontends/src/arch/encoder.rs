@@ -1,4 +1,4 @@
-//! Encoders: every token sees the whole text, and there are no logits. What their architectures
+//! Encoders: every token sees the whole text (or pair of texts), and there are no logits. What their architectures
 //! differ in is data.
 
 use super::blocks::{Attention, Mlp, Norm, attention, linear, mlp, norm, projected};
@@ -16,7 +16,7 @@ use crate::config::fields::{Accepts, Field, Fields};
 use crate::config::known::Neutral;
 use crate::error::FrontendError;
 use crate::rope::RopeConfig;
-use llmcc_ir::graph::{Input, Op, UnaryOp, Value};
+use llmcc_ir::graph::{BinaryOp, Input, Op, UnaryOp, Value};
 use llmcc_ir::output::{Output, Pool, Rows, RowsName};
 
 /// An encoder.
@@ -32,7 +32,8 @@ pub(super) struct Encoder {
     pub layers: Vec<Layer>,
     /// Learned positions, if there are any.
     pub positions: Option<Positions>,
-    /// Kinds of tokens, of which all tokens are the first; 0: there are none.
+    /// Types of tokens; 0: there are none. Those of a single text are of the first, so only where
+    /// pairs of texts are compared are there inputs of which type they are.
     pub types: usize,
     /// Rotary tables, which the layers share.
     pub ropes: Vec<RopeConfig>,
@@ -195,12 +196,16 @@ impl Encoder {
                 first => f.op(Op::SliceRows { start: first, len: p.rows.saturating_sub(first) }, &[table]),
             }
         });
-        // The same row for all tokens: it may as well be in another table.
+        // The first type's row is the same for all tokens of a single text: it may as well be in
+        // another table. Others are added less that row, so that without them nothing is.
+        let mut others = None;
         if self.types > 0 {
             let types = f.weight(TYPES, Kind::Table, &[self.types, hidden]);
             let first = f.op(Op::Row { index: 0 }, &[types]);
             let into = learned.as_mut().unwrap_or(&mut table);
             *into = f.add(*into, first);
+            let compares = matches!(f.output(), Output::Rows(Rows { name: RowsName::Scores, .. }));
+            others = (self.types > 1 && compares).then(|| f.op(Op::Binary(BinaryOp::Sub), &[types, first]));
         }
         let tokens = f.input(Input::Tokens);
         let mut x = f.op(Op::Embed, &[table, tokens]);
@@ -210,6 +215,11 @@ impl Encoder {
             x = f.add(x, y);
             positions
         });
+        if let Some(table) = others {
+            let types = f.input(Input::Types);
+            let y = f.op(Op::EmbedTypes, &[table, types]);
+            x = f.add(x, y);
+        }
         let x = norm(&mut f, TABLE_NORM, self.norm, x, hidden);
         let mut results = vec![x];
         if !self.ropes.is_empty() {

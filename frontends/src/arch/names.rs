@@ -12,8 +12,8 @@ pub(super) struct Part(pub &'static str);
 pub(super) const TABLE: Part = Part("table");
 /// Embeddings of positions.
 pub(super) const POSITIONS: Part = Part("position_table");
-/// Table of kinds of tokens.
-pub(super) const TYPES: Part = Part("types");
+/// Embeddings of types of tokens.
+pub(super) const TYPES: Part = Part("type_table");
 /// Norm of embeddings.
 pub(super) const TABLE_NORM: Part = Part("table.norm");
 /// What comes between the rows and the scores of classes.

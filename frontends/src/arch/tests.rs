@@ -7,6 +7,7 @@ use crate::testing::{Folder, config, golden, with};
 use llmcc_ir::diag::Diagnostic;
 use llmcc_ir::eval::{Batch, State, eval_module};
 use llmcc_ir::graph::{Arg, Role};
+use llmcc_ir::output::{Output, Pool, Rows};
 use llmcc_ir::text::print_module;
 use llmcc_ir::verify::verify_module;
 pub(crate) use newcomer::dummy_config;
@@ -42,19 +43,48 @@ fn logits_error(name: &str, ckpt: &Checkpoint) -> Option<String> {
     let expected = Checkpoint::open(&golden(name).join("golden.safetensors")).unwrap();
     let data = |t: &str| expected.tensor(t).unwrap().data;
     let tokens: Vec<i32> = data("tokens").as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect();
-    // Of a classifier there is what becomes of a whole text only.
-    let kind = ["logits", "rows"].into_iter().find(|kind| expected.info(&format!("{kind}_f64")).is_some())?;
+    // Of a classifier there is what becomes of whole texts only, or of pairs of texts.
+    let kind = ["logits", "rows"].into_iter().find(|kind| expected.info(&format!("{kind}_f64")).is_some());
+    let kind = kind.unwrap_or("pooled");
     let f64s: Vec<f64> = data(&format!("{kind}_f64")).as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect();
     let f32s = expected.tensor(&format!("{kind}_f32")).unwrap().to_f32();
-    let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
     let weights = |i: usize| ckpt.tensor(&module.weights[i].name).unwrap().to_f32();
-    let ours = eval_module(&module, &weights, &mut states, &Batch::single(&tokens, 0)).unwrap();
+    let eval = |batch: &Batch| {
+        let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
+        eval_module(&module, &weights, &mut states, batch).unwrap()
+    };
+    let ours = if kind == "pooled" { scores(&module, &expected, eval) } else { eval(&Batch::single(&tokens, 0)) };
     assert_eq!(ours.len(), f64s.len());
     let error = |x: &mut dyn Iterator<Item = f64>| x.zip(&f64s).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     let (ours, entitled) = (error(&mut ours.iter().copied()), error(&mut f32s.iter().map(|x| f64::from(*x))));
     // (Not a number is wrong as well.)
     let right = ours <= entitled;
     (!right).then(|| format!("{name}: off by {ours:e}, Transformers in f32 by {entitled:e}"))
+}
+
+/// Scores of the texts of a classifier's fixture.
+fn scores(module: &Module, expected: &Checkpoint, eval: impl Fn(&Batch) -> Vec<f64>) -> Vec<f64> {
+    let ints = |t: &str| -> Vec<i32> {
+        let raw = expected.tensor(t).unwrap().data;
+        raw.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect()
+    };
+    let (texts, lengths) = (ints("texts"), ints("lengths"));
+    let types = if expected.info("types").is_some() { ints("types") } else { vec![0; texts.len()] };
+    let Output::Rows(Rows { pool, width, .. }) = module.info.output else { panic!("no rows") };
+    let mut ours = vec![];
+    let mut start = 0;
+    for n in lengths.iter().map(|n| *n as usize) {
+        let text = start..start + n;
+        let batch = Batch { types: types[text.clone()].to_vec(), ..Batch::single(&texts[text], 0) };
+        let rows = eval(&batch);
+        ours.extend(match pool {
+            Pool::First => rows[..width].to_vec(),
+            Pool::Last => rows[(n - 1) * width..].to_vec(),
+            Pool::Mean => (0..width).map(|j| rows.iter().skip(j).step_by(width).sum::<f64>() / n as f64).collect(),
+        });
+        start += n;
+    }
+    ours
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub(super) const ARCH: Arch = Arch {
     class: "XLMRobertaModel",
     fields: &[IDENTITY, MODEL, FIELDS],
     fixed: FIXED,
-    goldens: &["xlm_roberta"],
+    goldens: &["xlm_roberta", "xlm_roberta_pairs"],
     names: Names(&[ROBERTA]),
     read: |f| Ok(Box::new(Encoder::read(f, &Defaults::ROBERTA)?)),
 };

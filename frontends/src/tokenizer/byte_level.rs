@@ -39,7 +39,7 @@ impl ByteLevel<'_> {
             "added_tokens": self.added,
             "normalizer": if self.cut.composed { json!({ "type": "NFC" }) } else { Value::Null },
             "pre_tokenizer": pre_tokenizer,
-            "post_processor": self.around.map(around),
+            "post_processor": self.around.map(|tokens| around(tokens, true, 0)),
             "decoder": bytes(true, true),
             "model": {
                 "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
@@ -50,17 +50,23 @@ impl ByteLevel<'_> {
     }
 }
 
-/// A post-processor that puts a token before and one after a text.
-pub(super) fn around(tokens: [(String, u64); 2]) -> Value {
-    let special = |name: &str| json!({ "SpecialToken": { "id": name, "type_id": 0 } });
-    let text = |id: &str| json!({ "Sequence": { "id": id, "type_id": 0 } });
+/// A post-processor that puts a token before and one after a text. Of two texts the second ends so
+/// too; it is of another type (BERT), or begins with the last token of the first once more
+/// (RoBERTa, `twice`), or both (MPNet).
+pub(super) fn around(tokens: [(String, u64); 2], twice: bool, second: u32) -> Value {
+    let special = |name: &str, of: u32| json!({ "SpecialToken": { "id": name, "type_id": of } });
+    let text = |id: &str, of: u32| json!({ "Sequence": { "id": id, "type_id": of } });
     let [first, last] = &tokens;
     let known: Map<String, Value> =
         tokens.iter().map(|(t, id)| (t.clone(), json!({ "id": t, "ids": [id], "tokens": [t] }))).collect();
+    let single = vec![special(&first.0, 0), text("A", 0), special(&last.0, 0)];
+    let mut pair = single.clone();
+    pair.extend(twice.then(|| special(&last.0, 0)));
+    pair.extend([text("B", second), special(&last.0, second)]);
     json!({
         "type": "TemplateProcessing",
-        "single": [special(&first.0), text("A"), special(&last.0)],
-        "pair": [special(&first.0), text("A"), special(&last.0), text("B"), special(&last.0)],
+        "single": single,
+        "pair": pair,
         "special_tokens": known,
     })
 }

@@ -137,6 +137,7 @@ pub(super) fn word_piece(vocab: &[u8], s: &Settings<'_>) -> Result<Value, String
         lowercase: flag("do_lower_case", true),
         strip_accents: s.config["strip_accents"].as_bool(),
         chinese: flag("tokenize_chinese_chars", true),
+        twice: class == "MPNetTokenizer",
     }
     .json()
 }

@@ -85,6 +85,7 @@ fn word_piece(metadata: &Metadata, tokens: &[&str], types: &[u64]) -> Result<ser
     };
     let others = tokens.iter().zip(types).filter(|(_, kind)| **kind == CONTROL).map(|(t, _)| *t).collect();
     WordPiece {
+        twice: false,
         tokens: tokens.iter().zip(types).map(text).collect(),
         unknown: role(metadata, tokens, &["unknown"]).unwrap_or("[UNK]"),
         first: role(metadata, tokens, &["cls", "bos"]).unwrap_or("[CLS]"),

@@ -33,6 +33,7 @@ pub struct TextAssets {
     ///   post-processor does (chat templates write BOS themselves);
     /// - `add_eos_id`: the id that a plain prompt ends with where the tokenizer itself adds none,
     ///   else null;
+    /// - `untyped`: true where pairs of texts are given without types of tokens;
     /// - `chat_template`: Jinja text, a list of `{"name", "template"}`, or null;
     /// - `model_max_length`: number or null;
     /// - `clean_up_tokenization_spaces`: boolean.
@@ -83,7 +84,7 @@ impl TextAssets {
             .into_iter()
             .filter_map(|name| Some((name.to_string(), named(name)?.into())))
             .collect();
-        let text_config = json!({
+        let mut text_config = json!({
             "bos_token": bos,
             "eos_token": eos,
             "special_tokens": specials,
@@ -95,6 +96,9 @@ impl TextAssets {
             "model_max_length": settings["model_max_length"].as_u64().filter(|n| *n < 1 << 31),
             "clean_up_tokenization_spaces": settings["clean_up_tokenization_spaces"].as_bool().unwrap_or(false),
         });
+        if settings["model_input_names"].as_array().is_some_and(|names| names.iter().all(|n| n != "token_type_ids")) {
+            text_config["untyped"] = true.into();
+        }
         if source.is_some() {
             try_template(&text_config, &mut warnings).map_err(|what| FrontendError::Tokenizer {
                 path: match ckpt.metadata() {

@@ -17,6 +17,8 @@ pub(super) struct WordPiece<'a> {
     pub strip_accents: Option<bool>,
     /// Chinese characters are words.
     pub chinese: bool,
+    /// The last token is twice between two texts.
+    pub twice: bool,
 }
 
 impl WordPiece<'_> {
@@ -51,7 +53,7 @@ impl WordPiece<'_> {
                 "strip_accents": self.strip_accents, "lowercase": self.lowercase,
             },
             "pre_tokenizer": { "type": "BertPreTokenizer" },
-            "post_processor": around([first, last]),
+            "post_processor": around([first, last], self.twice, 1),
             "decoder": { "type": "WordPiece", "prefix": "##", "cleanup": true },
             "model": {
                 "type": "WordPiece", "unk_token": self.unknown, "continuing_subword_prefix": "##",

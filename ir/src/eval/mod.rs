@@ -62,6 +62,8 @@ pub struct Batch {
     pub seqs: Vec<usize>,
     /// `[T]` position of each token in its sequence.
     pub positions: Vec<i32>,
+    /// `[T]` type of each token; tokens beyond the last are of type 0.
+    pub types: Vec<i32>,
     /// `[R]` token rows whose logits are wanted.
     pub out_rows: Vec<usize>,
     /// `[R]` what is wanted of the candidates of each row; rows beyond the last want all, at
@@ -93,7 +95,7 @@ impl Batch {
             seqs: vec![0; n],
             positions: (start..).take(n).collect(),
             out_rows: (0..n).collect(),
-            wanted: vec![],
+            ..Batch::default()
         }
     }
 
@@ -103,6 +105,11 @@ impl Batch {
         self.seqs.extend(tokens.iter().map(|_| seq));
         self.positions.extend((start..).take(tokens.len()));
         self.out_rows.extend(self.tokens.len().checked_sub(1));
+    }
+
+    /// The type of token `i`.
+    pub fn type_of(&self, i: usize) -> i32 {
+        self.types.get(i).copied().unwrap_or(0)
     }
 
     /// `[T]` how long each token's sequence is after the step: one more than the largest position

@@ -78,6 +78,7 @@ impl Value {
         Value::tensor(match input {
             Input::Tokens => Tensor::ints(batch.tokens.iter().copied()),
             Input::Positions => Tensor::ints(batch.positions.iter().copied()),
+            Input::Types => Tensor::ints((0..batch.tokens.len()).map(|i| batch.type_of(i))),
             Input::OutRows => Tensor::ints(batch.out_rows.iter().map(|r| *r as i32)),
         })
     }

@@ -1,18 +1,48 @@
-//! Rows of a table by token or position.
+//! Rows of a table by token, position or type.
 
 use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Store, Use};
-use crate::eval::{EvalError, KernelRun};
+use crate::eval::{Batch, EvalError, KernelRun};
 use crate::graph::F32;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
+
+/// What says which row of a table is a token's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Index {
+    /// Its id.
+    Tokens,
+    /// Its position.
+    Positions,
+    /// Its type.
+    Types,
+}
+
+impl Index {
+    /// Each with its word in text; ids have none.
+    const WORDS: [(Index, &'static str); 2] = [(Index::Positions, "positions"), (Index::Types, "types")];
+
+    /// That of token `i`.
+    pub fn number(self, batch: &Batch, i: usize) -> i32 {
+        match self {
+            Index::Tokens => batch.tokens[i],
+            Index::Positions => batch.positions[i],
+            Index::Types => batch.type_of(i),
+        }
+    }
+
+    /// Its word in text, unless it is the usual one.
+    pub fn word(self) -> Option<&'static str> {
+        Index::WORDS.iter().find(|(index, _)| *index == self).map(|(_, word)| *word)
+    }
+}
 
 /// Embedding: `table[index]·scale + add`. Work items are tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Embed {
     /// Packed table `[V, H]`.
     pub table: ParamId,
-    /// Rows are those of the tokens' positions, else of their ids.
-    pub positions: bool,
+    /// Which rows.
+    pub index: Index,
     /// Multiplies the rows.
     pub scale: F32,
     /// f32 rows that are added: another embedding.
@@ -24,7 +54,7 @@ pub struct Embed {
 impl Embed {
     /// The rows of the step's tokens as they are.
     pub fn of_tokens(table: ParamId, out: ParamId) -> Embed {
-        Embed { table, positions: false, scale: F32::new(1.0), add: None, out }
+        Embed { table, index: Index::Tokens, scale: F32::new(1.0), add: None, out }
     }
 }
 
@@ -63,12 +93,14 @@ impl Family for Embed {
 
     fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
         let n = x.kernel.matrix(self.table).n;
-        let (index, of, what) = match self.positions {
-            true => (&x.batch.positions, "position", "a table of"),
-            false => (&x.batch.tokens, "token", "the vocabulary of"),
+        let (of, what) = match self.index {
+            Index::Tokens => ("token", "the vocabulary of"),
+            Index::Positions => ("position", "a table of"),
+            Index::Types => ("type", "a table of"),
         };
-        let row = |(i, number): (usize, &i32)| {
-            let id = usize::try_from(*number).ok().filter(|t| *t < n);
+        let row = |i: usize| {
+            let number = self.index.number(x.batch, i);
+            let id = usize::try_from(number).ok().filter(|t| *t < n);
             let id = id.ok_or_else(|| EvalError::batch(format!("{of} {number} is outside {what} {n}")))?;
             let mut row = x.matrix_row(self.table, id);
             row.iter_mut().for_each(|v| *v *= f64::from(self.scale.get()));
@@ -77,14 +109,15 @@ impl Family for Embed {
             }
             Ok(row)
         };
-        let rows = index.iter().enumerate().map(row).collect::<Result<_, EvalError>>()?;
+        let rows = (0..x.batch.tokens.len()).map(row).collect::<Result<_, EvalError>>()?;
         Ok(Outcome::rows(vec![(Store::all(self.out), rows)]))
     }
 
     fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
         vec![
             ("table", Field::Operand(self.table)),
-            ("positions", Field::Flag(self.positions)),
+            ("positions", Field::Flag(self.index == Index::Positions)),
+            ("types", Field::Flag(self.index == Index::Types)),
             ("scale", Field::RealOr1(self.scale)),
             ("add", Field::Optional(self.add)),
             ("out", Field::Operand(self.out)),
@@ -96,7 +129,7 @@ impl ReadFamily for Embed {
     fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<Embed> {
         Ok(Embed {
             table: r.field(p, "table")?,
-            positions: p.eat_word("positions"),
+            index: Index::WORDS.iter().find(|(_, word)| p.eat_word(word)).map_or(Index::Tokens, |(index, _)| *index),
             scale: if p.peek_word() == "scale" { p.field_real("scale")? } else { F32::new(1.0) },
             add: r.optional_field(p, "add")?,
             out: r.field(p, "out")?,

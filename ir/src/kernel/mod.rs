@@ -50,7 +50,7 @@ mod wkv;
 pub use attention::Attention;
 pub use causal_conv::CausalConv;
 pub use checked::{Checked, MatrixOperand, RowsOperand};
-pub use embed::Embed;
+pub use embed::{Embed, Index};
 pub use expert_matmul::ExpertMatmul;
 pub use expr::{Expr, Norm, Segment, Store, lcm};
 pub use family::{CHANNELS, Experts, Field, Product, Use};

@@ -52,6 +52,10 @@ pub fn real() -> impl Strategy<Value = f32> {
 }
 
 /// An attribute: any bits, finite or not.
+fn index() -> impl Strategy<Value = kernel::Index> {
+    select(vec![kernel::Index::Tokens, kernel::Index::Positions, kernel::Index::Types])
+}
+
 fn attr() -> impl Strategy<Value = F32> {
     prop_oneof![8 => real(), 1 => any::<u32>().prop_map(f32::from_bits)].prop_map(F32::new)
 }
@@ -307,8 +311,8 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
                 })
             }),
         2 => segments(params).prop_map(|segments| Body::Pointwise(kernel::Pointwise { segments })),
-        1 => (0..params, any::<bool>(), attr(), part(), 0..params).prop_map(|(table, positions, scale, add, out)| {
-            Body::Embed(kernel::Embed { table, positions, scale, add, out })
+        1 => (0..params, index(), attr(), part(), 0..params).prop_map(|(table, index, scale, add, out)| {
+            Body::Embed(kernel::Embed { table, index, scale, add, out })
         }),
         1 => (0..params, attr(), option::of(size()), 0..params)
             .prop_map(|(inv_freq, scale, border, out)| Body::RopeTable(kernel::RopeTable { inv_freq, scale, border, out })),

@@ -153,7 +153,7 @@ fn call_args(sink: &mut Sink, module: &Module, call: &Call, func: &Func, results
             Arg::Value(v) => results.get(v).cloned(),
             Arg::Weight(w) => module.weights.get(w).map(|w| Some(ValueType::Tensor(w.ty.clone()))),
             Arg::State(s) => module.states.get(s).map(|s| Some(ValueType::from(*s))),
-            Arg::Input(Input::Tokens | Input::Positions) => {
+            Arg::Input(Input::Tokens | Input::Positions | Input::Types) => {
                 Some(Some(TensorType::new(DType::I32, [Dim::Tokens]).into()))
             }
             Arg::Input(Input::OutRows) => Some(Some(TensorType::new(DType::I32, [Dim::Rows]).into())),

@@ -7,7 +7,9 @@ use crate::egraph::{Graph, Head, Term};
 use crate::spec::Draft;
 use egg::Id;
 use llmcc_ir::graph::{Attr, F32};
-use llmcc_ir::kernel::{Attention, Body, Embed, Expr, Matmul, ParamKind, RopeTable, RowElem, RowNorm, Segment, Store};
+use llmcc_ir::kernel::{
+    Attention, Body, Embed, Expr, Index, Matmul, ParamKind, RopeTable, RowElem, RowNorm, Segment, Store,
+};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Format;
 
@@ -132,7 +134,9 @@ fn embed(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Format
     Some(Draft::new(rows, |d| {
         let table = d.input(packed, ParamKind::Matrix { n, k, format });
         let out = d.output(cols, RowElem::F32);
-        Body::Embed(Embed { positions: op.head == Head::EmbedPositions, ..Embed::of_tokens(table, out) })
+        let others = [(Head::EmbedPositions, Index::Positions), (Head::EmbedTypes, Index::Types)];
+        let index = others.iter().find(|(head, _)| *head == op.head).map_or(Index::Tokens, |(_, index)| *index);
+        Body::Embed(Embed { index, ..Embed::of_tokens(table, out) })
     }))
 }
 

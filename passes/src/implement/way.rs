@@ -67,7 +67,7 @@ pub fn way(head: Head) -> Way {
         Head::PickCols => Way::Expression(Function::Pick),
         Head::Attention => Way::Kernel(generic::attentions),
         Head::LatentAttention => Way::Kernel(generic::latent_attentions),
-        Head::Embed | Head::EmbedPositions => Way::Kernel(generic::embeds),
+        Head::Embed | Head::EmbedPositions | Head::EmbedTypes => Way::Kernel(generic::embeds),
         Head::RopeTable => Way::Kernel(generic::rope_table),
         Head::CausalConv => Way::Kernel(recurrent::convolutions),
         Head::Recurrence => Way::Kernel(recurrent::recurrences),

@@ -60,7 +60,8 @@ pub struct llmcc_model_info {
     pub isa: u32,
     /// Beginning-of-sequence token, -1: none.
     pub bos_token: i32,
-    /// [`LLMCC_HAS_TOKENIZER`], [`LLMCC_HAS_CHAT_TEMPLATE`], [`LLMCC_IS_NORMALIZED`], [`LLMCC_IS_WHOLE`].
+    /// [`LLMCC_HAS_TOKENIZER`], [`LLMCC_HAS_CHAT_TEMPLATE`], [`LLMCC_IS_NORMALIZED`], [`LLMCC_IS_WHOLE`],
+    /// [`LLMCC_HAS_TYPES`].
     pub flags: u32,
     /// Columns of the output.
     pub columns: u64,
@@ -78,6 +79,8 @@ pub const LLMCC_HAS_CHAT_TEMPLATE: u32 = 2;
 pub const LLMCC_IS_NORMALIZED: u32 = 4;
 /// A sequence is computed in one step.
 pub const LLMCC_IS_WHOLE: u32 = 8;
+/// Tokens have types.
+pub const LLMCC_HAS_TYPES: u32 = 16;
 
 /// The model writes text.
 pub const LLMCC_OUTPUT_LOGITS: u32 = 0;
@@ -120,12 +123,31 @@ pub struct llmcc_embed_rows {
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
+    /// Type of each token; null: 0.
+    pub types: *const i32,
 }
 
 /// Results have length 1, whatever the model says.
 pub const LLMCC_EMBED_NORMALIZE: u32 = 1;
 /// Results are as they are, whatever the model says.
 pub const LLMCC_EMBED_RAW: u32 = 2;
+
+/// Two texts.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct llmcc_pair {
+    /// UTF-8.
+    pub first: *const c_char,
+    /// Bytes.
+    pub first_len: usize,
+    /// UTF-8.
+    pub second: *const c_char,
+    /// Bytes.
+    pub second_len: usize,
+}
+
+/// Pairs that are too long for the model are cut, the longer text first.
+pub const LLMCC_PAIR_TRUNCATE: u32 = 1;
 
 /// What is added to the logit of a token.
 #[repr(C)]

@@ -31,7 +31,7 @@ pub use attend::*;
 pub use uk::*;
 
 /// Version of every structure in this crate; a runtime refuses an image of another version.
-pub const ABI_VERSION: u32 = 8;
+pub const ABI_VERSION: u32 = 9;
 /// First bytes of [`ImageRef`], by which the compiler finds it inside the runtime object.
 pub const IMAGE_MAGIC: [u8; 16] = *b"llmcc-image-ref\0";
 /// First bytes of [`ModelDesc`].
@@ -149,6 +149,8 @@ pub struct ModelDesc {
     pub candidates_buffer: u64,
     /// How many of them there are per row; 0: the model computes logits only.
     pub candidates: u64,
+    /// Types that a token may be of (segments of BERT); 0: tokens have none.
+    pub types: u64,
     /// [`BufferDesc`] per activation slot.
     pub buffers: Table,
     /// [`KernelDesc`] per generated kernel.
@@ -441,6 +443,8 @@ pub struct StepCtx {
     pub shared_stride: u64,
     /// `i32 [T]` length of each token's sequence after the step.
     pub ends: *const i32,
+    /// `i32 [T]` types of tokens, less than [`ModelDesc::types`]; null if that is 0.
+    pub types: *const i32,
 }
 
 /// [`StepCtx`] for GPU kernels, in device memory: device addresses, all fields 8 bytes. One per
@@ -474,6 +478,8 @@ pub struct GpuCtx {
     pub scales: u64,
     /// `i32 [T]` length of each token's sequence after the step.
     pub ends: u64,
+    /// `i32 [T]` types of tokens, less than [`ModelDesc::types`]; not there if that is 0.
+    pub types: u64,
 }
 
 /// A generated kernel: computes work items `lo..hi`.

@@ -20,6 +20,8 @@ pub struct Rows<'a> {
     pub tokens: &'a [i32],
     /// Tokens of each row, at least 1; together as many as there are.
     pub lengths: &'a [usize],
+    /// Types of all tokens; empty: all of type 0.
+    pub types: &'a [i32],
     /// Whether results have length 1; `None`: as the model says.
     pub normalize: Option<bool>,
 }
@@ -41,7 +43,8 @@ pub fn embed(engine: &mut Engine, rows: &Rows) -> Result<Vec<f32>> {
         let lengths = &rows.lengths[row..][..together(engine, &rows.lengths[row..])];
         let tokens = &rows.tokens[token..][..lengths.iter().sum()];
         let mut seqs = Vec::with_capacity(lengths.len());
-        let pooled = pooled(engine, tokens, lengths, &mut seqs);
+        let types = rows.types.get(token..token + tokens.len()).unwrap_or_default();
+        let pooled = pooled(engine, (tokens, types), lengths, &mut seqs);
         // Whatever happened: freeing a sequence that is there cannot fail.
         seqs.into_iter().for_each(|seq| drop(engine.kv_mut().seq_free(seq)));
         let normalize = rows.normalize.unwrap_or(engine.image().desc().flags & flags::NORMALIZE != 0);
@@ -78,6 +81,7 @@ fn check(engine: &Engine, rows: &Rows) -> Result<()> {
             )));
         }
     }
+    engine.check_types(rows.types, rows.tokens.len())?;
     let vocab = desc.vocab;
     match rows.tokens.iter().position(|t| *t < 0 || *t as u64 >= vocab) {
         Some(i) => {
@@ -105,8 +109,13 @@ fn together(engine: &Engine, lengths: &[usize]) -> usize {
     lengths.iter().take_while(fits).count().max(1)
 }
 
-/// Runs rows as new sequences, which `seqs` gets, and pools their outputs: `[rows, columns]`.
-fn pooled(engine: &mut Engine, tokens: &[i32], lengths: &[usize], seqs: &mut Vec<SeqId>) -> Result<Vec<f64>> {
+/// Runs rows (tokens, and their types) as new sequences, which `seqs` gets, and pools their outputs: `[rows, columns]`.
+fn pooled(
+    engine: &mut Engine,
+    (tokens, types): (&[i32], &[i32]),
+    lengths: &[usize],
+    seqs: &mut Vec<SeqId>,
+) -> Result<Vec<f64>> {
     let (pooling, columns) = (engine.image().desc().pool, engine.image().desc().columns as usize);
     // The row of each token that is wanted.
     let (mut of_tokens, mut wanted, mut of_wanted) = (vec![], vec![], vec![]);
@@ -125,7 +134,7 @@ fn pooled(engine: &mut Engine, tokens: &[i32], lengths: &[usize], seqs: &mut Vec
         wanted.extend(tokens);
     }
     let mut sums = vec![0f64; lengths.len() * columns];
-    let batch = Batch { tokens, seqs: &of_tokens, out_rows: &wanted };
+    let batch = Batch { tokens, seqs: &of_tokens, out_rows: &wanted, types };
     // In the order of the tokens.
     engine.step(&batch, &mut |i, values| {
         let sums = &mut sums[of_wanted[i] * columns..][..columns];

@@ -186,7 +186,8 @@ impl Generation {
         }
         let start = Instant::now();
         let tokens = &self.history[self.evaluated..self.evaluated + chunk];
-        let done = engine.step(&Batch { tokens, seqs: &vec![self.seq; chunk], out_rows: &[] }, &mut |_, _| {});
+        let done =
+            engine.step(&Batch { tokens, seqs: &vec![self.seq; chunk], out_rows: &[], types: &[] }, &mut |_, _| {});
         if let Err(error) = done {
             self.resume(engine);
             return Err(error);
@@ -313,7 +314,8 @@ impl Generation {
         self.check_sequence(engine)?;
         let tokens = self.pending();
         let mut chosen = Err(Error::new(Status::Internal, "the step produced no logits"));
-        let batch = Batch { tokens, seqs: &vec![self.seq; tokens.len()], out_rows: &[tokens.len() as u32 - 1] };
+        let batch =
+            Batch { tokens, seqs: &vec![self.seq; tokens.len()], out_rows: &[tokens.len() as u32 - 1], types: &[] };
         let want = self.want(engine);
         let done = engine.step_for(&batch, &[want], &mut |_, row| chosen = self.choose(row));
         if let Err(error) = done {

@@ -20,7 +20,7 @@ fn pooling(pool: u32, flags: u64) -> impl Fn(&mut ModelDesc) {
 /// The columns that do not tell the regime.
 fn embedded(engine: &mut Engine, texts: &[Vec<i32>], normalize: Option<bool>) -> Vec<Vec<f32>> {
     let (tokens, lengths) = (texts.concat(), texts.iter().map(Vec::len).collect::<Vec<_>>());
-    let out = embed(engine, &Rows { tokens: &tokens, lengths: &lengths, normalize }).unwrap();
+    let out = embed(engine, &Rows { tokens: &tokens, lengths: &lengths, types: &[], normalize }).unwrap();
     assert_eq!((engine.kv().sequences(), engine.kv().used_pages()), (0, 0), "sequences are left");
     out.chunks_exact(VOCAB).map(|row| row[..VOCAB - 1].to_vec()).collect()
 }
@@ -66,7 +66,7 @@ fn long_rows_are_cut_into_chunks_unless_they_are_whole() {
     let mut causal = engine(2, pooling(pool::MEAN, 0));
     assert_eq!(embedded(&mut causal, &[long.clone(), vec![1, 2]], None)[0], wanted(&long, pool::MEAN));
     let mut whole = engine(2, pooling(pool::MEAN, flags::WHOLE));
-    let error = embed(&mut whole, &Rows { tokens: &long, lengths: &[50], normalize: None }).unwrap_err();
+    let error = embed(&mut whole, &Rows { tokens: &long, lengths: &[50], types: &[], normalize: None }).unwrap_err();
     assert_eq!(error.status, Status::Invalid);
     assert!(error.message.contains("max_batch_tokens of so many (it is 8)"), "{}", error.message);
     // By default there is room for the longest sequence.
@@ -83,7 +83,8 @@ fn rows_have_length_one_where_that_is_wanted() {
         (flags::NORMALIZE, Some(false), false),
     ] {
         let mut engine = engine(1, pooling(pool::LAST, model));
-        let out = embed(&mut engine, &Rows { tokens: &[3, 0, 2, 0], lengths: &[3, 1], normalize: asked }).unwrap();
+        let out = embed(&mut engine, &Rows { tokens: &[3, 0, 2, 0], lengths: &[3, 1], types: &[], normalize: asked })
+            .unwrap();
         for row in out.chunks_exact(VOCAB) {
             let length: f64 = row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
             assert_eq!((length - 1.0).abs() < 1e-6, scaled || row[0] == 0.0 && row[VOCAB - 1] == 1.0, "{row:?}");

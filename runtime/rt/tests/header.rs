@@ -53,7 +53,8 @@ fn structures_have_the_layout_of_the_header() {
     layout!(c, llmcc_model_info: size vocab hidden layers max_context weights_bytes code_bytes kv_bytes_per_token max_tokens
         max_batch_tokens activation_bytes threads isa bos_token flags columns output reserved);
     layout!(c, llmcc_batch: size n_tokens tokens seqs n_out out_rows);
-    layout!(c, llmcc_embed_rows: size n_rows lengths tokens flags reserved);
+    layout!(c, llmcc_embed_rows: size n_rows lengths tokens flags reserved types);
+    layout!(c, llmcc_pair: first first_len second second_len);
     layout!(c, llmcc_logit_bias: token value);
     layout!(c, llmcc_sampling: temperature top_k top_p min_p repetition_penalty repetition_window seed bias n_bias reserved);
     layout!(c, llmcc_gen_params: size max_tokens sampling stop n_stop stop_tokens n_stop_tokens flags top_logprobs);
@@ -67,6 +68,8 @@ fn structures_have_the_layout_of_the_header() {
         ("LLMCC_HAS_CHAT_TEMPLATE", LLMCC_HAS_CHAT_TEMPLATE),
         ("LLMCC_IS_NORMALIZED", LLMCC_IS_NORMALIZED),
         ("LLMCC_IS_WHOLE", LLMCC_IS_WHOLE),
+        ("LLMCC_HAS_TYPES", LLMCC_HAS_TYPES),
+        ("LLMCC_PAIR_TRUNCATE", LLMCC_PAIR_TRUNCATE),
         ("LLMCC_OUTPUT_LOGITS", LLMCC_OUTPUT_LOGITS),
         ("LLMCC_OUTPUT_EMBEDDING", LLMCC_OUTPUT_EMBEDDING),
         ("LLMCC_OUTPUT_SCORES", LLMCC_OUTPUT_SCORES),
@@ -134,6 +137,7 @@ fn every_exported_function_is_declared() {
         "gen_batch.rs",
         "logprobs.rs",
         "vocab.rs",
+        "pairs.rs",
     ] {
         let source =
             std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/capi").join(file)).unwrap();

@@ -2,6 +2,8 @@
 
 use crate::longest::Longest;
 use crate::{Config, Error, Kind, Result};
+use tokenizers::utils::truncation::truncate_encodings;
+use tokenizers::{Encoding, PostProcessor, TruncationDirection, TruncationParams, TruncationStrategy};
 
 /// A parsed tokenizer.
 pub struct Tokenizer {
@@ -11,6 +13,7 @@ pub struct Tokenizer {
     bos: Option<(u32, String)>,
     add_bos: Option<bool>,
     add_eos: Option<i32>,
+    untyped: bool,
 }
 
 impl Tokenizer {
@@ -29,7 +32,7 @@ impl Tokenizer {
             .bos_id
             .and_then(|id| Some((id as u32, config.bos_token.clone().or_else(|| inner.id_to_token(id as u32))?)));
         let longest = Longest::of(&inner);
-        Ok(Tokenizer { inner, longest, bos, add_bos: config.add_bos, add_eos: config.add_eos })
+        Ok(Tokenizer { inner, longest, bos, add_bos: config.add_bos, add_eos: config.add_eos, untyped: config.untyped })
     }
 
     /// Token ids of `text`. With `add_special`, the model's own start (and, for some, end) tokens
@@ -57,10 +60,46 @@ impl Tokenizer {
         if let Some(longest) = &self.longest {
             return Ok(longest.encode(&self.inner, text));
         }
-        let encoding = self.inner.encode_fast(text, add_special);
-        let encoding =
-            encoding.map_err(|e| Error::new(Kind::Invalid, format!("the tokenizer refused the text: {e}")))?;
-        Ok(encoding.get_ids().iter().map(|&id| id as i32).collect())
+        Ok(signed(self.encoding(text, add_special)?.get_ids()))
+    }
+
+    fn encoding(&self, text: &str, add_special: bool) -> Result<Encoding> {
+        self.inner.encode_fast(text, add_special).map_err(refused)
+    }
+
+    /// Ids and types of two texts as the tokenizer puts them together for a model that compares
+    /// texts: with its special tokens, the second text mostly of type 1. With `most`, the longer
+    /// text loses tokens at its end until both have no more than so many together (as with
+    /// `longest_first` of Hugging Face's tokenizers).
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] for a vocabulary without a form for pairs; [`Kind::Invalid`] if `most`
+    /// leaves no room for texts, or the tokenizer refuses them.
+    pub fn encode_pair(&self, first: &str, second: &str, most: Option<usize>) -> Result<(Vec<i32>, Vec<i32>)> {
+        if self.longest.is_some() {
+            return Err(no_pairs());
+        }
+        let (mut a, mut b) = (self.encoding(first, false)?, self.encoding(second, false)?);
+        if let Some(most) = most {
+            let added = self.inner.get_post_processor().map_or(0, |p| p.added_tokens(true));
+            let max_length = most.checked_sub(added).filter(|n| *n > 0).ok_or_else(|| {
+                let message = format!("no text fits into {most} tokens, of which {added} are special; allow more");
+                Error::new(Kind::Invalid, message)
+            })?;
+            let strategy = TruncationStrategy::LongestFirst;
+            let cut = TruncationParams { max_length, stride: 0, strategy, direction: TruncationDirection::Right };
+            let (first, second) = truncate_encodings(a, Some(b), &cut).map_err(refused)?;
+            (a, b) = (first, second.unwrap_or_default());
+            // What was cut off is not wanted.
+            (_, _) = (a.take_overflowing(), b.take_overflowing());
+        }
+        let texts = a.len() + b.len();
+        let both = self.inner.post_process(a, Some(b), true).map_err(refused)?;
+        if both.len() < texts {
+            return Err(no_pairs());
+        }
+        let types = if self.untyped { vec![0; both.len()] } else { signed(both.get_type_ids()) };
+        Ok((signed(both.get_ids()), types))
     }
 
     /// Text of `ids`, all at once; invalid UTF-8 becomes U+FFFD. Ids the tokenizer does not know
@@ -81,4 +120,16 @@ impl Tokenizer {
     pub fn token_id(&self, text: &str) -> Option<i32> {
         self.inner.token_to_id(text).map(|id| id as i32)
     }
+}
+
+fn signed(numbers: &[u32]) -> Vec<i32> {
+    numbers.iter().map(|&n| n as i32).collect()
+}
+
+fn no_pairs() -> Error {
+    Error::new(Kind::Unsupported, "this model's tokenizer has no form for pairs of texts; give tokens instead")
+}
+
+fn refused(e: tokenizers::Error) -> Error {
+    Error::new(Kind::Invalid, format!("the tokenizer refused the text: {e}"))
 }

@@ -134,6 +134,7 @@ impl Case {
             tokens: vec![b.tokens[i]],
             seqs: vec![0],
             positions: vec![b.positions[i]],
+            types: vec![b.type_of(i)],
             out_rows: vec![0],
             ..Batch::default()
         };

@@ -4,7 +4,7 @@ use crate::{Case, Rng};
 use llmcc_ir::diag::Diagnostics;
 use llmcc_ir::eval::{Batch, FixedState, KvState, OperandData, Q8Rows, Rows};
 use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
-use llmcc_ir::kernel::{Body, Expr, Kernel, Norm, Param, ParamId, ParamKind, RowElem};
+use llmcc_ir::kernel::{Body, Expr, Index, Kernel, Norm, Param, ParamId, ParamKind, RowElem};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::quant::{BLOCK, Elem, Format, pack_block};
 use llmcc_ir::state::FixedSpec;
@@ -128,6 +128,11 @@ impl Gen {
         let mut data: Vec<f32> = (0..len).map(|j| j as f32).collect();
         (1..len).for_each(|j| data.swap(j, self.rng.below(0, j + 1)));
         self.push(ParamKind::Vector { len }, OperandData::Vector(Cow::Owned(data)))
+    }
+
+    /// What a look-up goes by.
+    pub fn index(&mut self) -> Index {
+        self.rng.pick(&[Index::Tokens, Index::Positions, Index::Types])
     }
 
     /// A random matrix, packed.
@@ -282,6 +287,7 @@ fn batch(rng: &mut Rng, tokens: usize, longest: usize) -> Batch {
         batch.tokens.push(rng.below(0, 40) as i32);
         batch.seqs.push(*seq);
         batch.positions.push(*position as i32);
+        batch.types.push(rng.below(0, 3) as i32);
         *position += 1;
         *count -= 1;
         if *count == 0 {

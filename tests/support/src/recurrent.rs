@@ -138,6 +138,7 @@ impl Case {
             tokens: b.tokens[tokens.clone()].to_vec(),
             seqs: b.seqs[tokens.clone()].to_vec(),
             positions: b.positions[tokens.clone()].to_vec(),
+            types: tokens.clone().map(|i| b.type_of(i)).collect(),
             out_rows: vec![],
             ..Batch::default()
         };

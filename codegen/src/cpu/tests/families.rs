@@ -91,10 +91,10 @@ proptest! {
         g.rows = Dim::Tokens;
         let format = g.format(&FORMATS);
         let table = g.matrix(40, cols, format);
-        let (positions, scale) = (g.rng.chance(2), F32::new(g.rng.pick(&[1.0, 0.1])));
+        let (index, scale) = (g.index(), F32::new(g.rng.pick(&[1.0, 0.1])));
         let add = g.rng.chance(2).then(|| g.input(g.rows, cols));
         let out = g.output(cols, RowElem::F32);
-        let case = g.case(Body::Embed(Embed { table, positions, scale, add, out }));
+        let case = g.case(Body::Embed(Embed { table, index, scale, add, out }));
         let oracle = case.expected();
         let bounds = Bounds::new(&case, own_error);
         if scale == F32::new(1.0) && add.is_none() {

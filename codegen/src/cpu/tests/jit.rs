@@ -122,6 +122,7 @@ impl Jit for Case {
         let batch = &self.batch;
         let seqs: Vec<i32> = batch.seqs.iter().map(|s| *s as i32).collect();
         let ends = batch.ends();
+        let types: Vec<i32> = (0..batch.tokens.len()).map(|i| batch.type_of(i)).collect();
         let out_rows: Vec<i32> = batch.out_rows.iter().map(|r| *r as i32).collect();
         let stride = tables.first().map_or(0, Vec::len);
         let block_tables: Vec<u32> = tables.concat();
@@ -145,6 +146,7 @@ impl Jit for Case {
             shared: shared.ptr(),
             shared_stride: slot as u64,
             ends: ends.as_ptr(),
+            types: types.as_ptr(),
         };
         let m = self.m() as u64;
         let scratch_len = (object.scratch + m * object.scratch_per_m) as usize;

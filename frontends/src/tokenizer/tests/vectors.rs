@@ -140,6 +140,42 @@ fn small_vocabularies_of_every_kind() {
     assert_eq!(written_ids(&[("tokenizer.model", tiktoken)], "bab"), [1, 3]);
 }
 
+/// Two texts are put together as BERT, RoBERTa and MPNet do; the longer one is cut first.
+#[test]
+fn pairs_of_texts() {
+    let of = |files: &[(&str, &str)], first: &str, second: &str, most: Option<usize>| {
+        let assets = written(json!({ "vocab_size": 100 }), files).unwrap();
+        let config = llmcc_text::Config::parse(&assets.text_config.to_string()).unwrap();
+        let json = String::from_utf8(assets.tokenizer_json.unwrap()).unwrap();
+        let t = llmcc_text::Tokenizer::new(&json, &config).unwrap();
+        t.encode_pair(first, second, most).map_err(|e| e.message)
+    };
+    let bert = [("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\n")];
+    assert_eq!(of(&bert, "a", "b b", None).unwrap(), (vec![2, 4, 3, 5, 5, 3], vec![0, 0, 0, 1, 1, 1]));
+    assert_eq!(of(&bert, "", "b", None).unwrap(), (vec![2, 3, 5, 3], vec![0, 0, 1, 1]));
+    let cut = |most| of(&bert, "a a", "b b b b", Some(most)).map(|(ids, _)| ids);
+    assert_eq!(cut(9).unwrap(), [2, 4, 4, 3, 5, 5, 5, 5, 3]);
+    assert_eq!(cut(7).unwrap(), [2, 4, 4, 3, 5, 5, 3]);
+    assert_eq!(cut(6).unwrap(), [2, 4, 3, 5, 5, 3]);
+    assert!(cut(3).unwrap_err().contains("no text fits into 3 tokens, of which 3 are special"));
+    let settings = |settings: Value| settings.to_string();
+    let assets = written(json!({ "vocab_size": 100 }), &bert).unwrap();
+    let mut broken: Value = serde_json::from_slice(&assets.tokenizer_json.unwrap()).unwrap();
+    broken["post_processor"]["pair"] = json!([{ "Sequence": { "id": "A", "type_id": 0 } }]);
+    let broken = llmcc_text::Tokenizer::new(&broken.to_string(), &llmcc_text::Config::default()).unwrap();
+    assert!(broken.encode_pair("a", "b", None).unwrap_err().message.contains("no form for pairs"));
+    let untyped = settings(json!({ "model_input_names": ["input_ids", "attention_mask"] }));
+    let untyped = [bert[0], ("tokenizer_config.json", &untyped)];
+    assert_eq!(of(&untyped, "a", "b", None).unwrap(), (vec![2, 4, 3, 5, 3], vec![0; 5]));
+    let mpnet = settings(json!({ "tokenizer_class": "MPNetTokenizer" }));
+    let mpnet = [("vocab.txt", "<s>\n<pad>\n</s>\n[UNK]\na\nb\n"), ("tokenizer_config.json", &mpnet)];
+    assert_eq!(of(&mpnet, "a", "b", None).unwrap(), (vec![0, 4, 2, 2, 5, 2], vec![0, 0, 0, 0, 1, 1]));
+    let roberta = settings(json!({ "tokenizer_class": "RobertaTokenizer" }));
+    let vocab = r#"{"a": 0, "b": 1, "<s>": 2, "</s>": 3}"#;
+    let roberta = [("vocab.json", vocab), ("merges.txt", ""), ("tokenizer_config.json", &roberta[..])];
+    assert_eq!(of(&roberta, "a", "b", None).unwrap(), (vec![2, 0, 3, 3, 1, 3], vec![0; 6]));
+}
+
 /// What cannot be read is refused in words.
 #[test]
 fn broken_vocabularies_are_refused() {

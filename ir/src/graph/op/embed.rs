@@ -1,6 +1,6 @@
 //! Rows by number: of a table of embeddings, of activations.
 
-use super::of::{Embed, EmbedPositions, GatherRows};
+use super::of::{Embed, EmbedPositions, EmbedTypes, GatherRows};
 use super::rule::{Operands, Rule, Types};
 use crate::eval::{EvalError, Tensor, Value};
 use crate::graph::value::ValueType;
@@ -23,6 +23,16 @@ impl Rule for EmbedPositions {
 
     fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
         gather(a.tensor(0)?, a.tensor(1)?, "position")
+    }
+}
+
+impl Rule for EmbedTypes {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        looked_up(a)
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        gather(a.tensor(0)?, a.tensor(1)?, "type")
     }
 }
 

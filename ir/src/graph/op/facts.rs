@@ -7,14 +7,20 @@ pub enum Input {
     Tokens,
     /// `i32 [T]` positions in their sequences.
     Positions,
+    /// `i32 [T]` types of tokens (segments): which of two texts they are of.
+    Types,
     /// `i32 [R]` rows whose logits are wanted.
     OutRows,
 }
 
 impl Input {
     /// Every input with its name in `.lir` text.
-    pub const ALL: &[(Input, &'static str)] =
-        &[(Input::Tokens, "tokens"), (Input::Positions, "positions"), (Input::OutRows, "out_rows")];
+    pub const ALL: &[(Input, &'static str)] = &[
+        (Input::Tokens, "tokens"),
+        (Input::Positions, "positions"),
+        (Input::Types, "types"),
+        (Input::OutRows, "out_rows"),
+    ];
 }
 
 /// When an operation is computed.

@@ -48,6 +48,9 @@ table::operations! {
     /// `embed_positions(table [C,H], positions i32[T]) → [T,H]`: row `positions[i]` of the table,
     /// which has one for every position (learned positions).
     EmbedPositions "embed_positions" Run (table: Table, positions: Input(Positions)) moves;
+    /// `embed_types(table [S,H], types i32[T]) → [T,H]`: row `types[i]` of the table, which says how
+    /// many types there are.
+    EmbedTypes "embed_types" Run (table: Table, types: Input(Types)) moves;
     /// `matmul(x [M,K], w [N,K]) → [M,N]`: `x·wᵀ`, accumulated in f32 or better.
     MatMul "matmul" Run (x: Any, w: Matrix);
     /// `route{…}(logits [T,E], bias [E]) → [T,2·top]`: the numbers of the `top` best experts in the

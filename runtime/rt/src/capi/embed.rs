@@ -4,6 +4,7 @@ use super::handles::MODELS;
 use super::types::{LLMCC_EMBED_NORMALIZE, LLMCC_EMBED_RAW, llmcc_embed_rows};
 use super::{array, guard, llmcc_model, null, read_struct};
 use crate::embed::{Rows, embed};
+use crate::engine::Engine;
 use crate::error::{Error, Result, Status};
 
 /// Pooled rows of an embedder, or scores of a classifier, f32 `[n_rows, columns]`.
@@ -32,26 +33,34 @@ pub unsafe extern "C" fn llmcc_embed(
         let n_tokens = lengths.iter().try_fold(0usize, |sum, n| sum.checked_add(*n));
         let n_tokens = n_tokens.ok_or_else(|| Error::invalid("rows.lengths add up to more than memory can hold"))?;
         // SAFETY: the caller's promise.
-        let tokens = unsafe { array(given.tokens, n_tokens, "rows.tokens")? };
+        let (tokens, types) = unsafe {
+            let types = if given.types.is_null() { 0 } else { n_tokens };
+            (array(given.tokens, n_tokens, "rows.tokens")?, array(given.types, types, "rows.types")?)
+        };
         let mut engine = model.engine();
-        engine.need_pooled()?;
-        let columns = engine.image().desc().columns as usize;
-        if lengths.len().checked_mul(columns).is_none_or(|n| n > capacity) {
-            let message =
-                format!("the buffer has room for {capacity} floats; {} rows of {columns} are wanted", lengths.len());
-            return Err(Error::new(Status::Buffer, message));
-        }
-        if out.is_null() && !lengths.is_empty() {
-            return Err(null("out"));
-        }
-        if !out.is_aligned() {
-            return Err(Error::invalid("out is misaligned"));
-        }
-        let found = embed(&mut engine, &Rows { tokens, lengths, normalize })?;
+        check_room(&engine, lengths.len(), out, capacity)?;
+        let found = embed(&mut engine, &Rows { tokens, lengths, types, normalize })?;
         // SAFETY: there is room for as many, as was just checked.
         unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), out, found.len()) };
         Ok(())
     })
+}
+
+/// The model has rows to pool, and `out` has room for `rows` of them.
+pub(super) fn check_room(engine: &Engine, rows: usize, out: *mut f32, capacity: usize) -> Result<()> {
+    engine.need_pooled()?;
+    let columns = engine.image().desc().columns as usize;
+    if rows.checked_mul(columns).is_none_or(|n| n > capacity) {
+        let message = format!("the buffer has room for {capacity} floats; {rows} rows of {columns} are wanted");
+        return Err(Error::new(Status::Buffer, message));
+    }
+    if out.is_null() && rows > 0 {
+        return Err(null("out"));
+    }
+    if !out.is_aligned() {
+        return Err(Error::invalid("out is misaligned"));
+    }
+    Ok(())
 }
 
 fn normalize(flags: u32) -> Result<Option<bool>> {

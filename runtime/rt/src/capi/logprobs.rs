@@ -108,7 +108,7 @@ pub unsafe extern "C" fn llmcc_step_logprobs(
             let tokens = array(given.tokens, given.n_tokens, "batch.tokens")?;
             let seqs = array(given.seqs, given.n_tokens, "batch.seqs")?;
             let out_rows = array(given.out_rows, given.n_out, "batch.out_rows")?;
-            (Batch { tokens, seqs, out_rows }, array(targets, given.n_out, "targets")?)
+            (Batch { tokens, seqs, out_rows, types: &[] }, array(targets, given.n_out, "targets")?)
         };
         let mut engine = model.engine();
         engine.need_logits()?;

@@ -11,6 +11,7 @@ mod generation;
 pub mod handles;
 mod logprobs;
 mod model;
+mod pairs;
 mod sequences;
 mod text;
 pub mod types;
@@ -28,6 +29,7 @@ pub use gen_batch::*;
 pub use generation::*;
 pub use logprobs::*;
 pub use model::*;
+pub use pairs::*;
 pub use sequences::*;
 pub use text::*;
 pub use vocab::*;
@@ -65,7 +67,7 @@ fn set_last_error(message: &str) {
 /// compiled again.
 #[unsafe(no_mangle)]
 pub extern "C" fn llmcc_abi_version() -> u32 {
-    1 << 16 | 2
+    1 << 16 | 3
 }
 
 /// Version of llmcc that built the runtime.

@@ -203,7 +203,8 @@ pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_
             flags: has(config.is_some(), LLMCC_HAS_TOKENIZER)
                 | has(config.is_some_and(|c| c.has_template()), LLMCC_HAS_CHAT_TEMPLATE)
                 | has(desc.flags & flags::NORMALIZE != 0, LLMCC_IS_NORMALIZED)
-                | has(desc.flags & flags::WHOLE != 0, LLMCC_IS_WHOLE),
+                | has(desc.flags & flags::WHOLE != 0, LLMCC_IS_WHOLE)
+                | has(desc.types > 0, LLMCC_HAS_TYPES),
             columns: desc.columns,
             output: desc.output,
             reserved: 0,
@@ -283,6 +284,7 @@ pub unsafe extern "C" fn llmcc_step(
                 tokens: array(given.tokens, given.n_tokens, "batch.tokens")?,
                 seqs: array(given.seqs, given.n_tokens, "batch.seqs")?,
                 out_rows: array(given.out_rows, given.n_out, "batch.out_rows")?,
+                types: &[],
             }
         };
         let columns = model.columns;

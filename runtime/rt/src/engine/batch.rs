@@ -17,6 +17,8 @@ pub(crate) struct Inputs {
     pub positions: Vec<i32>,
     /// Lengths of their sequences after the step.
     pub ends: Vec<i32>,
+    /// Their types, where the model has types.
+    pub types: Vec<i32>,
     /// Their rows in each group's table.
     pub seqs: Vec<i32>,
     /// Token rows whose logits are wanted, ascending.
@@ -33,15 +35,26 @@ pub(crate) struct Inputs {
     pub counts: Vec<u32>,
     /// Row in each table of each KV slot, [`NONE`] when absent.
     row_of_slot: Vec<u32>,
+    /// Tokens have types.
+    typed: bool,
 }
 
 impl Inputs {
+    /// For a model whose tokens have types, or have none.
+    pub fn new(typed: bool) -> Inputs {
+        Inputs { typed, ..Inputs::default() }
+    }
+
     /// Describes tokens `range` of `batch`, with the rows that `out` (indices in `batch.out_rows`,
     /// ascending by token) want; `wants` has an entry per `batch.out_rows`, or none: all want
     /// logits.
     pub fn fill(&mut self, batch: &Batch, wants: &[Want], range: Range<usize>, out: &[usize], kv: &Kv) {
         self.tokens.clear();
         self.tokens.extend_from_slice(&batch.tokens[range.clone()]);
+        self.types.clear();
+        if self.typed {
+            self.types.extend(range.clone().map(|i| batch.types.get(i).copied().unwrap_or(0)));
+        }
         self.positions.clear();
         self.seqs.clear();
         self.slots.clear();
@@ -108,7 +121,7 @@ mod tests {
     /// Ends of all chunks.
     fn chunks(tokens: usize, out_rows: &[u32], max_tokens: usize, max_rows: usize) -> Vec<(usize, usize)> {
         let tokens = vec![0; tokens];
-        let batch = Batch { tokens: &tokens, seqs: &tokens, out_rows };
+        let batch = Batch { tokens: &tokens, seqs: &tokens, out_rows, types: &[] };
         let mut order: Vec<usize> = (0..out_rows.len()).collect();
         order.sort_by_key(|&i| out_rows[i]);
         let mut ends = vec![(0, 0)];

@@ -59,6 +59,8 @@ pub struct Batch<'a> {
     pub seqs: &'a [SeqId],
     /// Indices of the tokens whose rows of the output are wanted, in any order.
     pub out_rows: &'a [u32],
+    /// Type of each token; empty: all of type 0.
+    pub types: &'a [i32],
 }
 
 /// Default of [`Options::max_batch_tokens`].
@@ -186,7 +188,8 @@ impl Engine {
     ) -> Result<Engine> {
         let kv = Kv::new(pages, layout, image.desc().max_context as usize);
         let profile = options.profile.then(|| Profile::new(image.steps.len()));
-        Ok(Engine { image, kv, executor, limits, profile, inputs: Inputs::default() })
+        let inputs = Inputs::new(image.desc().types > 0);
+        Ok(Engine { image, kv, executor, limits, profile, inputs })
     }
 
     /// The model.
@@ -291,6 +294,24 @@ impl Engine {
         }
     }
 
+    /// Fails unless the model has scores of classes.
+    pub fn need_scores(&self) -> Result<()> {
+        match self.image.desc().output {
+            kind::SCORES => Ok(()),
+            _ => Err(Error::new(
+                Status::Unsupported,
+                "this artifact compares no pairs of texts: that takes a model with a head that scores classes \
+                 (`...ForSequenceClassification`)",
+            )),
+        }
+    }
+
+    /// Most tokens of a row that is embedded.
+    pub fn longest_row(&self) -> usize {
+        let whole = self.image.desc().flags & flags::WHOLE != 0;
+        self.kv.max_context().min(if whole { self.limits.tokens } else { usize::MAX })
+    }
+
     /// Most probable tokens that a step can find for a row; 0: it has logits only.
     pub fn candidates(&self) -> usize {
         self.executor.candidate_count()
@@ -344,6 +365,7 @@ impl Engine {
         if let Some((i, token)) = batch.tokens.iter().enumerate().find(|(_, t)| **t < 0 || **t as u64 >= vocab) {
             return Err(Error::invalid(format!("token {token} at index {i} is outside the vocabulary of {vocab}")));
         }
+        self.check_types(batch.types, n)?;
         if let Some(row) = batch.out_rows.iter().find(|r| **r as usize >= n) {
             return Err(Error::invalid(format!("logits wanted after token {row} of a step of {n} tokens")));
         }
@@ -359,6 +381,24 @@ impl Engine {
         }
         self.check_whole(&counts, n)?;
         Ok(counts)
+    }
+
+    /// Types of `n` tokens are types that the model has.
+    pub(crate) fn check_types(&self, types: &[i32], n: usize) -> Result<()> {
+        if !types.is_empty() && types.len() != n {
+            return Err(Error::invalid(format!("{n} tokens but {} types", types.len())));
+        }
+        let known = self.image.desc().types;
+        // Type 0 is that of all tokens where there are no types.
+        match types.iter().enumerate().find(|(_, t)| **t < 0 || **t as u64 >= known.max(1)) {
+            Some((i, t)) if known == 0 => Err(Error::invalid(format!(
+                "type {t} of the token at index {i}: tokens of this model have no types (LLMCC_HAS_TYPES); give none"
+            ))),
+            Some((i, t)) => {
+                Err(Error::invalid(format!("type {t} of the token at index {i} is none of the model's {known} types")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Where tokens see later ones: all sequences of the step are new, and it is one chunk.
@@ -386,7 +426,8 @@ impl Engine {
     /// snapshots. (Other sequences have had all their pages reserved.)
     fn make_room(&mut self, batch: &Batch, range: std::ops::Range<usize>) -> Result<()> {
         if self.kv.by_chunks() {
-            let part = Batch { tokens: &batch.tokens[range.clone()], seqs: &batch.seqs[range], out_rows: &[] };
+            let part =
+                Batch { tokens: &batch.tokens[range.clone()], seqs: &batch.seqs[range], out_rows: &[], types: &[] };
             for (slot, count) in self.check(&part)? {
                 self.kv.extend(slot, count)?;
             }

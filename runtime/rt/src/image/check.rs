@@ -83,10 +83,10 @@ impl Image {
     fn check_sizes(&self) -> Result<()> {
         let d = &self.desc;
         let small = |x: u64| x > 0 && x <= i32::MAX as u64;
-        if !small(d.vocab) || !small(d.max_context) || !small(d.hidden) {
+        if !small(d.vocab) || !small(d.max_context) || !small(d.hidden) || d.types > i32::MAX as u64 {
             return Err(damaged(format_args!(
-                "sizes: vocabulary {}, context {}, width {}",
-                d.vocab, d.max_context, d.hidden
+                "sizes: vocabulary {}, context {}, width {}, types {}",
+                d.vocab, d.max_context, d.hidden, d.types
             )));
         }
         self.check_output()?;

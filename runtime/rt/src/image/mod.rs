@@ -197,8 +197,9 @@ impl Image {
                 return Err(damaged(format_args!("a further version of the model at {next}")));
             }
             let mut desc = read_desc(parts.data, next)?;
-            let sizes =
-                |d: &ModelDesc| [d.vocab, d.max_context, d.hidden, d.columns, d.output.into(), d.pool.into(), d.flags];
+            let sizes = |d: &ModelDesc| {
+                [d.vocab, d.max_context, d.hidden, d.columns, d.output.into(), d.pool.into(), d.flags, d.types]
+            };
             if sizes(&desc) != sizes(&first) {
                 return Err(damaged("versions of different models"));
             }

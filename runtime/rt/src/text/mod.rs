@@ -66,6 +66,11 @@ impl Tokenizer {
         self.0.encode(text, add_special).map_err(failed)
     }
 
+    /// Ids and types of two texts; see [`llmcc_text::Tokenizer::encode_pair`].
+    pub fn encode_pair(&self, first: &str, second: &str, most: Option<usize>) -> Result<(Vec<i32>, Vec<i32>)> {
+        self.0.encode_pair(first, second, most).map_err(failed)
+    }
+
     /// Text of `ids`, all at once.
     pub fn decode(&self, ids: &[i32], show_special: bool) -> Result<String> {
         self.0.decode(ids, show_special).map_err(failed)

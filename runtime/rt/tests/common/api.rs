@@ -17,7 +17,8 @@ pub const TOKENIZER: &str = r#"{"version":"1.0","truncation":null,"padding":null
     {"id":5,"content":"</s>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}],
     "normalizer":null,"pre_tokenizer":null,"decoder":{"type":"Fuse"},
     "post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],
-        "pair":[{"Sequence":{"id":"A","type_id":0}}],"special_tokens":{"<s>":{"id":"<s>","ids":[0],"tokens":["<s>"]}}},
+        "pair":[{"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":1}}],
+        "special_tokens":{"<s>":{"id":"<s>","ids":[0],"tokens":["<s>"]}}},
     "model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":false,
         "byte_fallback":false,"vocab":{"<s>":0,"a":1,"b":2,"c":3,"d":4,"</s>":5,"e":6},"merges":[]}}"#;
 pub const CONFIG: &str = r#"{"bos_token":"<s>","bos_token_id":0,"eos_token":"</s>","eos_token_ids":[5],"add_bos":true,
@@ -86,6 +87,7 @@ pub fn rows(tokens: &[i32], lengths: &[usize]) -> llmcc_embed_rows {
         tokens: tokens.as_ptr(),
         flags: 0,
         reserved: 0,
+        types: std::ptr::null(),
     }
 }
 

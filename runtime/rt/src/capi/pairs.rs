@@ -1,0 +1,104 @@
+//! Pairs of texts, for models that compare them.
+
+use super::embed::check_room;
+use super::handles::MODELS;
+use super::types::{LLMCC_PAIR_TRUNCATE, llmcc_pair};
+use super::{array, guard, llmcc_model, put_array, utf8};
+use crate::embed::{Rows, embed};
+use crate::error::{Error, Result};
+
+/// Token ids and types of two texts.
+///
+/// # Safety
+/// `model` is open, the texts have their lengths, `tokens` and `types` (unless null) have `capacity`
+/// elements, `needed` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_tokenize_pair(
+    model: *const llmcc_model,
+    pair: *const llmcc_pair,
+    most: usize,
+    tokens: *mut i32,
+    types: *mut i32,
+    capacity: usize,
+    needed: *mut usize,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let model = MODELS.get(model)?;
+            let (first, second) = texts(array(pair, 1, "pair")?, 0)?;
+            let (ids, mut of) =
+                model.with_text(|t| t.tokenizer()?.encode_pair(first, second, Some(most).filter(|n| *n > 0)))?;
+            if model.engine().image().desc().types == 0 {
+                of.fill(0);
+            }
+            if !types.is_aligned() {
+                return Err(Error::invalid("types is misaligned"));
+            }
+            put_array(&ids, tokens, capacity, needed)?;
+            if !types.is_null() && !tokens.is_null() {
+                put_array(&of, types, capacity, std::ptr::null_mut())?;
+            }
+            Ok(())
+        }
+    })
+}
+
+/// Scores of classes of pairs of texts, f32 `[n, columns]`.
+///
+/// # Safety
+/// `model` is open, `pairs` has `n` elements whose texts have their lengths, `out` has `capacity`
+/// floats.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_score_pairs(
+    model: *const llmcc_model,
+    pairs: *const llmcc_pair,
+    n: usize,
+    flags: u32,
+    out: *mut f32,
+    capacity: usize,
+) -> i32 {
+    guard(|| {
+        if flags & !LLMCC_PAIR_TRUNCATE != 0 {
+            return Err(Error::invalid(format!("unknown flags {:#x}", flags & !LLMCC_PAIR_TRUNCATE)));
+        }
+        // SAFETY: the caller's promise.
+        let (model, pairs) = unsafe { (MODELS.get(model)?, array(pairs, n, "pairs")?) };
+        let (most, typed) = {
+            let engine = model.engine();
+            engine.need_scores()?;
+            check_room(&engine, n, out, capacity)?;
+            (engine.longest_row(), engine.image().desc().types > 0)
+        };
+        let most = (flags & LLMCC_PAIR_TRUNCATE != 0).then_some(most);
+        let (mut tokens, mut types, mut lengths) = (vec![], vec![], vec![]);
+        for i in 0..n {
+            // SAFETY: the caller's promise.
+            let (first, second) = unsafe { texts(pairs, i)? };
+            let (ids, of) = model.with_text(|t| t.tokenizer()?.encode_pair(first, second, most))?;
+            lengths.push(ids.len());
+            tokens.extend(ids);
+            types.extend(of);
+        }
+        let types = if typed { types.as_slice() } else { &[] };
+        let found = embed(&mut model.engine(), &Rows { tokens: &tokens, lengths: &lengths, types, normalize: None })?;
+        // SAFETY: there is room for as many, as was checked.
+        unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), out, found.len()) };
+        Ok(())
+    })
+}
+
+/// The texts of pair `i`.
+///
+/// # Safety
+/// They have their lengths.
+unsafe fn texts(pairs: &[llmcc_pair], i: usize) -> Result<(&str, &str)> {
+    let p = &pairs[i];
+    let named = |e: Error| Error::new(e.status, format!("pair {i}: {}", e.message));
+    // SAFETY: the caller's promise.
+    unsafe {
+        let first = utf8(p.first, p.first_len, "first").map_err(named)?;
+        let second = utf8(p.second, p.second_len, "second").map_err(named)?;
+        Ok((first, second))
+    }
+}
