@@ -131,6 +131,8 @@ class GenParams(Sized):
         ("n_stop_tokens", c.c_size_t),
         ("flags", c.c_uint32),
         ("top_logprobs", c.c_uint32),
+        ("adapter", c.c_int32),
+        ("reserved", c.c_uint32),
     ]
 
 
@@ -206,6 +208,11 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
         "llmcc_tokenizer_size": (c.c_int32, [_P, _SIZEP]),
     },
     2: {"llmcc_embed": (c.c_int32, [_P, c.POINTER(EmbedRows), _P, c.c_size_t])},
+    3: {
+        "llmcc_adapter_load": (c.c_int32, [_P, c.c_char_p, c.c_size_t, _I32P]),
+        "llmcc_adapter_unload": (c.c_int32, [_P, c.c_int32]),
+        "llmcc_seq_set_adapter": (c.c_int32, [_P, c.c_int32, c.c_int32]),
+    },
 }
 
 

@@ -5,6 +5,7 @@
 //! start with their size as the caller was compiled with, so that fields may be added: missing ones
 //! count as zero, unknown ones must be zero.
 
+mod adapters;
 mod embed;
 mod gen_batch;
 mod generation;
@@ -23,6 +24,7 @@ use std::{ptr, slice};
 
 use crate::error::{Error, Result, Status};
 
+pub use adapters::*;
 pub use embed::*;
 pub use gen_batch::*;
 pub use generation::*;
@@ -65,7 +67,7 @@ fn set_last_error(message: &str) {
 /// compiled again.
 #[unsafe(no_mangle)]
 pub extern "C" fn llmcc_abi_version() -> u32 {
-    1 << 16 | 2
+    1 << 16 | 3
 }
 
 /// Version of llmcc that built the runtime.
