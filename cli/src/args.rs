@@ -10,7 +10,8 @@ use llmcc_ir::target::Wish;
 use std::path::PathBuf;
 pub use values::parse_wish;
 use values::{
-    parse_adapter, parse_budget, parse_format, parse_group, parse_rank, parse_root, parse_scale, parse_share, parse_slots,
+    parse_adapter, parse_budget, parse_format, parse_group, parse_rank, parse_root, parse_scale, parse_share,
+    parse_slots,
 };
 
 /// Ahead-of-time compiler for LLM inference: a checkpoint in, one shared object out.

@@ -31,6 +31,13 @@ pub struct Slots {
     pub targets: Vec<String>,
 }
 
+impl Slots {
+    /// Whether there is to be room for adapters of a tensor.
+    fn wants(&self, tensor: &str) -> bool {
+        self.targets.is_empty() || self.targets.iter().any(|t| names(tensor, t))
+    }
+}
+
 /// A product that adapters may change.
 struct Target {
     /// Index of the node.
@@ -127,12 +134,11 @@ fn groups(module: &Module, func: usize, slots: &Slots, left: &mut Vec<String>) -
         let Some((rows, inputs)) = tokens(f, x) else { continue };
         let Some(Stored { param, order, outputs }) = stored(f, w) else { continue };
         let tensors = bound(module, func, param);
-        let wanted = |name: &&str| slots.targets.is_empty() || slots.targets.iter().any(|t| names(name, t));
-        let found: Vec<&str> = tensors.iter().flatten().copied().filter(|name| wanted(name)).collect();
+        let found: Vec<&str> = tensors.iter().flatten().copied().filter(|name| slots.wants(name)).collect();
         if found.is_empty() || rows != Dim::Tokens {
             continue;
         }
-        let Some(order) = order.filter(|_| found.len() == tensors.len()) else {
+        let Some(order) = order.filter(|_| tensors.iter().all(Option::is_some)) else {
             left.extend(found.into_iter().map(str::to_string));
             continue;
         };
@@ -251,14 +257,13 @@ fn bind(module: &mut Module, func: usize, group: &Group, slots: &Slots, table: &
         let place = |i: usize, row: usize| Place { state: first + i, shape: [specs[i].n, specs[i].k], row };
         let mut row = 0;
         for (i, target) in group.targets.iter().enumerate() {
-            table.matrices.push(Matrix {
-                name: names[i][at].clone(),
-                inputs: group.inputs,
-                outputs: target.outputs,
-                a: place(0, i * slots.rank),
-                b: place(1, row),
-                rows: runs(&target.rows),
-            });
+            let name = names[i][at].clone();
+            // Other layers of the same function may be wanted without this one.
+            if slots.wants(&name) {
+                let (a, b, rows) = (place(0, i * slots.rank), place(1, row), runs(&target.rows));
+                let (inputs, outputs) = (group.inputs, target.outputs);
+                table.matrices.push(Matrix { name, inputs, outputs, a, b, rows });
+            }
             row += parts[i];
         }
     }
@@ -279,9 +284,10 @@ fn extended(f: &Func, groups: &[Group], slots: &Slots) -> Func {
     for (at, node) in f.nodes.iter().enumerate() {
         let args: Vec<Value> = node.args.iter().map(|v| values[v.0 as usize]).collect();
         let mut value = push(&mut out, node.op.clone(), args, node.ty.clone());
-        let of = groups.iter().enumerate().find_map(|(g, group)| {
-            group.targets.iter().position(|t| t.node == at).map(|target| (g, group, target))
-        });
+        let of = groups
+            .iter()
+            .enumerate()
+            .find_map(|(g, group)| group.targets.iter().position(|t| t.node == at).map(|target| (g, group, target)));
         if let Some((g, group, target)) = of {
             let x = values[group.x.0 as usize];
             let params = (f.params.len() + 2 * g) as u32;

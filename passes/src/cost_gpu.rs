@@ -45,7 +45,11 @@ pub fn seconds(kernel: &Kernel, t: &TargetSpec, gpu: &GpuArch, env: Env, context
 pub(crate) fn bytes_of_row(kernel: &Kernel, p: ParamId) -> usize {
     match kernel.params[p].kind {
         ParamKind::Rows { cols, elem, .. } => row_bytes(cols, elem),
-        ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) | ParamKind::Adapter(_) => 0,
+        ParamKind::Matrix { .. }
+        | ParamKind::Vector { .. }
+        | ParamKind::Kv(_)
+        | ParamKind::Fixed(_)
+        | ParamKind::Adapter(_) => 0,
     }
 }
 

@@ -10,10 +10,13 @@ impl Model {
     /// # Errors
     /// What the artifact says.
     pub fn adapter_load(&self, folder: &Path) -> Result<i32, Error> {
-        let path = folder.to_str().ok_or_else(|| Error::Usage(format!("{}: the path is not UTF-8", folder.display())))?;
+        let path =
+            folder.to_str().ok_or_else(|| Error::Usage(format!("{}: the path is not UTF-8", folder.display())))?;
         let mut adapter = 0;
         // SAFETY: the path has the length stated, `adapter` is valid.
-        self.check(unsafe { (self.api.llmcc_adapter_load)(self.model, path.as_ptr().cast(), path.len(), &mut adapter) })?;
+        self.check(unsafe {
+            (self.api.llmcc_adapter_load)(self.model, path.as_ptr().cast(), path.len(), &mut adapter)
+        })?;
         Ok(adapter)
     }
 

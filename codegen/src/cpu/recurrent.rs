@@ -315,9 +315,11 @@ impl Plan<'_> {
             let x = match low.kernel.params[p].kind {
                 ParamKind::Rows { cols, .. } => e.index(low.args.operand(p), token, cols * 4),
                 // The same for all tokens.
-                ParamKind::Vector { .. } | ParamKind::Matrix { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) | ParamKind::Adapter(_) => {
-                    low.args.operand(p)
-                }
+                ParamKind::Vector { .. }
+                | ParamKind::Matrix { .. }
+                | ParamKind::Kv(_)
+                | ParamKind::Fixed(_)
+                | ParamKind::Adapter(_) => low.args.operand(p),
             };
             e.offset(x, start * 4)
         };

@@ -11,10 +11,8 @@ fn table(name: &str) -> (Module, Table, Vec<String>) {
     let checkpoint = Checkpoint::open(&golden(name)).unwrap();
     let mut module = lift(&checkpoint, &crate::Options::default()).unwrap();
     let (table, left) = reserve(&mut module, &slots(3, 5)).unwrap();
-    let errors: Vec<_> = verify_module(&module)
-        .into_iter()
-        .filter(|d| d.severity == llmcc_ir::diag::Severity::Error)
-        .collect();
+    let errors: Vec<_> =
+        verify_module(&module).into_iter().filter(|d| d.severity == llmcc_ir::diag::Severity::Error).collect();
     assert!(errors.is_empty(), "{name}: {errors:?}");
     (module, table, left)
 }
@@ -26,10 +24,8 @@ fn modules_stay_valid() {
         let checkpoint = Checkpoint::open(&golden(name)).unwrap();
         let Ok(mut module) = lift(&checkpoint, &crate::Options::default()) else { continue };
         let Ok((table, _)) = reserve(&mut module, &slots(2, 4)) else { continue };
-        let errors: Vec<_> = verify_module(&module)
-            .into_iter()
-            .filter(|d| d.severity == llmcc_ir::diag::Severity::Error)
-            .collect();
+        let errors: Vec<_> =
+            verify_module(&module).into_iter().filter(|d| d.severity == llmcc_ir::diag::Severity::Error).collect();
         assert!(errors.is_empty(), "{name}: {errors:?}");
         for m in &table.matrices {
             let rows = m.rows.iter().map(|[_, count, _]| count).sum::<usize>();

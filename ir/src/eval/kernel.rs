@@ -47,7 +47,11 @@ impl OperandData<'_> {
                     RowElem::Fp8 => OperandData::Fp8(Fp8Rows::poisoned(m, cols)),
                 })
             }
-            ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) | ParamKind::Adapter(_) => None,
+            ParamKind::Matrix { .. }
+            | ParamKind::Vector { .. }
+            | ParamKind::Kv(_)
+            | ParamKind::Fixed(_)
+            | ParamKind::Adapter(_) => None,
         }
     }
 }
@@ -156,9 +160,11 @@ impl KernelRun<'_, '_> {
             OperandData::Rows(r) => r.row(i).iter().map(|v| f64::from(*v)).collect(),
             OperandData::Q8(r) => r.row(i),
             OperandData::Fp8(r) => r.row(i),
-            OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) | OperandData::Fixed(_) | OperandData::Adapter(_) => {
-                self.other(param)
-            }
+            OperandData::Matrix(_)
+            | OperandData::Vector(_)
+            | OperandData::Kv(_)
+            | OperandData::Fixed(_)
+            | OperandData::Adapter(_) => self.other(param),
         }
     }
 

@@ -191,7 +191,11 @@ impl<'a> Run<'a> {
             OperandData::Rows(r) => rows_to_bytes(r),
             OperandData::Q8(r) => q8_rows_to_bytes(r),
             OperandData::Fp8(r) => fp8_rows_to_bytes(r),
-            OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) | OperandData::Fixed(_) | OperandData::Adapter(_) => return,
+            OperandData::Matrix(_)
+            | OperandData::Vector(_)
+            | OperandData::Kv(_)
+            | OperandData::Fixed(_)
+            | OperandData::Adapter(_) => return,
         };
         let slot = self.regime.buffers[buffer].slot;
         self.slots[slot][..bytes.len()].copy_from_slice(&bytes);

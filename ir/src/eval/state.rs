@@ -1,9 +1,9 @@
 //! States of sequences, of any kind.
 
 use super::EvalError;
+use super::kv::KvState;
 use super::scalar::dot;
 use crate::quant::{Format, pack_block};
-use super::kv::KvState;
 use crate::state::{AdapterSpec, FixedSpec, StateSpec};
 
 /// A state of every sequence.

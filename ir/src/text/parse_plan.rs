@@ -14,8 +14,20 @@ use crate::plan::{Buffer, Candidates, Launch, Operand, PackedWeight, Plan, Regim
 use crate::state::StateSpec;
 use std::collections::HashMap;
 
-const PLAN_WORDS: &[&str] =
-    &["info", "kv", "state", "adapter", "weight", "kernel", "slot", "regime", "logits", "embedding", "scores", "candidates"];
+const PLAN_WORDS: &[&str] = &[
+    "info",
+    "kv",
+    "state",
+    "adapter",
+    "weight",
+    "kernel",
+    "slot",
+    "regime",
+    "logits",
+    "embedding",
+    "scores",
+    "candidates",
+];
 
 /// What of a plan has been read.
 #[derive(Default)]

@@ -273,13 +273,16 @@ impl FuncVerifier<'_> {
     fn param(&mut self, p: &Param, place: Place) {
         let ok = match (&p.ty, p.role) {
             (ValueType::Kv(kv), Role::State) => return state_spec(&mut self.sink, &place, &(*kv).into()),
-            (ValueType::Adapter(adapter), Role::State) => return state_spec(&mut self.sink, &place, &(*adapter).into()),
+            (ValueType::Adapter(adapter), Role::State) => {
+                return state_spec(&mut self.sink, &place, &(*adapter).into());
+            }
             (ValueType::Fixed(fixed), Role::State) => return state_spec(&mut self.sink, &place, &(*fixed).into()),
             (ValueType::Tensor(t), Role::Data) => matches!(t.shape.first(), Some(Dim::Tokens | Dim::Rows)),
             (ValueType::Tensor(t), Role::Weight | Role::SharedWeight) => {
                 t.dtype.is_float() && (1..=3).contains(&t.shape.len()) && t.elements().is_some_and(|n| n > 0)
             }
-            (ValueType::Kv(_) | ValueType::Fixed(_) | ValueType::Adapter(_), _) | (ValueType::Tensor(_), Role::State) => false,
+            (ValueType::Kv(_) | ValueType::Fixed(_) | ValueType::Adapter(_), _)
+            | (ValueType::Tensor(_), Role::State) => false,
         };
         if !ok {
             self.sink.error(

@@ -137,9 +137,14 @@ impl<'a> KernelVerifier<'a> {
     pub fn f32_each(&mut self, id: ParamId) -> Option<usize> {
         match self.kernel.params.get(id).map(|p| &p.kind) {
             Some(ParamKind::Vector { len }) => Some(*len),
-            Some(ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) | ParamKind::Adapter(_)) | None => {
-                self.f32_rows(id, self.kernel.rows)
-            }
+            Some(
+                ParamKind::Rows { .. }
+                | ParamKind::Matrix { .. }
+                | ParamKind::Kv(_)
+                | ParamKind::Fixed(_)
+                | ParamKind::Adapter(_),
+            )
+            | None => self.f32_rows(id, self.kernel.rows),
         }
     }
 

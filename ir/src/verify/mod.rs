@@ -82,7 +82,8 @@ fn adapter_spec(sink: &mut Sink, place: &Place, spec: &AdapterSpec) {
     let whole = n > 0 && n.is_multiple_of(AdapterSpec::BLOCK) && k > 0;
     let few = n.saturating_mul(k) <= FixedSpec::MOST && (1..=AdapterSpec::MOST).contains(&slots);
     if !whole || !few {
-        let message = format!("{spec}: whole blocks of 16 rows, for 1 to {} adapters, are what there may be", AdapterSpec::MOST);
+        let message =
+            format!("{spec}: whole blocks of 16 rows, for 1 to {} adapters, are what there may be", AdapterSpec::MOST);
         sink.error("state-spec", place.clone(), message);
     }
 }

@@ -62,8 +62,7 @@ impl Rule for AdapterMatMul {
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
         let (x, seqs) = (a.tensor(0)?, &a.batch.seqs);
         let state = a.adapter(1)?;
-        let rows: Vec<Vec<f64>> =
-            x.rows().zip(seqs).map(|(x, seq)| adapted(state, *seq, x, &self.parts)).collect();
+        let rows: Vec<Vec<f64>> = x.rows().zip(seqs).map(|(x, seq)| adapted(state, *seq, x, &self.parts)).collect();
         let shape = vec![rows.len(), state.spec.n];
         Ok(Value::tensor(Tensor { shape, data: rows.concat() }))
     }

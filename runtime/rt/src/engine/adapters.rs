@@ -20,13 +20,17 @@ impl Engine {
         };
         let all = states.iter().filter(|s| s.kind == state::ADAPTER).count();
         if !matrices.iter().all(fits) || matrices.len() != all {
-            return Err(Error::artifact("the artifact's room for adapters is not as its manifest says; compile it again"));
+            return Err(Error::artifact(
+                "the artifact's room for adapters is not as its manifest says; compile it again",
+            ));
         }
         let Some(free) = self.loaded.iter().position(|used| !used) else {
             let slots = self.loaded.len();
             let why = match slots {
                 0 => "the artifact has no room for adapters: compile the model with `--lora-slots`".to_string(),
-                _ => format!("all {slots} adapters are loaded: unload one, or compile the model with more `--lora-slots`"),
+                _ => format!(
+                    "all {slots} adapters are loaded: unload one, or compile the model with more `--lora-slots`"
+                ),
             };
             return Err(Error::new(Status::Unsupported, why));
         };

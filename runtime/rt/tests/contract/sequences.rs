@@ -43,12 +43,7 @@ pub fn about_adapters<'a>() -> Vec<Row<'a>> {
         row!(llmcc_adapter_load, Invalid, "model is a null", |_w, o| (null(), c"a".as_ptr(), 1, &mut o.number)),
         row!(llmcc_adapter_load, Invalid, "closed", |w, o| (w.closed, c"a".as_ptr(), 1, &mut o.number)),
         row!(llmcc_adapter_load, Invalid, "path is a null", |w, o| (w.model.0, null(), 1, &mut o.number)),
-        row!(llmcc_adapter_load, Invalid, "path is not UTF-8", |w, o| (
-            w.model.0,
-            c"\xff".as_ptr(),
-            1,
-            &mut o.number
-        )),
+        row!(llmcc_adapter_load, Invalid, "path is not UTF-8", |w, o| (w.model.0, c"\xff".as_ptr(), 1, &mut o.number)),
         row!(llmcc_adapter_load, Invalid, "adapter is a null", |w, _o| (w.model.0, c"a".as_ptr(), 1, null_mut())),
         row!(llmcc_adapter_load, Unsupported, "has no room for adapters", |w, o| (
             w.model.0,
