@@ -52,9 +52,13 @@ impl Case {
 
     /// Those of the step, and those that are stored.
     fn sequences(&self) -> usize {
-        let fixed =
-            self.operands.iter().filter_map(|o| if let OperandData::Fixed(s) = o { Some(s.sequences()) } else { None });
-        let stored = self.states().map(KvState::sequences).chain(fixed).max().unwrap_or(0);
+        let kept = |o: &OperandData| match o {
+            OperandData::Fixed(state) => state.sequences(),
+            OperandData::Adapter(state) => state.sequences(),
+            _ => 0,
+        };
+        let kept = self.operands.iter().map(kept);
+        let stored = self.states().map(KvState::sequences).chain(kept).max().unwrap_or(0);
         self.batch.seqs.iter().max().map_or(0, |s| s + 1).max(stored)
     }
 
