@@ -4,7 +4,7 @@ use crate::Error;
 use crate::options::CompileOptions;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_codegen::{Backend, Object};
-use llmcc_frontends::slots::{Slots, Table};
+use llmcc_frontends::slots::{AdapterSlots, AdapterTable};
 use llmcc_frontends::tokenizer::TextAssets;
 use llmcc_frontends::{Checkpoint, FrontendError};
 use llmcc_ir::graph::Module;
@@ -51,7 +51,7 @@ pub struct Lowered {
     /// Graph level.
     pub module: Module,
     /// Room for adapters that are loaded while the model runs.
-    pub adapters: Option<Table>,
+    pub adapters: Option<AdapterTable>,
     /// What of the checkpoint was left aside.
     pub warnings: Vec<String>,
     /// Format of the matrix weights; with an error budget, the checkpoint's own.
@@ -71,7 +71,7 @@ pub struct Lifted {
     /// Graph level.
     pub module: Module,
     /// Room for adapters.
-    pub adapters: Option<Table>,
+    pub adapters: Option<AdapterTable>,
     /// What of the checkpoint was left aside.
     pub warnings: Vec<String>,
 }
@@ -114,7 +114,7 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
 }
 
 /// Makes room for adapters.
-fn room(module: &mut Module, slots: &Slots, warnings: &mut Vec<String>) -> Result<Table, Error> {
+fn room(module: &mut Module, slots: &AdapterSlots, warnings: &mut Vec<String>) -> Result<AdapterTable, Error> {
     let (table, left) = llmcc_frontends::slots::reserve(module, slots).map_err(Error::Usage)?;
     if !left.is_empty() {
         warnings.push(format!(

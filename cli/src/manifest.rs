@@ -15,7 +15,7 @@ use crate::certificate::Budget;
 use crate::digest::SourceFile;
 use crate::golden::Golden;
 use crate::predicted::Predicted;
-use llmcc_frontends::slots::Table;
+use llmcc_frontends::slots::AdapterTable;
 use llmcc_ir::target::{self, TargetSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ pub struct Manifest {
     pub kv: Vec<String>,
     /// Room for adapters that are loaded while the model runs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub adapters: Option<Table>,
+    pub adapters: Option<AdapterTable>,
     /// Memory that the preferred version needs.
     pub memory: Memory,
     /// How exact the preferred version is.

@@ -5,7 +5,7 @@ use crate::backends::HAS_LLVM;
 use llmcc_codegen::artifact;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_frontends::Adapter;
-use llmcc_frontends::slots::Slots;
+use llmcc_frontends::slots::AdapterSlots;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::{self, Family, TargetSpec};
@@ -20,7 +20,7 @@ pub struct CompileOptions {
     /// Adapters that are merged into its weights, in this order.
     pub adapters: Vec<Adapter>,
     /// Room for adapters that are loaded while the model runs.
-    pub slots: Option<Slots>,
+    pub slots: Option<AdapterSlots>,
     /// Targets, at least one, the most wanted first: the artifact has a version of the model for
     /// each.
     pub targets: Vec<&'static TargetSpec>,

@@ -10,9 +10,9 @@
 use llmcc_ir::graph::{Arg, BinaryOp, Func, Module, Node, Op, Param, Role, Value, ValueType, picked_row};
 use llmcc_ir::state::{AdapterSpec, StateSpec};
 use llmcc_ir::ty::{Dim, TensorType};
-use llmcc_text::adapter::{Matrix, Place};
+use llmcc_text::adapter::{AdaptedMatrix, PlaceOfRows};
 
-pub use llmcc_text::adapter::Table;
+pub use llmcc_text::adapter::AdapterTable;
 
 /// Products that share one pair of matrices.
 const MOST_PARTS: usize = 8;
@@ -21,7 +21,7 @@ pub const MOST_RANK: usize = 512;
 
 /// How much room there is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slots {
+pub struct AdapterSlots {
     /// Adapters at a time: 1 to [`AdapterSpec::MOST`].
     pub count: usize,
     /// The largest rank of theirs: 1 to [`MOST_RANK`].
@@ -31,7 +31,7 @@ pub struct Slots {
     pub targets: Vec<String>,
 }
 
-impl Slots {
+impl AdapterSlots {
     /// Whether there is to be room for adapters of a tensor.
     fn wants(&self, tensor: &str) -> bool {
         self.targets.is_empty() || self.targets.iter().any(|t| names(tensor, t))
@@ -39,7 +39,7 @@ impl Slots {
 }
 
 /// A product that adapters may change.
-struct Target {
+struct AdaptedProduct {
     /// Index of the node.
     node: usize,
     /// Parameter that the matrix is made of.
@@ -51,10 +51,10 @@ struct Target {
 }
 
 /// Products of the same rows.
-struct Group {
+struct SharedRows {
     x: Value,
     inputs: usize,
-    targets: Vec<Target>,
+    targets: Vec<AdaptedProduct>,
 }
 
 /// Makes room for adapters in a module; says where each matrix's factors go, and of which matrices there
@@ -62,8 +62,8 @@ struct Group {
 ///
 /// # Errors
 /// Says in words which target there is none of, or that there is nothing to adapt.
-pub fn reserve(module: &mut Module, slots: &Slots) -> Result<(Table, Vec<String>), String> {
-    let mut table = Table { slots: slots.count, rank: slots.rank, matrices: vec![] };
+pub fn reserve(module: &mut Module, slots: &AdapterSlots) -> Result<(AdapterTable, Vec<String>), String> {
+    let mut table = AdapterTable { slots: slots.count, rank: slots.rank, matrices: vec![] };
     let mut left = vec![];
     for func in 0..module.funcs.len() {
         let groups = groups(module, func, slots, &mut left);
@@ -77,7 +77,8 @@ pub fn reserve(module: &mut Module, slots: &Slots) -> Result<(Table, Vec<String>
     let lacking = slots.targets.iter().find(|t| !table.matrices.iter().any(|m| names(&m.name, t)));
     match lacking {
         Some(target) => Err(format!(
-            "--lora-targets: no product of the model's layers has a matrix `{target}`; there is room for adapters of: {}",
+            "--lora-targets: no product of the model's layers has a matrix `{target}`; there is room for \
+             adapters of: {}",
             kinds(module, slots).join(", ")
         )),
         None if table.matrices.is_empty() => Err("--lora-slots: no product of the model can have an adapter".into()),
@@ -86,9 +87,9 @@ pub fn reserve(module: &mut Module, slots: &Slots) -> Result<(Table, Vec<String>
 }
 
 /// Kinds of matrices that there can be room for.
-fn kinds(module: &Module, slots: &Slots) -> Vec<String> {
+fn kinds(module: &Module, slots: &AdapterSlots) -> Vec<String> {
     let mut out: Vec<String> = vec![];
-    let all = Slots { targets: vec![], ..slots.clone() };
+    let all = AdapterSlots { targets: vec![], ..slots.clone() };
     for func in 0..module.funcs.len() {
         for target in groups(module, func, &all, &mut vec![]).into_iter().flat_map(|g| g.targets) {
             for name in bound(module, func, target.param).into_iter().flatten() {
@@ -126,13 +127,13 @@ fn names(tensor: &str, target: &str) -> bool {
 
 /// The products of a function that adapters may change. Tensors of products that may not, though they
 /// are wanted, come to be `left`.
-fn groups(module: &Module, func: usize, slots: &Slots, left: &mut Vec<String>) -> Vec<Group> {
+fn groups(module: &Module, func: usize, slots: &AdapterSlots, left: &mut Vec<String>) -> Vec<SharedRows> {
     let f = &module.funcs[func];
-    let mut out: Vec<Group> = vec![];
+    let mut out: Vec<SharedRows> = vec![];
     for (node, n) in f.nodes.iter().enumerate().filter(|(_, n)| n.op == Op::MatMul) {
         let [x, w] = n.args[..] else { continue };
         let Some((rows, inputs)) = tokens(f, x) else { continue };
-        let Some(Stored { param, order, outputs }) = stored(f, w) else { continue };
+        let Some(MadeOf { param, order, outputs }) = stored(f, w) else { continue };
         let tensors = bound(module, func, param);
         let found: Vec<&str> = tensors.iter().flatten().copied().filter(|name| slots.wants(name)).collect();
         if found.is_empty() || rows != Dim::Tokens {
@@ -142,10 +143,10 @@ fn groups(module: &Module, func: usize, slots: &Slots, left: &mut Vec<String>) -
             left.extend(found.into_iter().map(str::to_string));
             continue;
         };
-        let target = Target { node, param, rows: order, outputs };
+        let target = AdaptedProduct { node, param, rows: order, outputs };
         match out.iter_mut().find(|g| g.x == x && g.targets.len() < MOST_PARTS) {
             Some(group) => group.targets.push(target),
-            None => out.push(Group { x, inputs, targets: vec![target] }),
+            None => out.push(SharedRows { x, inputs, targets: vec![target] }),
         }
     }
     out
@@ -160,7 +161,7 @@ fn tokens(f: &Func, x: Value) -> Option<(Dim, usize)> {
 }
 
 /// What a matrix is made of.
-struct Stored {
+struct MadeOf {
     param: usize,
     /// The rows of it, in order, if it has no more than rows of it.
     order: Option<Vec<usize>>,
@@ -168,21 +169,21 @@ struct Stored {
     outputs: usize,
 }
 
-impl Stored {
+impl MadeOf {
     /// Rows of it.
-    fn picked(self, rows: impl Iterator<Item = usize>) -> Stored {
+    fn picked(self, rows: impl Iterator<Item = usize>) -> MadeOf {
         let order = self.order.map(|order| rows.map(|i| order[i]).collect());
-        Stored { order, ..self }
+        MadeOf { order, ..self }
     }
 }
 
 /// The parameter that a matrix is made of, if it is one.
-fn stored(f: &Func, w: Value) -> Option<Stored> {
+fn stored(f: &Func, w: Value) -> Option<MadeOf> {
     let at = w.0 as usize;
     if let Some(param) = f.params.get(at) {
         let outputs = param.ty.tensor()?.shape.first()?.known()?;
         let weight = matches!(param.role, Role::Weight | Role::SharedWeight);
-        return weight.then(|| Stored { param: at, order: Some((0..outputs).collect()), outputs });
+        return weight.then(|| MadeOf { param: at, order: Some((0..outputs).collect()), outputs });
     }
     let node = f.nodes.get(at - f.params.len())?;
     let of = *node.args.first()?;
@@ -198,9 +199,9 @@ fn stored(f: &Func, w: Value) -> Option<Stored> {
     if node.op == Op::Transpose && (of.0 as usize) < f.params.len() && shape.len() == 2 {
         // Of the tensor as it is stored.
         let outputs = shape.first()?.known()?;
-        return Some(Stored { order: Some((0..outputs).collect()), outputs, ..from });
+        return Some(MadeOf { order: Some((0..outputs).collect()), outputs, ..from });
     }
-    Some(Stored { order: None, ..from })
+    Some(MadeOf { order: None, ..from })
 }
 
 /// Runs of a first row, a number of rows, and the distance from one to the next.
@@ -220,9 +221,9 @@ fn whole(n: usize) -> usize {
     n.next_multiple_of(AdapterSpec::BLOCK)
 }
 
-impl Group {
+impl SharedRows {
     /// Rows of the joined `A` that count.
-    fn ranks(&self, slots: &Slots) -> usize {
+    fn ranks(&self, slots: &AdapterSlots) -> usize {
         self.targets.len() * slots.rank
     }
 
@@ -232,7 +233,7 @@ impl Group {
     }
 
     /// The two matrices.
-    fn specs(&self, slots: &Slots) -> [AdapterSpec; 2] {
+    fn specs(&self, slots: &AdapterSlots) -> [AdapterSpec; 2] {
         let (count, n) = (slots.count, whole(self.ranks(slots)));
         [
             AdapterSpec { n, k: self.inputs, slots: count },
@@ -242,7 +243,7 @@ impl Group {
 }
 
 /// Makes the states of a group, binds them in each call, and writes down whose factors they hold.
-fn bind(module: &mut Module, func: usize, group: &Group, slots: &Slots, table: &mut Table) {
+fn bind(module: &mut Module, func: usize, group: &SharedRows, slots: &AdapterSlots, table: &mut AdapterTable) {
     let specs = group.specs(slots);
     let parts = group.parts();
     let names: Vec<Vec<String>> = group
@@ -254,7 +255,7 @@ fn bind(module: &mut Module, func: usize, group: &Group, slots: &Slots, table: &
         let first = module.states.len();
         module.states.extend(specs.map(StateSpec::Adapter));
         call.args.extend([Arg::State(first), Arg::State(first + 1)]);
-        let place = |i: usize, row: usize| Place { state: first + i, shape: [specs[i].n, specs[i].k], row };
+        let place = |i: usize, row: usize| PlaceOfRows { state: first + i, shape: [specs[i].n, specs[i].k], row };
         let mut row = 0;
         for (i, target) in group.targets.iter().enumerate() {
             let name = names[i][at].clone();
@@ -262,7 +263,7 @@ fn bind(module: &mut Module, func: usize, group: &Group, slots: &Slots, table: &
             if slots.wants(&name) {
                 let (a, b, rows) = (place(0, i * slots.rank), place(1, row), runs(&target.rows));
                 let (inputs, outputs) = (group.inputs, target.outputs);
-                table.matrices.push(Matrix { name, inputs, outputs, a, b, rows });
+                table.matrices.push(AdaptedMatrix { name, inputs, outputs, a, b, rows });
             }
             row += parts[i];
         }
@@ -270,7 +271,7 @@ fn bind(module: &mut Module, func: usize, group: &Group, slots: &Slots, table: &
 }
 
 /// The function with what adapters add to its products.
-fn extended(f: &Func, groups: &[Group], slots: &Slots) -> Func {
+fn extended(f: &Func, groups: &[SharedRows], slots: &AdapterSlots) -> Func {
     let mut out = Func { name: f.name.clone(), params: f.params.clone(), nodes: vec![], results: vec![] };
     for (i, group) in groups.iter().enumerate() {
         for (spec, what) in group.specs(slots).into_iter().zip(["a", "b"]) {
@@ -304,7 +305,7 @@ fn extended(f: &Func, groups: &[Group], slots: &Slots) -> Func {
 }
 
 /// Both products of a group.
-fn add(out: &mut Func, group: &Group, slots: &Slots, x: Value, params: u32) -> Value {
+fn add(out: &mut Func, group: &SharedRows, slots: &AdapterSlots, x: Value, params: u32) -> Value {
     let [a, b] = group.specs(slots);
     let rows = |n: usize| ValueType::from(TensorType::rows(Dim::Tokens, n));
     let ranks = group.ranks(slots);

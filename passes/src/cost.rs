@@ -235,7 +235,10 @@ macro_rules! costs {
     };
 }
 
-costs! { Matmul RowNorm Attention Pointwise Embed RopeTable Route ExpertMatmul TopK CausalConv Recurrence Wkv AdapterMatmul }
+costs! {
+    Matmul RowNorm Attention Pointwise Embed RopeTable Route ExpertMatmul TopK CausalConv Recurrence Wkv
+    AdapterMatmul
+}
 
 fn cols(kernel: &Kernel, p: ParamId) -> usize {
     match kernel.params[p].kind {

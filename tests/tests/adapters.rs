@@ -3,7 +3,7 @@
 use llmcc_cli::loaded::Model;
 use llmcc_cli::session::CompileOptions;
 use llmcc_frontends::Adapter;
-use llmcc_frontends::slots::Slots;
+use llmcc_frontends::slots::AdapterSlots;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target;
 use llmcc_passes::ActPolicy;
@@ -16,7 +16,10 @@ fn adapter(name: &str) -> PathBuf {
 }
 
 fn with_slots(base: &str, count: usize, rank: usize) -> CompileOptions {
-    CompileOptions { slots: Some(Slots { count, rank, targets: vec![] }), ..options(&golden("adapters").join(base)) }
+    CompileOptions {
+        slots: Some(AdapterSlots { count, rank, targets: vec![] }),
+        ..options(&golden("adapters").join(base))
+    }
 }
 
 /// Tokens, and the logits after each of them, that PEFT computes with an adapter in f64.
@@ -219,7 +222,7 @@ fn generations_have_adapters() {
 #[test]
 fn refusals() {
     let artifact = Artifact::compile(&CompileOptions {
-        slots: Some(Slots { count: 2, rank: 2, targets: vec!["q_proj".into(), "o_proj".into()] }),
+        slots: Some(AdapterSlots { count: 2, rank: 2, targets: vec!["q_proj".into(), "o_proj".into()] }),
         ..options(&golden("adapters/base"))
     });
     let model = artifact.open(1);
@@ -279,7 +282,7 @@ fn targets_are_named() {
     let lift = |targets: &[&str]| {
         let targets = targets.iter().map(|t| t.to_string()).collect();
         llmcc_cli::session::lift(&CompileOptions {
-            slots: Some(Slots { count: 1, rank: 4, targets }),
+            slots: Some(AdapterSlots { count: 1, rank: 4, targets }),
             targets: vec![target::find("x86-64-v3").expect("a target")],
             ..options(&golden("adapters/base"))
         })

@@ -1,7 +1,7 @@
 //! The artifact from outside: C programs and the Python package, as a user builds and runs them.
 
 use llmcc_cli::session::CompileOptions;
-use llmcc_frontends::slots::Slots;
+use llmcc_frontends::slots::AdapterSlots;
 use llmcc_passes::ActPolicy;
 use llmcc_tests::{Artifact, golden, options, quantized, root};
 use std::process::Command;
@@ -90,7 +90,7 @@ fn python_package() {
     // In f32 throughout, as the goldens of Transformers are.
     let exact = Artifact::compile(&options(&root().join("examples/tiny-llama/model")));
     let slots = CompileOptions {
-        slots: Some(Slots { count: 2, rank: 4, targets: vec![] }),
+        slots: Some(AdapterSlots { count: 2, rank: 4, targets: vec![] }),
         ..options(&golden("adapters/base"))
     };
     let slots = Artifact::compile(&slots);

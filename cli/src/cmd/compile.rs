@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use llmcc_codegen::Object;
 use llmcc_codegen::link::{WeightsPlace, weights_path};
 use llmcc_frontends::Adapter;
-use llmcc_frontends::slots::Slots;
+use llmcc_frontends::slots::AdapterSlots;
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::{Elem, Format};
@@ -129,16 +129,16 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
 }
 
 /// Room for adapters, which GPUs do not have yet.
-fn slots(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<Option<Slots>, Error> {
+fn slots(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<Option<AdapterSlots>, Error> {
     let Some(count) = args.lora_slots else { return Ok(None) };
     if let Some(gpu) = targets.iter().find(|t| t.family() == Family::Gpu) {
         return Err(Error::Usage(format!(
-            "--lora-slots: `{}` has no kernels for adapters that are loaded while the model runs yet; compile for a CPU, \
-             or merge the adapter (--lora)",
+            "--lora-slots: `{}` has no kernels for adapters that are loaded while the model runs yet; compile for a \
+             CPU, or merge the adapter (--lora)",
             gpu.name
         )));
     }
-    Ok(Some(Slots { count, rank: args.lora_rank, targets: args.lora_targets.clone() }))
+    Ok(Some(AdapterSlots { count, rank: args.lora_rank, targets: args.lora_targets.clone() }))
 }
 
 /// The adapters to merge: the one that stands for the checkpoint first.

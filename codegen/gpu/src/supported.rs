@@ -95,7 +95,8 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
             unless(rows <= most, format!("{what}; compile for a CPU"))
         }
         Body::AdapterMatmul(_) => {
-            Err("adapters that are loaded while the model runs have no GPU kernel yet; compile for a CPU, or merge the adapter (`--lora`)".into())
+            let what = "adapters that are loaded while the model runs have no GPU kernel yet";
+            Err(format!("{what}; compile for a CPU, or merge the adapter (`--lora`)"))
         }
         Body::Matmul(_) | Body::Embed(_) | Body::RopeTable(_) | Body::Route(_) | Body::Wkv(_) => Ok(()),
     }

@@ -19,7 +19,7 @@ use llmcc_ir::state::AdapterSpec;
 use std::ops::Range;
 
 /// Tokens of one adapter, and blocks of their results.
-struct Run {
+struct TokensOfAdapter {
     token: Value,
     rows: Value,
     from: Value,
@@ -49,7 +49,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &AdapterMatmul) {
         let before = e.times(token, blocks);
         let rest = e.sub(low.args.hi, before);
         let to = e.min(rest, all);
-        let run = Run { token, rows: e.sub(end, token), from, to };
+        let run = TokensOfAdapter { token, rows: e.sub(end, token), from, to };
         let none = e.compare(IntCC::Equal, slot, zero);
         e.when(none, |e| clear(low, e, k, &spec, &run));
         let some = e.compare(IntCC::NotEqual, slot, zero);
@@ -71,7 +71,7 @@ fn result(low: &Lowering, e: &mut Emit, k: &AdapterMatmul, n: usize, (token, blo
 }
 
 /// Results of sequences without an adapter.
-fn clear(low: &Lowering, e: &mut Emit, k: &AdapterMatmul, spec: &AdapterSpec, run: &Run) {
+fn clear(low: &Lowering, e: &mut Emit, k: &AdapterMatmul, spec: &AdapterSpec, run: &TokensOfAdapter) {
     let out = result(low, e, k, spec.n, (run.token, run.from));
     let (zero, none) = (e.int(0), e.floats(0.0));
     let blocks = e.sub(run.to, run.from);
@@ -90,7 +90,7 @@ fn product(
     e: &mut Emit,
     k: &AdapterMatmul,
     spec: &AdapterSpec,
-    run: &Run,
+    run: &TokensOfAdapter,
     (matrix, args): (Value, StackSlot),
 ) {
     let mut first = 0;
@@ -107,7 +107,7 @@ fn part_of(
     e: &mut Emit,
     k: &AdapterMatmul,
     spec: &AdapterSpec,
-    run: &Run,
+    run: &TokensOfAdapter,
     (matrix, args, column, blocks): (Value, StackSlot, usize, Range<usize>),
 ) {
     let (start, end) = (e.int(blocks.start as i64), e.int(blocks.end as i64));

@@ -3,11 +3,11 @@ use crate::testing::golden;
 use crate::{Checkpoint, lift};
 use llmcc_ir::verify::verify_module;
 
-fn slots(count: usize, rank: usize) -> Slots {
-    Slots { count, rank, targets: vec![] }
+fn slots(count: usize, rank: usize) -> AdapterSlots {
+    AdapterSlots { count, rank, targets: vec![] }
 }
 
-fn table(name: &str) -> (Module, Table, Vec<String>) {
+fn table(name: &str) -> (Module, AdapterTable, Vec<String>) {
     let checkpoint = Checkpoint::open(&golden(name)).unwrap();
     let mut module = lift(&checkpoint, &crate::Options::default()).unwrap();
     let (table, left) = reserve(&mut module, &slots(3, 5)).unwrap();
@@ -57,7 +57,7 @@ fn products_of_the_same_rows_share_matrices() {
 #[test]
 fn fused_and_transposed_matrices() {
     let (_, table, _) = table("adapters/gpt2");
-    let fused: Vec<&Matrix> = table.matrices.iter().filter(|m| m.name.ends_with("c_attn.weight")).collect();
+    let fused: Vec<&AdaptedMatrix> = table.matrices.iter().filter(|m| m.name.ends_with("c_attn.weight")).collect();
     let rows: Vec<_> = fused.iter().map(|m| (m.inputs, m.outputs, m.rows.clone())).collect();
     let part = |first| (16, 48, vec![[first, 16, 1]]);
     assert_eq!(rows, [part(0), part(16), part(32)]);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use llmcc_abi::encoding::Encoding;
 use llmcc_abi::layout::{BLOCK, block};
-use llmcc_text::adapter::{Adapter, Placed, Table};
+use llmcc_text::adapter::{Adapter, AdapterTable, Placed};
 
 use super::failed;
 use crate::engine::Matrices;
@@ -16,7 +16,7 @@ use crate::error::{Error, Result, Status};
 /// # Errors
 /// The artifact has no room for adapters; the files are missing, malformed or of another model.
 pub fn read_adapter(manifest: &str, path: &Path) -> Result<Matrices> {
-    let table = Table::of(manifest).map_err(failed)?.ok_or_else(|| {
+    let table = AdapterTable::of(manifest).map_err(failed)?.ok_or_else(|| {
         Error::new(Status::Unsupported, "the artifact has no room for adapters: compile the model with `--lora-slots`")
     })?;
     let adapter = Adapter::open(path).map_err(failed)?;

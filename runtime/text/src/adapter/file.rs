@@ -25,12 +25,12 @@ const MAX_HEADER: u64 = 100_000_000;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapter {
     /// By the base's names of modules.
-    pub modules: BTreeMap<String, Factors>,
+    pub modules: BTreeMap<String, AdaptedModule>,
 }
 
-/// Factors of a module.
+/// AdaptedModule of a module.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Factors {
+pub struct AdaptedModule {
     /// Rank.
     pub rank: usize,
     /// Columns of `A`.
@@ -45,14 +45,14 @@ pub struct Factors {
 
 /// A tensor of the file.
 #[derive(Deserialize)]
-struct Tensor {
+struct TensorEntry {
     dtype: String,
     shape: Vec<usize>,
     data_offsets: [usize; 2],
 }
 
 /// A matrix of the file.
-struct Matrix {
+struct FloatMatrix {
     rows: usize,
     cols: usize,
     data: Vec<f32>,
@@ -88,7 +88,7 @@ impl Adapter {
     /// # Errors
     /// See [`Adapter::open`].
     pub fn parse(file: &[u8], settings: &Settings) -> std::result::Result<Adapter, (String, &'static str)> {
-        let mut parts: BTreeMap<String, [Option<Matrix>; 2]> = BTreeMap::new();
+        let mut parts: BTreeMap<String, [Option<FloatMatrix>; 2]> = BTreeMap::new();
         let (header, data) = header(file)?;
         for (full, tensor) in header {
             let (module, which) = place(&full)?;
@@ -106,7 +106,7 @@ impl Adapter {
             }
             let scale = settings.scale(&module, a.rows)?;
             let b_data = b.data.iter().map(|x| x * scale).collect();
-            let factors = Factors { rank: a.rows, inputs: a.cols, outputs: b.rows, a: a.data, b: b_data };
+            let factors = AdaptedModule { rank: a.rows, inputs: a.cols, outputs: b.rows, a: a.data, b: b_data };
             modules.insert(module, factors);
         }
         if modules.is_empty() {
@@ -138,7 +138,7 @@ fn place(full: &str) -> std::result::Result<(String, usize), (String, &'static s
     Err((format!("tensor `{full}` replaces one of the base (`modules_to_save` or `bias`)"), MERGE))
 }
 
-type Header = BTreeMap<String, Tensor>;
+type Header = BTreeMap<String, TensorEntry>;
 
 /// Tensors of a safetensors file, and the bytes that their offsets count in.
 fn header(file: &[u8]) -> std::result::Result<(Header, &[u8]), (String, &'static str)> {
@@ -152,14 +152,14 @@ fn header(file: &[u8]) -> std::result::Result<(Header, &[u8]), (String, &'static
     let all: BTreeMap<String, Value> =
         serde_json::from_slice(json).map_err(|e| (format!("its header is not valid: {e}"), AGAIN))?;
     let tensors = all.into_iter().filter(|(name, _)| name != "__metadata__").map(|(name, value)| {
-        let tensor = Tensor::deserialize(value).map_err(|e| (format!("tensor `{name}`: {e}"), AGAIN))?;
+        let tensor = TensorEntry::deserialize(value).map_err(|e| (format!("tensor `{name}`: {e}"), AGAIN))?;
         Ok((name, tensor))
     });
     Ok((tensors.collect::<std::result::Result<Header, _>>()?, data))
 }
 
 /// The numbers of a tensor, which is a matrix of floats.
-fn matrix(name: &str, t: &Tensor, data: &[u8]) -> std::result::Result<Matrix, (String, &'static str)> {
+fn matrix(name: &str, t: &TensorEntry, data: &[u8]) -> std::result::Result<FloatMatrix, (String, &'static str)> {
     let [rows, cols] = t.shape[..] else {
         return Err((format!("tensor `{name}` is {:?}, no matrix", t.shape), AGAIN));
     };
@@ -185,7 +185,7 @@ fn matrix(name: &str, t: &Tensor, data: &[u8]) -> std::result::Result<Matrix, (S
             format!("tensor `{name}` has {} in row {}, column {}", data[at], at / cols, at % cols),
             "train the adapter again: such numbers make every result NaN",
         )),
-        None => Ok(Matrix { rows, cols, data }),
+        None => Ok(FloatMatrix { rows, cols, data }),
     }
 }
 

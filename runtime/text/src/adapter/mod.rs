@@ -1,7 +1,7 @@
 //! Adapters that are loaded while a model runs: LoRA (arXiv 2106.09685) and rsLoRA (arXiv 2312.03732)
 //! as PEFT saves them. The compiler writes down in the manifest which matrices have room for one
-//! ([`Table`]); the runtime reads files of strangers ([`Adapter::open`]) and finds the place of each
-//! factor ([`Table::place`]).
+//! ([`AdapterTable`]); the runtime reads files of strangers ([`Adapter::open`]) and finds the place of each
+//! factor ([`AdapterTable::place`]).
 
 mod file;
 mod place;
@@ -11,25 +11,25 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-pub use file::{Adapter, Factors};
+pub use file::{AdaptedModule, Adapter};
 pub use place::Placed;
 
 /// What an artifact has room for: the member `adapters` of its manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Table {
+pub struct AdapterTable {
     /// Adapters at a time.
     pub slots: usize,
     /// The largest rank of a factor.
     pub rank: usize,
     /// Matrices of which adapters may have factors.
-    pub matrices: Vec<Matrix>,
+    pub matrices: Vec<AdaptedMatrix>,
 }
 
 /// A matrix `[outputs, inputs]` of the checkpoint, or a part of its rows, and where its factors go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Matrix {
+pub struct AdaptedMatrix {
     /// The tensor.
     pub name: String,
     /// Columns of the first factor.
@@ -37,9 +37,9 @@ pub struct Matrix {
     /// Rows of the second factor in the file.
     pub outputs: usize,
     /// State of the first factor, and its first row there.
-    pub a: Place,
+    pub a: PlaceOfRows,
     /// State of the second factor, and its first row there.
-    pub b: Place,
+    pub b: PlaceOfRows,
     /// Rows of the second factor in the order in which the model has them: runs of a first row, a
     /// number of rows, and the distance from one to the next.
     pub rows: Vec<[usize; 3]>,
@@ -48,7 +48,7 @@ pub struct Matrix {
 /// Rows of a state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Place {
+pub struct PlaceOfRows {
     /// Number of the state.
     pub state: usize,
     /// Its rows and columns.
@@ -57,16 +57,16 @@ pub struct Place {
     pub row: usize,
 }
 
-impl Table {
+impl AdapterTable {
     /// The table in a manifest; `None` if the artifact was compiled without room for adapters.
     ///
     /// # Errors
     /// The manifest is not the JSON the compiler writes.
-    pub fn of(manifest: &str) -> crate::Result<Option<Table>> {
+    pub fn of(manifest: &str) -> crate::Result<Option<AdapterTable>> {
         #[derive(Deserialize)]
         struct Manifest {
             #[serde(default)]
-            adapters: Option<Table>,
+            adapters: Option<AdapterTable>,
         }
         let found: Manifest = serde_json::from_str(manifest).map_err(crate::Error::damaged)?;
         Ok(found.adapters)

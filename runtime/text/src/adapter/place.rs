@@ -1,7 +1,7 @@
 //! Where the factors of an adapter go.
 
-use super::file::{Adapter, Factors};
-use super::{Matrix, Place, Table, bf16};
+use super::file::{AdaptedModule, Adapter};
+use super::{AdaptedMatrix, AdapterTable, PlaceOfRows, bf16};
 use crate::{Error, Kind, Result};
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct Placed {
     pub numbers: Vec<u16>,
 }
 
-impl Table {
+impl AdapterTable {
     /// The contents of every state there is.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl Table {
             }
         }
         for (module, factors) in &adapter.modules {
-            let found: Vec<&Matrix> = self.matrices.iter().filter(|m| is(&m.name, module)).collect();
+            let found: Vec<&AdaptedMatrix> = self.matrices.iter().filter(|m| is(&m.name, module)).collect();
             if found.is_empty() {
                 return Err(self.no_room(module));
             }
@@ -47,13 +47,19 @@ impl Table {
         Ok(states.into_values().collect())
     }
 
-    fn put(&self, m: &Matrix, module: &str, f: &Factors, states: &mut BTreeMap<usize, Placed>) -> Result<()> {
+    fn put(
+        &self,
+        m: &AdaptedMatrix,
+        module: &str,
+        f: &AdaptedModule,
+        states: &mut BTreeMap<usize, Placed>,
+    ) -> Result<()> {
         if [f.inputs, f.outputs] != [m.inputs, m.outputs] {
             return Err(Error::new(
                 Kind::Invalid,
                 format!(
-                    "module `{module}` of the adapter has {} inputs and {} outputs, that of the model {} and {}: load an \
-                     adapter that was trained for this model",
+                    "module `{module}` of the adapter has {} inputs and {} outputs, that of the model {} and {}: load \
+                     an adapter that was trained for this model",
                     f.inputs, f.outputs, m.inputs, m.outputs
                 ),
             ));
@@ -68,7 +74,7 @@ impl Table {
                 ),
             ));
         }
-        let mut row = |place: Place, i: usize, values: &[f32]| {
+        let mut row = |place: PlaceOfRows, i: usize, values: &[f32]| {
             let placed = states.get_mut(&place.state).filter(|p| p.columns == place.shape[1]).ok_or_else(damaged)?;
             let at = (place.row + i).checked_mul(placed.columns).ok_or_else(damaged)?;
             let to = placed.numbers.get_mut(at..at + values.len()).filter(|_| values.len() <= placed.columns);
@@ -99,8 +105,8 @@ impl Table {
         Error::new(
             Kind::Invalid,
             format!(
-                "the adapter changes module `{module}`, for which the artifact has no room (it has for: {kinds}): compile \
-                 it with `--lora-targets` that name it, or merge the adapter (`--lora`)"
+                "the adapter changes module `{module}`, for which the artifact has no room (it has for: {kinds}): \
+                 compile it with `--lora-targets` that name it, or merge the adapter (`--lora`)"
             ),
         )
     }

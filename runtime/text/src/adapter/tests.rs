@@ -18,12 +18,12 @@ fn settings() -> Settings {
     Settings::parse(&json!({ "peft_type": "LORA", "r": 1, "lora_alpha": 2 })).unwrap()
 }
 
-fn table() -> Table {
-    let place = |state, shape, row| Place { state, shape, row };
-    Table {
+fn table() -> AdapterTable {
+    let place = |state, shape, row| PlaceOfRows { state, shape, row };
+    AdapterTable {
         slots: 1,
         rank: 2,
-        matrices: vec![Matrix {
+        matrices: vec![AdaptedMatrix {
             name: "model.q.weight".into(),
             inputs: 3,
             outputs: 4,
@@ -53,9 +53,9 @@ fn factors_go_to_their_places() {
 #[test]
 fn tables_are_read_from_manifests() {
     let text = json!({ "model": "x", "adapters": table() }).to_string();
-    assert_eq!(Table::of(&text).unwrap(), Some(table()));
-    assert_eq!(Table::of("{}").unwrap(), None);
-    assert!(Table::of(r#"{"adapters": 3}"#).is_err());
+    assert_eq!(AdapterTable::of(&text).unwrap(), Some(table()));
+    assert_eq!(AdapterTable::of("{}").unwrap(), None);
+    assert!(AdapterTable::of(r#"{"adapters": 3}"#).is_err());
     assert_eq!(table().kinds(), ["q"]);
 }
 
