@@ -154,6 +154,18 @@ llmcc_status llmcc_seq_free(const llmcc_model *model, int32_t seq);
 llmcc_status llmcc_seq_truncate(const llmcc_model *model, int32_t seq, size_t len);
 /* A second sequence with the same tokens. The cache is shared until they differ, so forking a long prompt costs nothing. */
 llmcc_status llmcc_seq_fork(const llmcc_model *model, int32_t seq, int32_t *copy);
+
+/* Adapters that are loaded while the model runs: of an artifact that was compiled with `--lora-slots`, else LLMCC_E_UNSUPPORTED.
+ *
+ * `path` (UTF-8, `len` bytes): a folder that PEFT saved (adapter_config.json, adapter_model.safetensors), or its file of tensors. LoRA and rsLoRA, of a rank up to that of
+ * the artifact, which change no other modules than it has room for; what is refused is named in llmcc_last_error(). Factors are rounded to bf16. `*adapter` is the number
+ * that stands for it until it is unloaded: 1 or more. Loading waits for steps that are under way, and changes no results of other sequences. */
+llmcc_status llmcc_adapter_load(const llmcc_model *model, const char *path, size_t len, int32_t *adapter);
+/* Invalid as long as a sequence has the adapter. The number may be given to another adapter afterwards. */
+llmcc_status llmcc_adapter_unload(const llmcc_model *model, int32_t adapter);
+/* Gives a sequence without tokens an adapter, or with 0 none, as a new one has. Forks have that of their origin. Sequences with different adapters may be in one batch. */
+llmcc_status llmcc_seq_set_adapter(const llmcc_model *model, int32_t seq, int32_t adapter);
+
 llmcc_status llmcc_seq_len(const llmcc_model *model, int32_t seq, size_t *len);
 llmcc_status llmcc_seq_tokens(const llmcc_model *model, int32_t seq, int32_t *out, size_t capacity, size_t *needed);
 
@@ -294,6 +306,8 @@ typedef struct llmcc_gen_params {
     size_t n_stop_tokens;
     uint32_t flags;              /* LLMCC_GEN_* */
     uint32_t top_logprobs;       /* with LLMCC_GEN_LOGPROBS: also those of so many of the most probable tokens */
+    int32_t adapter;             /* of the sequence that is made for the generation, 0: none; a sequence that is given has its own */
+    uint32_t reserved;           /* 0 */
 } llmcc_gen_params;
 
 enum {

@@ -9,7 +9,10 @@ use llmcc_ir::quant::Format;
 use llmcc_ir::target::Wish;
 use std::path::PathBuf;
 pub use values::parse_wish;
-use values::{parse_adapter, parse_budget, parse_format, parse_group, parse_root, parse_scale, parse_share};
+use values::{
+    parse_adapter, parse_budget, parse_format, parse_group, parse_rank, parse_root, parse_scale, parse_share,
+    parse_slots,
+};
 
 /// Ahead-of-time compiler for LLM inference: a checkpoint in, one shared object out.
 #[derive(Debug, Parser)]
@@ -78,6 +81,16 @@ pub struct CompileArgs {
     /// with `=0.5`, half as strong. May be given several times
     #[arg(long = "lora", value_name = "FOLDER[=SCALE]", value_parser = parse_adapter)]
     pub lora: Vec<Adapter>,
+    /// Keep room for so many adapters of PEFT (LoRA, rsLoRA) that are loaded while the model runs, each
+    /// for some of its sequences; on CPUs
+    #[arg(long, value_name = "N", value_parser = parse_slots)]
+    pub lora_slots: Option<usize>,
+    /// The largest rank of these adapters
+    #[arg(long, value_name = "R", default_value_t = 16, value_parser = parse_rank, requires = "lora_slots")]
+    pub lora_rank: usize,
+    /// Modules that they may change, by the ends of their names [default: all matrices of the layers]
+    #[arg(long, value_name = "NAME,NAME...", value_delimiter = ',', requires = "lora_slots")]
+    pub lora_targets: Vec<String>,
     /// The checkpoint that CHECKPOINT, a folder with an adapter only, belongs to
     #[arg(long, value_name = "CHECKPOINT")]
     pub base: Option<PathBuf>,
@@ -275,6 +288,9 @@ pub struct RunArgs {
     /// Cut pairs of --rank that are too long for the model, the longer text first
     #[arg(long, requires = "rank")]
     pub truncate: bool,
+    /// Load an adapter of PEFT from this folder; the artifact needs room for it (`compile --lora-slots`)
+    #[arg(long, value_name = "FOLDER", conflicts_with = "embed")]
+    pub adapter: Option<PathBuf>,
     /// System message for --chat
     #[arg(long)]
     pub system: Option<String>,

@@ -4,6 +4,7 @@ use crate::Error;
 use crate::options::CompileOptions;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_codegen::{Backend, Object};
+use llmcc_frontends::slots::{AdapterSlots, AdapterTable};
 use llmcc_frontends::tokenizer::TextAssets;
 use llmcc_frontends::{Checkpoint, FrontendError};
 use llmcc_ir::graph::Module;
@@ -49,6 +50,8 @@ pub struct Lowered {
     pub texts: TextAssets,
     /// Graph level.
     pub module: Module,
+    /// Room for adapters that are loaded while the model runs.
+    pub adapters: Option<AdapterTable>,
     /// What of the checkpoint was left aside.
     pub warnings: Vec<String>,
     /// Format of the matrix weights; with an error budget, the checkpoint's own.
@@ -59,6 +62,18 @@ pub struct Lowered {
     pub versions: Vec<Version>,
     /// Times.
     pub phases: Phases,
+}
+
+/// A checkpoint and what it means.
+pub struct Lifted {
+    /// The checkpoint.
+    pub checkpoint: Checkpoint,
+    /// Graph level.
+    pub module: Module,
+    /// Room for adapters.
+    pub adapters: Option<AdapterTable>,
+    /// What of the checkpoint was left aside.
+    pub warnings: Vec<String>,
 }
 
 /// The model compiled for one target.
@@ -73,12 +88,11 @@ pub struct Version {
     pub act: ActPolicy,
 }
 
-/// Opens the checkpoint and lifts it to the graph level. Also returns what of the checkpoint was
-/// left aside.
+/// Opens the checkpoint and lifts it to the graph level.
 ///
 /// # Errors
 /// Whatever is wrong with the checkpoint.
-pub fn lift(options: &CompileOptions) -> Result<(Checkpoint, Module, Vec<String>), Error> {
+pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
     let checkpoint = Checkpoint::open_with(&options.checkpoint, &options.adapters)?;
     let lift_with = |kv_dtype| {
         llmcc_frontends::lift(
@@ -91,8 +105,24 @@ pub fn lift(options: &CompileOptions) -> Result<(Checkpoint, Module, Vec<String>
     if options.kv.is_none() && !options.choose.kv && wide {
         module = lift_with(KvDType::F32)?;
     }
-    let warnings = left_aside(options, &checkpoint, &module)?;
-    Ok((checkpoint, module, warnings))
+    let mut warnings = left_aside(options, &checkpoint, &module)?;
+    let adapters = match &options.slots {
+        Some(slots) => Some(room(&mut module, slots, &mut warnings)?),
+        None => None,
+    };
+    Ok(Lifted { checkpoint, module, adapters, warnings })
+}
+
+/// Makes room for adapters.
+fn room(module: &mut Module, slots: &AdapterSlots, warnings: &mut Vec<String>) -> Result<AdapterTable, Error> {
+    let (table, left) = llmcc_frontends::slots::reserve(module, slots).map_err(Error::Usage)?;
+    if !left.is_empty() {
+        warnings.push(format!(
+            "no room for adapters of {}: what the model multiplies is not these matrices alone",
+            left.join(", ")
+        ));
+    }
+    Ok(table)
 }
 
 /// Fields that nobody knows, and with [`CompileOptions::ignore_unused`] the tensors without a use.
@@ -166,7 +196,7 @@ pub fn stored_format(module: &Module) -> Format {
 /// `deny_fallback`.
 pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered, Error> {
     let mut phases = Phases::default();
-    let (checkpoint, module, warnings) = phases.time("read", || lift(options))?;
+    let Lifted { checkpoint, module, adapters, warnings } = phases.time("read", || lift(options))?;
     let texts = phases.time("tokenizer", || TextAssets::load(&checkpoint))?;
     let format = weight_format(options, &module);
     // What is not packed is not measured by packing either.
@@ -174,7 +204,7 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
         (options.place == WeightsPlace::Absent && options.choose.error_budget.is_some()).then(Measured::new);
     let versions = versions(options, (&checkpoint, &module), backend, whole.as_mut(), &mut phases)?;
     let coded = coded(options, &module).into_keys().collect();
-    Ok(Lowered { checkpoint, texts, module, warnings, format, coded, versions, phases })
+    Ok(Lowered { checkpoint, texts, module, adapters, warnings, format, coded, versions, phases })
 }
 
 impl Lowered {

@@ -15,6 +15,7 @@ use crate::certificate::Budget;
 use crate::digest::SourceFile;
 use crate::golden::Golden;
 use crate::predicted::Predicted;
+use llmcc_frontends::slots::AdapterTable;
 use llmcc_ir::target::{self, TargetSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,6 +48,9 @@ pub struct Manifest {
     pub versions: Vec<Version>,
     /// Attention states, by layer.
     pub kv: Vec<String>,
+    /// Room for adapters that are loaded while the model runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapters: Option<AdapterTable>,
     /// Memory that the preferred version needs.
     pub memory: Memory,
     /// How exact the preferred version is.
@@ -174,6 +178,9 @@ pub struct Memory {
     /// Of states that do not grow; each snapshot of a sequence takes as much again.
     #[serde(skip_serializing_if = "is_zero")]
     pub per_sequence: usize,
+    /// Of adapters, when all there is room for are loaded.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub adapters: usize,
     pub per_token: usize,
     pub per_row: usize,
 }

@@ -5,6 +5,7 @@ use crate::backends::HAS_LLVM;
 use llmcc_codegen::artifact;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_frontends::Adapter;
+use llmcc_frontends::slots::AdapterSlots;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::{self, Family, TargetSpec};
@@ -18,6 +19,8 @@ pub struct CompileOptions {
     pub checkpoint: PathBuf,
     /// Adapters that are merged into its weights, in this order.
     pub adapters: Vec<Adapter>,
+    /// Room for adapters that are loaded while the model runs.
+    pub slots: Option<AdapterSlots>,
     /// Targets, at least one, the most wanted first: the artifact has a version of the model for
     /// each.
     pub targets: Vec<&'static TargetSpec>,

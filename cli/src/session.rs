@@ -18,7 +18,7 @@ use llmcc_passes::measure::Measured;
 use llmcc_passes::pack::PackReport;
 use std::path::{Path, PathBuf};
 
-pub use crate::lowered::{Lowered, Phases, Version, lift, lower};
+pub use crate::lowered::{Lifted, Lowered, Phases, Version, lift, lower};
 pub use crate::options::{Choose, CompileOptions, check_llvm, find_target, find_targets};
 
 /// A finished artifact.
@@ -65,9 +65,10 @@ fn link(
     progress: &mut dyn FnMut(u64, u64),
     phases: &mut Phases,
 ) -> Result<Linked, Error> {
-    let (kind, runtime) = match l.texts.tokenizer_json {
-        Some(_) => (Runtime::Full, llmcc_rt_image::FULL),
-        None => (Runtime::Core, llmcc_rt_image::CORE),
+    // The files of adapters are read by what reads tokenizers.
+    let (kind, runtime) = match (&l.texts.tokenizer_json, &l.adapters) {
+        (Some(_), _) | (_, Some(_)) => (Runtime::Full, llmcc_rt_image::FULL),
+        (None, None) => (Runtime::Core, llmcc_rt_image::CORE),
     };
     let code = artifact::layout_code(&l.versions.iter().map(|v| &v.objects[..]).collect::<Vec<_>>());
     let shared = SharedWeights::new(l.versions.iter().map(|v| (&v.compiled.plan, v.target)));

@@ -119,6 +119,7 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
     fs::write(&runner, format!("#!/bin/sh\nLLMCC={}\n{script}\n", env!("CARGO_BIN_EXE_llmcc"))).expect("script");
     fs::set_permissions(&runner, fs::Permissions::from_mode(0o755)).expect("script");
     let options = CompileOptions {
+        slots: None,
         checkpoint: Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/llama3"),
         targets: vec![session::find_target("native").expect("a target")],
         weights: None,

@@ -298,6 +298,13 @@ fn state_desc((state, group): (&StateSpec, usize)) -> abi::StateDesc {
         StateSpec::Fixed(fixed) => {
             abi::StateDesc { kind: abi::state::FIXED, group, bytes: fixed.bytes() as u64, ..abi::StateDesc::default() }
         }
+        StateSpec::Adapter(adapter) => abi::StateDesc {
+            kind: abi::state::ADAPTER,
+            group,
+            window: adapter.slots as u32,
+            bytes: adapter.bytes() as u64,
+            ..abi::StateDesc::default()
+        },
     }
 }
 

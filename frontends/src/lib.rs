@@ -2,7 +2,8 @@
 //!
 //! [`checkpoint`] reads the bytes, [`config`] and [`rope`] the numbers, [`arch`] builds the
 //! [`Module`](llmcc_ir::graph::Module), [`tokenizer`] collects what text generation needs, [`embedding`] how rows become embeddings,
-//! [`unused`] what the model leaves of the file, [`input`] opens files. Everything read here is
+//! [`unused`] what the model leaves of the file, [`slots`] makes room for adapters, [`input`] opens
+//! files. Everything read here is
 //! untrusted: sizes are checked before they are used, and a broken file ends in a [`FrontendError`]
 //! that says what is wrong, where, and what to do about it; never in a panic.
 //!
@@ -19,6 +20,7 @@ pub mod fuzz;
 pub mod input;
 mod json;
 pub mod rope;
+pub mod slots;
 #[cfg(test)]
 mod testing;
 pub mod tokenizer;

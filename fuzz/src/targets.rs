@@ -19,6 +19,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("sentencepiece", llmcc_frontends::fuzz::sentencepiece),
     ("rwkv_vocabulary", llmcc_frontends::fuzz::rwkv_vocabulary),
     ("text_settings", llmcc_frontends::fuzz::text_settings),
+    ("adapter_tensors", llmcc_text::fuzz::adapter_tensors),
     ("tokenizer", llmcc_text::fuzz::tokenizer),
     ("template", llmcc_text::fuzz::template),
     ("text_config", llmcc_text::fuzz::text_config),

@@ -1,5 +1,5 @@
 //! What a sequence keeps from token to token: one state per attention layer, any number per layer
-//! of another kind.
+//! of another kind; and the matrices of its adapter.
 
 use crate::kv::KvSpec;
 use std::fmt;
@@ -11,6 +11,8 @@ pub enum StateSpec {
     Paged(KvSpec),
     /// Numbers that do not grow with it.
     Fixed(FixedSpec),
+    /// A matrix of the adapter that the sequence has.
+    Adapter(AdapterSpec),
 }
 
 /// A state of fixed size: f32 `[heads, rows, cols]`, zero before the first token. The matrices of a
@@ -26,6 +28,19 @@ pub struct FixedSpec {
     pub cols: usize,
 }
 
+/// A matrix of adapters that are loaded while the model runs: bf16 `[n, k]`, one for each of `slots`
+/// adapters, packed as weights are for a CPU. A sequence has the one of its adapter, which no step
+/// changes, and none if it has no adapter. Text: `adapter<bf16, 48x64, slots 4>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AdapterSpec {
+    /// Rows (outputs); whole blocks of 16.
+    pub n: usize,
+    /// Columns (inputs).
+    pub k: usize,
+    /// Adapters that there is room for.
+    pub slots: usize,
+}
+
 /// What states must agree on to share a block table: how long they keep what they keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lifetime {
@@ -33,6 +48,8 @@ enum Lifetime {
     Window(Option<usize>),
     /// The state after the last token.
     Last,
+    /// For as long as the sequence has its adapter, of so many.
+    Chosen(usize),
 }
 
 impl StateSpec {
@@ -40,7 +57,7 @@ impl StateSpec {
     pub const fn paged(&self) -> Option<&KvSpec> {
         match self {
             StateSpec::Paged(kv) => Some(kv),
-            StateSpec::Fixed(_) => None,
+            StateSpec::Fixed(_) | StateSpec::Adapter(_) => None,
         }
     }
 
@@ -48,15 +65,23 @@ impl StateSpec {
     pub const fn paged_mut(&mut self) -> Option<&mut KvSpec> {
         match self {
             StateSpec::Paged(kv) => Some(kv),
-            StateSpec::Fixed(_) => None,
+            StateSpec::Fixed(_) | StateSpec::Adapter(_) => None,
         }
     }
 
     /// The state of fixed size, if it is that.
     pub const fn fixed(&self) -> Option<&FixedSpec> {
         match self {
-            StateSpec::Paged(_) => None,
+            StateSpec::Paged(_) | StateSpec::Adapter(_) => None,
             StateSpec::Fixed(fixed) => Some(fixed),
+        }
+    }
+
+    /// The matrix of adapters, if it is that.
+    pub const fn adapter(&self) -> Option<&AdapterSpec> {
+        match self {
+            StateSpec::Paged(_) | StateSpec::Fixed(_) => None,
+            StateSpec::Adapter(adapter) => Some(adapter),
         }
     }
 
@@ -69,6 +94,7 @@ impl StateSpec {
         match self {
             StateSpec::Paged(kv) => Lifetime::Window(kv.window),
             StateSpec::Fixed(_) => Lifetime::Last,
+            StateSpec::Adapter(adapter) => Lifetime::Chosen(adapter.slots),
         }
     }
 }
@@ -90,6 +116,18 @@ impl FixedSpec {
     /// Bytes of a slot: whole cache lines.
     pub const fn bytes(&self) -> usize {
         self.len().saturating_mul(4).div_ceil(64).saturating_mul(64)
+    }
+}
+
+impl AdapterSpec {
+    /// Rows that are packed together.
+    pub const BLOCK: usize = llmcc_abi::layout::BLOCK;
+    /// Most adapters that there may be room for.
+    pub const MOST: usize = 1 << 12;
+
+    /// Bytes of one adapter's matrix.
+    pub const fn bytes(&self) -> usize {
+        llmcc_abi::layout::packed_bytes(&llmcc_abi::encoding::Encoding::BF16, self.n, self.k)
     }
 }
 
@@ -118,6 +156,18 @@ impl From<FixedSpec> for StateSpec {
     }
 }
 
+impl From<AdapterSpec> for StateSpec {
+    fn from(adapter: AdapterSpec) -> StateSpec {
+        StateSpec::Adapter(adapter)
+    }
+}
+
+impl fmt::Display for AdapterSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "adapter<bf16, {}x{}, slots {}>", self.n, self.k, self.slots)
+    }
+}
+
 impl fmt::Display for FixedSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "state<f32, {}x{}x{}>", self.heads, self.rows, self.cols)
@@ -129,6 +179,7 @@ impl fmt::Display for StateSpec {
         match self {
             StateSpec::Paged(kv) => kv.fmt(f),
             StateSpec::Fixed(fixed) => fixed.fmt(f),
+            StateSpec::Adapter(adapter) => adapter.fmt(f),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! constants here; nothing is measured while compiling, so a build is reproducible. The constants
 //! were fitted to `llmcc bench --kernels` on two Zen 4 cores: see docs/cost-model.md.
 
+mod adapter_matmul;
 mod attention;
 mod causal_conv;
 mod embed;
@@ -234,7 +235,10 @@ macro_rules! costs {
     };
 }
 
-costs! { Matmul RowNorm Attention Pointwise Embed RopeTable Route ExpertMatmul TopK CausalConv Recurrence Wkv }
+costs! {
+    Matmul RowNorm Attention Pointwise Embed RopeTable Route ExpertMatmul TopK CausalConv Recurrence Wkv
+    AdapterMatmul
+}
 
 fn cols(kernel: &Kernel, p: ParamId) -> usize {
     match kernel.params[p].kind {
@@ -243,6 +247,7 @@ fn cols(kernel: &Kernel, p: ParamId) -> usize {
         ParamKind::Vector { len } => len,
         ParamKind::Kv(kv) => kv.width(true),
         ParamKind::Fixed(state) => state.cols,
+        ParamKind::Adapter(adapter) => adapter.k,
     }
 }
 

@@ -172,6 +172,7 @@ fn param_name(i: usize, inputs: usize, kind: &ParamKind) -> String {
         ParamKind::Vector { .. } => "v",
         ParamKind::Kv(_) => "kv",
         ParamKind::Fixed(_) => "state",
+        ParamKind::Adapter(_) => "adapter",
     };
     format!("{stem}{i}")
 }

@@ -138,6 +138,8 @@ class GenParams(Sized):
         ("n_stop_tokens", c.c_size_t),
         ("flags", c.c_uint32),
         ("top_logprobs", c.c_uint32),
+        ("adapter", c.c_int32),
+        ("reserved", c.c_uint32),
     ]
 
 
@@ -216,6 +218,9 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
     3: {
         "llmcc_tokenize_pair": (c.c_int32, [_P, c.POINTER(Pair), c.c_size_t, _I32P, _I32P, c.c_size_t, _SIZEP]),
         "llmcc_score_pairs": (c.c_int32, [_P, c.POINTER(Pair), c.c_size_t, c.c_uint32, _P, c.c_size_t]),
+        "llmcc_adapter_load": (c.c_int32, [_P, c.c_char_p, c.c_size_t, _I32P]),
+        "llmcc_adapter_unload": (c.c_int32, [_P, c.c_int32]),
+        "llmcc_seq_set_adapter": (c.c_int32, [_P, c.c_int32, c.c_int32]),
     },
 }
 

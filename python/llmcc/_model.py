@@ -255,6 +255,7 @@ class Model:
         :param stop_tokens: tokens that end the generation, besides the model's own.
         :param ignore_eos: go on after end-of-sequence tokens.
         :param show_special: keep special tokens in the text.
+        :param adapter: the number of an adapter that :meth:`load_adapter` returned; 0 (default): none.
         :param each: with a list of prompts: a mapping per prompt with its own parameters (``{"seed": 3}``), which override the common ones.
         :param max_batch: with a list of prompts: how many generate at once (default 64).
         """
@@ -281,6 +282,8 @@ class Model:
         prompts = [_batch.encoded(self, p) for p in ([prompt] if batch is None else batch)]
         if prompt_logprobs is not None:
             _natural(prompt_logprobs, "prompt_logprobs", 31)
+            if any(p.get("adapter", 0) != 0 for p in [params, *(params.get("each") or ())]):
+                raise LlmccError("prompt_logprobs are those of the model without an adapter; use a session with the adapter, and its logits")
         pieces = self._begin(prompts, max_tokens, params)
         results = _batch.complete(pieces, prompts)
         if prompt_logprobs is not None:
@@ -334,11 +337,33 @@ class Model:
         prompt = self.tokenize(self.apply_chat_template(messages, tools), add_special=False)
         return self.stream(prompt, **params)
 
-    def session(self) -> Session:
-        """An empty sequence that keeps its cache between calls."""
+    def session(self, *, adapter: int = 0) -> Session:
+        """An empty sequence that keeps its cache between calls.
+
+        :param adapter: the number of an adapter that :meth:`load_adapter` returned; 0: none.
+        """
         from ._session import Session
 
-        return Session(self)
+        session = Session(self)
+        if adapter != 0:
+            with self._use() as handle:
+                self._lib.seq_set_adapter(handle, session._need_seq(), _natural(adapter, "adapter", 31))
+        return session
+
+    # ---- adapters
+
+    def load_adapter(self, path: Union[str, os.PathLike[str]]) -> int:
+        """Loads an adapter of PEFT (LoRA, rsLoRA) from its folder, or from its file of tensors; returns the number that stands for it: ``generate(..., adapter=number)``.
+        Sequences with different adapters generate together. The model must have been compiled with room for it (``llmcc compile --lora-slots``)."""
+        data, adapter = os.fsencode(path), c.c_int32()
+        with self._use() as handle:
+            self._lib.adapter_load(handle, data, len(data), c.byref(adapter))
+        return adapter.value
+
+    def unload_adapter(self, adapter: int) -> None:
+        """Gives the room of an adapter back. An error as long as a generation or session has it."""
+        with self._use() as handle:
+            self._lib.adapter_unload(handle, _natural(adapter, "adapter", 31))
 
     # ---- embeddings
 

@@ -76,6 +76,7 @@ class GenParams:
         repetition_window: int = 0,
         seed: int = 0,
         logit_bias: Optional[Mapping[int, float]] = None,
+        adapter: int = 0,
     ) -> None:
         self.max_tokens = positive(max_tokens, "max_tokens", 64)
         self.sampling = native_sampling(
@@ -97,6 +98,9 @@ class GenParams:
         # None: no log-probabilities; a number: with so many alternatives.
         self.logprobs = None if logprobs is None else natural(logprobs, "logprobs", 32)
 
+        # Of the generation's own sequence; 0: none.
+        self.adapter = natural(adapter, "adapter", 31)
+
     def native(self, text: bool) -> ffi.GenParams:
         """The C structure; valid as long as ``self``."""
         return ffi.GenParams(
@@ -108,6 +112,7 @@ class GenParams:
             n_stop_tokens=len(self.stop_tokens),
             flags=self.flags | (0 if text else ffi.GEN_NO_TEXT) | (0 if self.logprobs is None else ffi.GEN_LOGPROBS),
             top_logprobs=self.logprobs or 0,
+            adapter=self.adapter,
         )
 
 

@@ -53,6 +53,7 @@ pub fn shared(path: &str) -> Option<PathBuf> {
 /// Options for a checkpoint: native target, as stored, f32 cache.
 pub fn options(checkpoint: &Path) -> CompileOptions {
     CompileOptions {
+        slots: None,
         checkpoint: checkpoint.to_owned(),
         targets: vec![session::find_target("native").expect("native is a target")],
         weights: None,

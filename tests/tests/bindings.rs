@@ -1,5 +1,7 @@
 //! The artifact from outside: C programs and the Python package, as a user builds and runs them.
 
+use llmcc_cli::session::CompileOptions;
+use llmcc_frontends::slots::AdapterSlots;
 use llmcc_passes::ActPolicy;
 use llmcc_tests::{Artifact, golden, options, quantized, root};
 use std::process::Command;
@@ -88,6 +90,11 @@ fn python_package() {
     let ranker = Artifact::compile(&options(&golden("bert_pairs")));
     // In f32 throughout, as the goldens of Transformers are.
     let exact = Artifact::compile(&options(&root().join("examples/tiny-llama/model")));
+    let slots = CompileOptions {
+        slots: Some(AdapterSlots { count: 2, rank: 4, targets: vec![] }),
+        ..options(&golden("adapters/base"))
+    };
+    let slots = Artifact::compile(&slots);
     // The adapter for lm-evaluation-harness must not be skipped where `make test` has installed the
     // harness (LLMCC_TEST_EVAL).
     let out = run(Command::new(python)
@@ -97,6 +104,8 @@ fn python_package() {
         .env("LLMCC_TEST_EXACT", &exact.path)
         .env("LLMCC_TEST_OTHER_ARTIFACT", &other.path)
         .env("LLMCC_TEST_RANKER", &ranker.path)
+        .env("LLMCC_TEST_SLOTS", &slots.path)
+        .env("LLMCC_TEST_ADAPTERS", golden("slots"))
         .env("LLMCC_TEST_PROMPT", "def read_file(path):")
         .env("PYTHONDONTWRITEBYTECODE", "1"));
     assert!(out.contains(" passed") && !out.contains("failed"), "{out}");

@@ -1,7 +1,9 @@
 //! Values of options, from their text.
 
 use llmcc_frontends::Adapter;
+use llmcc_frontends::slots::MOST_RANK;
 use llmcc_ir::quant::{FORMATS, Format, Packing};
+use llmcc_ir::state::AdapterSpec;
 use llmcc_ir::target::Wish;
 use std::path::Path;
 
@@ -69,6 +71,23 @@ pub(super) fn parse_group(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(g) if llmcc_ir::quant::GROUPS.contains(&usize::from(g)) => Ok(g),
         _ => Err("must be 32, 64 or 128".into()),
+    }
+}
+
+/// How many adapters there is to be room for.
+pub(super) fn parse_slots(text: &str) -> Result<usize, String> {
+    at_most(text, AdapterSpec::MOST)
+}
+
+/// The largest rank of adapters.
+pub(super) fn parse_rank(text: &str) -> Result<usize, String> {
+    at_most(text, MOST_RANK)
+}
+
+fn at_most(text: &str, most: usize) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if (1..=most).contains(&n) => Ok(n),
+        _ => Err(format!("must be a number from 1 to {most}")),
     }
 }
 

@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use llmcc_codegen::Object;
 use llmcc_codegen::link::{WeightsPlace, weights_path};
 use llmcc_frontends::Adapter;
+use llmcc_frontends::slots::AdapterSlots;
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::{Elem, Format};
@@ -33,7 +34,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
         args.emit.map_or(Ok(()), |stage| check_output(stage, out))?;
     }
     if args.emit == Some(Stage::Graph) {
-        let (_, module, warnings) = session::lift(&options)?;
+        let session::Lifted { module, warnings, .. } = session::lift(&options)?;
         warn(args, &warnings);
         return show(args.output.as_deref(), &llmcc_ir::text::print_module(&module));
     }
@@ -94,6 +95,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
     Ok(CompileOptions {
         checkpoint: args.base.as_ref().unwrap_or(&args.checkpoint).clone(),
         adapters: adapters(args),
+        slots: slots(args, &targets)?,
         targets,
         weights: format_option(args),
         act: args.act.map(policy),
@@ -124,6 +126,19 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
             false => Some(std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?),
         },
     })
+}
+
+/// Room for adapters, which GPUs do not have yet.
+fn slots(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<Option<AdapterSlots>, Error> {
+    let Some(count) = args.lora_slots else { return Ok(None) };
+    if let Some(gpu) = targets.iter().find(|t| t.family() == Family::Gpu) {
+        return Err(Error::Usage(format!(
+            "--lora-slots: `{}` has no kernels for adapters that are loaded while the model runs yet; compile for a \
+             CPU, or merge the adapter (--lora)",
+            gpu.name
+        )));
+    }
+    Ok(Some(AdapterSlots { count, rank: args.lora_rank, targets: args.lora_targets.clone() }))
 }
 
 /// The adapters to merge: the one that stands for the checkpoint first.

@@ -188,6 +188,7 @@ fn param(p: &Param) -> Value {
             kv
         }
         ParamKind::Fixed(s) => json!({ "kind": "state", "heads": s.heads, "rows": s.rows, "cols": s.cols }),
+        ParamKind::Adapter(s) => json!({ "kind": "adapter", "n": s.n, "k": s.k, "slots": s.slots }),
     }
 }
 
@@ -205,6 +206,7 @@ fn body(body: &Body) -> Value {
         Field::Operand(p) => json!(p),
         Field::Optional(p) => json!(p),
         Field::Size(n) | Field::SizeOr1(n) => json!(n),
+        Field::Sizes(sizes) => json!(sizes),
         Field::SizeIf(n) => json!(n),
         Field::Real(x) | Field::RealOr1(x) => json!(x.get()),
         Field::RealIf(x) => json!(x.map(|x| x.get())),

@@ -19,6 +19,9 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     }
     let model = Model::open(&args.artifact, args.engine.options())?;
     let mut options = gen_options(&args.sampling);
+    if let Some(folder) = &args.adapter {
+        options.adapter = model.adapter_load(folder)?;
+    }
     if args.chat {
         return chat(&model, args, &options);
     }
@@ -79,6 +82,7 @@ fn gen_options(s: &SamplingArgs) -> GenOptions {
         stop: s.stop.clone(),
         ignore_eos: s.ignore_eos,
         no_text: false,
+        adapter: 0,
     }
 }
 
@@ -116,6 +120,7 @@ fn chat(model: &Model, args: &RunArgs, options: &GenOptions) -> Result<(), Error
     }
     let mut messages: Vec<Value> = args.system.iter().map(|s| json!({ "role": "system", "content": s })).collect();
     let seq = model.seq_new()?;
+    model.seq_set_adapter(seq, options.adapter)?;
     let stdin = std::io::stdin();
     loop {
         eprint!("> ");

@@ -47,6 +47,9 @@ api! {
     llmcc_stats: unsafe extern "C" fn(*const Model, *mut c_char, usize, *mut usize) -> Status,
     llmcc_seq_new: unsafe extern "C" fn(*const Model, *mut i32) -> Status,
     llmcc_seq_free: unsafe extern "C" fn(*const Model, i32) -> Status,
+    llmcc_adapter_load: unsafe extern "C" fn(*const Model, *const c_char, usize, *mut i32) -> Status,
+    llmcc_adapter_unload: unsafe extern "C" fn(*const Model, i32) -> Status,
+    llmcc_seq_set_adapter: unsafe extern "C" fn(*const Model, i32, i32) -> Status,
     llmcc_step: unsafe extern "C" fn(*const Model, *const llmcc_batch, *mut f32, usize) -> Status,
     llmcc_embed: unsafe extern "C" fn(*const Model, *const llmcc_embed_rows, *mut f32, usize) -> Status,
     llmcc_tokenize_pair:

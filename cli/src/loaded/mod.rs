@@ -1,6 +1,7 @@
 //! An artifact, opened through the C API inside it: the same entry points that C and Python
 //! programs use.
 
+mod adapters;
 mod ffi;
 mod pairs;
 
@@ -346,6 +347,8 @@ impl Model {
             flags: if options.ignore_eos { LLMCC_GEN_IGNORE_EOS } else { 0 }
                 | if options.no_text { LLMCC_GEN_NO_TEXT } else { 0 },
             top_logprobs: 0,
+            adapter: if seq.is_none() { options.adapter } else { 0 },
+            reserved: 0,
         };
         let mut handle = ptr::null_mut();
         // SAFETY: all arrays live through the call, which copies them.
@@ -405,6 +408,8 @@ pub struct GenOptions {
     pub ignore_eos: bool,
     /// Token ids only: for artifacts without a tokenizer.
     pub no_text: bool,
+    /// Adapter of the generation's own sequence; 0: none.
+    pub adapter: i32,
 }
 
 impl GenOptions {

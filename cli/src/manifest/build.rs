@@ -68,7 +68,8 @@ impl Manifest {
                 tensors: tensors(f, plan),
             },
             versions: f.lowered.versions.iter().map(|v| describe(f.lowered, v)).collect(),
-            kv: plan.states.iter().map(|s| s.to_string()).collect(),
+            kv: plan.states.iter().filter(|s| s.adapter().is_none()).map(|s| s.to_string()).collect(),
+            adapters: f.lowered.adapters.clone(),
             memory: memory(plan),
             certificate: Certificate {
                 largest_relative_rms_error: largest_error(f.packed),
@@ -144,15 +145,18 @@ fn describe(l: &Lowered, v: &lowered::Version) -> Version {
 fn memory(plan: &Plan) -> Memory {
     let (per_token, per_row) = plan.arena();
     let per_sequence = plan.states.iter().filter_map(StateSpec::fixed).map(FixedSpec::bytes).sum();
+    let adapters = plan.states.iter().filter_map(StateSpec::adapter).map(|a| a.slots * a.bytes()).sum();
+    let room = if adapters > 0 { " + adapters" } else { "" };
     let sequences = if per_sequence > 0 { " + per_sequence·sequences" } else { "" };
     Memory {
         formula: format!(
-            "weights + kv_per_token·cached tokens{sequences} + per_token·T + per_row·R  (T tokens and R logits rows in a step)"
+            "weights + kv_per_token·cached tokens{sequences}{room} + per_token·T + per_row·R  (T tokens and R logits rows in a step)"
         ),
         weights: plan.weight_bytes(),
         kv_per_token: kv_bytes_per_token(plan),
         kv_groups: kv_groups(plan),
         per_sequence,
+        adapters,
         per_token,
         per_row,
     }

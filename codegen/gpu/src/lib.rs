@@ -111,6 +111,7 @@ fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
         Body::CausalConv(body) => causal_conv::emit(cx, body),
         Body::Recurrence(body) => recurrence::emit(cx, body),
         Body::Wkv(body) => wkv::emit(cx, body),
+        Body::AdapterMatmul(_) => unreachable!("`supported` refuses it"),
     })
 }
 

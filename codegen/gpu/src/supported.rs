@@ -62,7 +62,8 @@ fn operands(kernel: Checked<'_>, target: &TargetSpec) -> Result<(), String> {
             | ParamKind::Matrix { .. }
             | ParamKind::Vector { .. }
             | ParamKind::Kv(_)
-            | ParamKind::Fixed(_) => {}
+            | ParamKind::Fixed(_)
+            | ParamKind::Adapter(_) => {}
         }
     }
     Ok(())
@@ -92,6 +93,10 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
             let (rows, most) = (cx.kernel.fixed(k.state).rows, recurrence::MOST);
             let what = format!("linear recurrences over states of {rows} rows have no GPU kernel, of {most} they have");
             unless(rows <= most, format!("{what}; compile for a CPU"))
+        }
+        Body::AdapterMatmul(_) => {
+            let what = "adapters that are loaded while the model runs have no GPU kernel yet";
+            Err(format!("{what}; compile for a CPU, or merge the adapter (`--lora`)"))
         }
         Body::Matmul(_) | Body::Embed(_) | Body::RopeTable(_) | Body::Route(_) | Body::Wkv(_) => Ok(()),
     }

@@ -198,10 +198,15 @@ impl Lane {
 
     /// Computes a panel, by a microkernel where there is one.
     pub fn multiply(&self, low: &Lowering, e: &mut Emit, args: StackSlot, panel: &Panel) {
-        match panel_kernel(self.format, panel.rows_elem) {
-            Some(uk) if !low.portable => call(low, e, args, panel, uk),
-            _ => panel::emit(e, panel),
-        }
+        multiply(low, e, args, panel);
+    }
+}
+
+/// Computes a panel, by a microkernel where there is one.
+pub(super) fn multiply(low: &Lowering, e: &mut Emit, args: StackSlot, panel: &Panel) {
+    match panel_kernel(panel.format, panel.rows_elem) {
+        Some(uk) if !low.portable => call(low, e, args, panel, uk),
+        _ => panel::emit(e, panel),
     }
 }
 

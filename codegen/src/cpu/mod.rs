@@ -26,6 +26,7 @@
 //!   expressions is never contracted.
 //! - No byte outside the operands is read or written.
 
+mod adapters;
 mod attend;
 mod attention;
 mod codes;
@@ -237,6 +238,7 @@ fn build(kernel: Checked<'_>, isa: &dyn isa::TargetIsa, has_fma: bool, portable:
         Body::CausalConv(body) => recurrent::convolution(&low, &mut e, body),
         Body::Recurrence(body) => recurrent::recurrence(&low, &mut e, body),
         Body::Wkv(body) => recurrent::wkv(&low, &mut e, body),
+        Body::AdapterMatmul(body) => adapters::lower(&low, &mut e, body),
         Body::TopK(_) => unreachable!("`supported` refuses it"),
     }
     e.b.ins().return_(&[]);

@@ -20,7 +20,7 @@ use llmcc_ir::state::FixedSpec;
 use std::mem::offset_of;
 
 /// Where tokens find their states.
-struct Slots {
+pub(super) struct Slots {
     seqs: Value,
     tables: Value,
     stride: Value,
@@ -30,22 +30,37 @@ struct Slots {
 
 impl Slots {
     fn new(low: &Lowering, e: &mut Emit, state: ParamId) -> Slots {
+        Slots::of_bytes(low, e, state, low.kernel.fixed(state).bytes())
+    }
+
+    /// Slots of so many bytes in the pool of `state`.
+    pub fn of_bytes(low: &Lowering, e: &mut Emit, state: ParamId, bytes: usize) -> Slots {
         Slots {
             seqs: low.args.step(e, offset_of!(StepCtx, seqs)),
             tables: low.args.step(e, offset_of!(StepCtx, block_tables)),
             stride: low.args.step(e, offset_of!(StepCtx, block_stride)),
             pool: low.args.operand(state),
-            bytes: low.kernel.fixed(state).bytes(),
+            bytes,
         }
     }
 
     /// Address of the state of a token's sequence.
     fn of(&self, e: &mut Emit, token: Value) -> Value {
+        let slot = self.number(e, token);
+        self.address(e, slot)
+    }
+
+    /// The slot of a token's sequence.
+    pub fn number(&self, e: &mut Emit, token: Value) -> Value {
         let p = e.index(self.seqs, token, 4);
         let seq = e.load_index(p, 0);
         let entry = e.b.ins().imul(seq, self.stride);
         let p = e.index(self.tables, entry, 4);
-        let slot = e.b.ins().uload32(MemFlagsData::new().with_notrap(), p, 0);
+        e.b.ins().uload32(MemFlagsData::new().with_notrap(), p, 0)
+    }
+
+    /// Address of a slot.
+    pub fn address(&self, e: &mut Emit, slot: Value) -> Value {
         e.index(self.pool, slot, self.bytes)
     }
 }
@@ -213,7 +228,7 @@ fn columns(low: &Lowering, p: ParamId) -> usize {
     match low.kernel.params[p].kind {
         ParamKind::Vector { len } => len,
         ParamKind::Rows { cols, .. } => cols,
-        ParamKind::Matrix { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) => 0,
+        ParamKind::Matrix { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) | ParamKind::Adapter(_) => 0,
     }
 }
 
@@ -300,9 +315,11 @@ impl Plan<'_> {
             let x = match low.kernel.params[p].kind {
                 ParamKind::Rows { cols, .. } => e.index(low.args.operand(p), token, cols * 4),
                 // The same for all tokens.
-                ParamKind::Vector { .. } | ParamKind::Matrix { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) => {
-                    low.args.operand(p)
-                }
+                ParamKind::Vector { .. }
+                | ParamKind::Matrix { .. }
+                | ParamKind::Kv(_)
+                | ParamKind::Fixed(_)
+                | ParamKind::Adapter(_) => low.args.operand(p),
             };
             e.offset(x, start * 4)
         };

@@ -31,7 +31,8 @@ pub(super) fn check(kernel: Checked<'_>, target: &TargetSpec, portable: bool) ->
             | ParamKind::Matrix { .. }
             | ParamKind::Vector { .. }
             | ParamKind::Kv(_)
-            | ParamKind::Fixed(_) => {}
+            | ParamKind::Fixed(_)
+            | ParamKind::Adapter(_) => {}
         }
     }
     if kernel.body.product().is_some() {

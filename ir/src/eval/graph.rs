@@ -91,10 +91,10 @@ fn check_args(func: &Func, args: &[Value], states: &[State], batch: &Batch) -> R
     for (p, a) in func.params.iter().zip(args) {
         let fits = match (&p.ty, a) {
             (ValueType::Tensor(t), Value::Tensor(v)) => has_type(v, t, batch),
-            (ValueType::Kv(_) | ValueType::Fixed(_), Value::State(i)) => {
+            (ValueType::Kv(_) | ValueType::Fixed(_) | ValueType::Adapter(_), Value::State(i)) => {
                 states.get(*i).map(State::spec) == p.ty.state()
             }
-            (ValueType::Tensor(_) | ValueType::Kv(_) | ValueType::Fixed(_), _) => false,
+            (ValueType::Tensor(_) | ValueType::Kv(_) | ValueType::Fixed(_) | ValueType::Adapter(_), _) => false,
         };
         if !fits {
             return Err(EvalError::operand(&func.name, &p.name, format!("is not of type {}", p.ty)));

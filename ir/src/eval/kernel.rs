@@ -3,7 +3,7 @@
 use super::kv::KvState;
 use super::rows::elem_name;
 use super::scalar::{dot, normalize, rope, subtract_mean};
-use super::state::FixedState;
+use super::state::{AdapterState, FixedState};
 use super::{Batch, EvalError, Fp8Rows, Q8Rows, Rows};
 use crate::graph::{column, combined, expert};
 use crate::kernel::{Checked, Expr, Kernel, MatrixOperand, Norm, Outcome, ParamId, ParamKind, RowElem, Segment, Store};
@@ -30,6 +30,8 @@ pub enum OperandData<'a> {
     Kv(KvState),
     /// For [`ParamKind::Fixed`].
     Fixed(FixedState),
+    /// For [`ParamKind::Adapter`].
+    Adapter(AdapterState),
 }
 
 impl OperandData<'_> {
@@ -45,7 +47,11 @@ impl OperandData<'_> {
                     RowElem::Fp8 => OperandData::Fp8(Fp8Rows::poisoned(m, cols)),
                 })
             }
-            ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) => None,
+            ParamKind::Matrix { .. }
+            | ParamKind::Vector { .. }
+            | ParamKind::Kv(_)
+            | ParamKind::Fixed(_)
+            | ParamKind::Adapter(_) => None,
         }
     }
 }
@@ -125,6 +131,9 @@ fn check_operands(kernel: &Kernel, batch: &Batch, operands: &[OperandData<'_>]) 
             (ParamKind::Fixed(spec), OperandData::Fixed(state)) => {
                 (state.spec != *spec).then(|| format!("must be {spec}, not {}", state.spec))
             }
+            (ParamKind::Adapter(spec), OperandData::Adapter(state)) => {
+                (state.spec != *spec).then(|| format!("must be {spec}, not {}", state.spec))
+            }
             (kind, _) => Some(format!("is not of the kind {kind:?}")),
         };
         if let Some(message) = bad {
@@ -151,9 +160,11 @@ impl KernelRun<'_, '_> {
             OperandData::Rows(r) => r.row(i).iter().map(|v| f64::from(*v)).collect(),
             OperandData::Q8(r) => r.row(i),
             OperandData::Fp8(r) => r.row(i),
-            OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) | OperandData::Fixed(_) => {
-                self.other(param)
-            }
+            OperandData::Matrix(_)
+            | OperandData::Vector(_)
+            | OperandData::Kv(_)
+            | OperandData::Fixed(_)
+            | OperandData::Adapter(_) => self.other(param),
         }
     }
 
@@ -183,6 +194,13 @@ impl KernelRun<'_, '_> {
     pub fn fixed(&self, param: ParamId) -> &FixedState {
         match &self.operands[param] {
             OperandData::Fixed(state) => state,
+            _ => self.other(param),
+        }
+    }
+
+    pub fn adapter(&self, param: ParamId) -> &AdapterState {
+        match &self.operands[param] {
+            OperandData::Adapter(state) => state,
             _ => self.other(param),
         }
     }

@@ -169,11 +169,15 @@ impl<'a> Run<'a> {
             }
             (ParamKind::Kv(spec), Operand::State(s)) => match states.get_mut(s)? {
                 State::Paged(kv) => Some(OperandData::Kv(std::mem::replace(kv, KvState::new(*spec)))),
-                State::Fixed(_) => None,
+                State::Fixed(_) | State::Adapter(_) => None,
             },
             (ParamKind::Fixed(spec), Operand::State(s)) => match states.get_mut(s)? {
                 State::Fixed(fixed) => Some(OperandData::Fixed(std::mem::replace(fixed, FixedState::new(*spec)))),
-                State::Paged(_) => None,
+                State::Paged(_) | State::Adapter(_) => None,
+            },
+            (ParamKind::Adapter(_), Operand::State(s)) => match states.get(s)? {
+                State::Adapter(adapter) => Some(OperandData::Adapter(adapter.clone())),
+                State::Paged(_) | State::Fixed(_) => None,
             },
             _ => None,
         }
@@ -187,7 +191,11 @@ impl<'a> Run<'a> {
             OperandData::Rows(r) => rows_to_bytes(r),
             OperandData::Q8(r) => q8_rows_to_bytes(r),
             OperandData::Fp8(r) => fp8_rows_to_bytes(r),
-            OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) | OperandData::Fixed(_) => return,
+            OperandData::Matrix(_)
+            | OperandData::Vector(_)
+            | OperandData::Kv(_)
+            | OperandData::Fixed(_)
+            | OperandData::Adapter(_) => return,
         };
         let slot = self.regime.buffers[buffer].slot;
         self.slots[slot][..bytes.len()].copy_from_slice(&bytes);

@@ -35,10 +35,8 @@ fn data<'a>(o: &'a OperandData<'_>) -> &'a [f32] {
 fn distance(a: &[f64], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
     let top = a.iter().fold(1e-30, |m: f64, v| m.max(v.abs()));
-    a.iter()
-        .zip(b)
-        .map(|(x, y)| (x - f64::from(*y)).abs() / top)
-        .fold(0.0, |m, d| if d.is_nan() { d } else { m.max(d) })
+    let worst = |m: f64, d: f64| if d.is_nan() { d } else { m.max(d) };
+    a.iter().zip(b).map(|(x, y)| (x - f64::from(*y)).abs() / top).fold(0.0, worst)
 }
 
 #[test]
@@ -673,6 +671,7 @@ proptest! {
             (ParamKind::Vector { len }, _) => *len = to,
             (ParamKind::Kv(spec), _) => spec.key_dim = to,
             (ParamKind::Fixed(spec), _) => spec.rows = to,
+            (ParamKind::Adapter(spec), _) => spec.n = to,
         }
         if let Body::Matmul(m) = &mut k.body {
             m.prologue = (at > 2).then_some(Prologue::plain(RowElem::Q8 { group }));
@@ -685,6 +684,7 @@ proptest! {
             ParamKind::Vector { .. } => vector(&[1.0; 70]),
             ParamKind::Kv(spec) => OperandData::Kv(KvState::new(spec)),
             ParamKind::Fixed(spec) => OperandData::Fixed(FixedState::new(spec)),
+            ParamKind::Adapter(spec) => OperandData::Adapter(AdapterState::new(spec)),
             ParamKind::Rows { elem: RowElem::Q8 { group: 0 }, .. } => rows(0, &[]),
             ParamKind::Rows { .. } => OperandData::poisoned(&p.kind, &batch).unwrap(),
         };

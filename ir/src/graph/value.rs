@@ -1,7 +1,7 @@
 //! Types of values, and numbers that can be attributes.
 
 use crate::kv::KvSpec;
-use crate::state::{FixedSpec, StateSpec};
+use crate::state::{AdapterSpec, FixedSpec, StateSpec};
 use crate::ty::TensorType;
 use std::fmt;
 
@@ -42,6 +42,8 @@ pub enum ValueType {
     Kv(KvSpec),
     /// State of fixed size.
     Fixed(FixedSpec),
+    /// A matrix of adapters.
+    Adapter(AdapterSpec),
 }
 
 impl ValueType {
@@ -51,6 +53,7 @@ impl ValueType {
             ValueType::Tensor(_) => None,
             ValueType::Kv(kv) => Some(StateSpec::Paged(*kv)),
             ValueType::Fixed(fixed) => Some(StateSpec::Fixed(*fixed)),
+            ValueType::Adapter(adapter) => Some(StateSpec::Adapter(*adapter)),
         }
     }
 
@@ -58,7 +61,7 @@ impl ValueType {
     pub fn tensor(&self) -> Option<&TensorType> {
         match self {
             ValueType::Tensor(t) => Some(t),
-            ValueType::Kv(_) | ValueType::Fixed(_) => None,
+            ValueType::Kv(_) | ValueType::Fixed(_) | ValueType::Adapter(_) => None,
         }
     }
 }
@@ -69,6 +72,7 @@ impl fmt::Display for ValueType {
             ValueType::Tensor(t) => t.fmt(f),
             ValueType::Kv(k) => k.fmt(f),
             ValueType::Fixed(s) => s.fmt(f),
+            ValueType::Adapter(s) => s.fmt(f),
         }
     }
 }
@@ -78,6 +82,7 @@ impl From<StateSpec> for ValueType {
         match s {
             StateSpec::Paged(kv) => ValueType::Kv(kv),
             StateSpec::Fixed(fixed) => ValueType::Fixed(fixed),
+            StateSpec::Adapter(adapter) => ValueType::Adapter(adapter),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{Kernel, ParamId, ParamKind, RowElem};
 use crate::diag::{Diagnostic, Severity};
 use crate::kv::KvSpec;
 use crate::quant::Format;
-use crate::state::FixedSpec;
+use crate::state::{AdapterSpec, FixedSpec};
 use crate::ty::Dim;
 use crate::verify::verify_kernel;
 use std::ops::Deref;
@@ -58,9 +58,11 @@ impl<'a> Checked<'a> {
     pub fn rows(self, p: ParamId) -> RowsOperand {
         match self.0.params[p].kind {
             ParamKind::Rows { rows, cols, elem } => RowsOperand { rows, cols, elem },
-            ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) => {
-                self.unused(p, "a matrix of rows")
-            }
+            ParamKind::Matrix { .. }
+            | ParamKind::Vector { .. }
+            | ParamKind::Kv(_)
+            | ParamKind::Fixed(_)
+            | ParamKind::Adapter(_) => self.unused(p, "a matrix of rows"),
         }
     }
 
@@ -68,9 +70,11 @@ impl<'a> Checked<'a> {
     pub fn matrix(self, p: ParamId) -> MatrixOperand {
         match self.0.params[p].kind {
             ParamKind::Matrix { n, k, format } => MatrixOperand { n, k, format },
-            ParamKind::Rows { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) => {
-                self.unused(p, "a packed matrix")
-            }
+            ParamKind::Rows { .. }
+            | ParamKind::Vector { .. }
+            | ParamKind::Kv(_)
+            | ParamKind::Fixed(_)
+            | ParamKind::Adapter(_) => self.unused(p, "a packed matrix"),
         }
     }
 
@@ -78,9 +82,11 @@ impl<'a> Checked<'a> {
     pub fn vector(self, p: ParamId) -> usize {
         match self.0.params[p].kind {
             ParamKind::Vector { len } => len,
-            ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) => {
-                self.unused(p, "a vector")
-            }
+            ParamKind::Rows { .. }
+            | ParamKind::Matrix { .. }
+            | ParamKind::Kv(_)
+            | ParamKind::Fixed(_)
+            | ParamKind::Adapter(_) => self.unused(p, "a vector"),
         }
     }
 
@@ -88,9 +94,11 @@ impl<'a> Checked<'a> {
     pub fn kv(self, p: ParamId) -> KvSpec {
         match self.0.params[p].kind {
             ParamKind::Kv(spec) => spec,
-            ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Fixed(_) => {
-                self.unused(p, "an attention state")
-            }
+            ParamKind::Rows { .. }
+            | ParamKind::Matrix { .. }
+            | ParamKind::Vector { .. }
+            | ParamKind::Fixed(_)
+            | ParamKind::Adapter(_) => self.unused(p, "an attention state"),
         }
     }
 
@@ -98,9 +106,23 @@ impl<'a> Checked<'a> {
     pub fn fixed(self, p: ParamId) -> FixedSpec {
         match self.0.params[p].kind {
             ParamKind::Fixed(spec) => spec,
-            ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) => {
-                self.unused(p, "a state of fixed size")
-            }
+            ParamKind::Rows { .. }
+            | ParamKind::Matrix { .. }
+            | ParamKind::Vector { .. }
+            | ParamKind::Kv(_)
+            | ParamKind::Adapter(_) => self.unused(p, "a state of fixed size"),
+        }
+    }
+
+    /// An operand that the body uses as a matrix of adapters.
+    pub fn adapter(self, p: ParamId) -> AdapterSpec {
+        match self.0.params[p].kind {
+            ParamKind::Adapter(spec) => spec,
+            ParamKind::Rows { .. }
+            | ParamKind::Matrix { .. }
+            | ParamKind::Vector { .. }
+            | ParamKind::Kv(_)
+            | ParamKind::Fixed(_) => self.unused(p, "a matrix of adapters"),
         }
     }
 

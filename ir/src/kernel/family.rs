@@ -35,6 +35,8 @@ pub enum Field<'a> {
     Optional(Option<ParamId>),
     /// A number.
     Size(usize),
+    /// Numbers.
+    Sizes(&'a [usize]),
     /// A number that is written if it is not 1.
     SizeOr1(usize),
     /// A number, if there is one.

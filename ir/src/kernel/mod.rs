@@ -26,8 +26,10 @@
 //! - [`Body::ExpertMatmul`]: as [`Body::Matmul`], with the matrices of each token's experts.
 //! - [`Body::CausalConv`], [`Body::Recurrence`], [`Body::Wkv`]: as at the graph level, the tokens of
 //!   a sequence in order, with a state that they update.
+//! - [`Body::AdapterMatmul`]: as at the graph level, with the adapter of each token's sequence.
 //! - [`Body::TopK`]: the most probable tokens of each row of logits, and how much all others weigh.
 
+mod adapter_matmul;
 mod attention;
 mod causal_conv;
 mod checked;
@@ -47,6 +49,7 @@ mod tests;
 mod top_k;
 mod wkv;
 
+pub use adapter_matmul::AdapterMatmul;
 pub use attention::Attention;
 pub use causal_conv::CausalConv;
 pub use checked::{Checked, MatrixOperand, RowsOperand};
@@ -67,7 +70,7 @@ pub use wkv::Wkv;
 
 use crate::kv::KvSpec;
 use crate::quant::Format;
-use crate::state::FixedSpec;
+use crate::state::{AdapterSpec, FixedSpec};
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::ty::Dim;
 pub use llmcc_abi::{ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS};
@@ -128,6 +131,8 @@ pub enum ParamKind {
     Kv(KvSpec),
     /// The slots of a state of fixed size.
     Fixed(FixedSpec),
+    /// The slots of a matrix of adapters.
+    Adapter(AdapterSpec),
 }
 
 family::families! {
@@ -155,4 +160,6 @@ family::families! {
     Recurrence "recurrence" "recurrence";
     /// Means with weights that decay.
     Wkv "wkv" "wkv";
+    /// Products with the matrices of each sequence's adapter.
+    AdapterMatmul "adapter_matmul" "adapter";
 }

@@ -10,7 +10,7 @@ use crate::output::Output;
 use crate::state::StateSpec;
 use std::collections::HashMap;
 
-const MODULE_WORDS: &[&str] = &["info", "weight", "kv", "state", "func", "step"];
+const MODULE_WORDS: &[&str] = &["info", "weight", "kv", "state", "adapter", "func", "step"];
 
 /// What of a module has been read.
 #[derive(Default)]
@@ -77,7 +77,7 @@ fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
             }
         }
         "weight" => weight(p, parts)?,
-        "kv" | "state" => state(p, &mut parts.states, &mut parts.next_state)?,
+        "kv" | "state" | "adapter" => state(p, &mut parts.states, &mut parts.next_state)?,
         "func" => func_of(p, parts)?,
         "step" => {
             let again = parts.step.is_some();
@@ -106,7 +106,7 @@ pub(super) fn info(p: &mut Parser) -> Parsed<ModelInfo> {
     })
 }
 
-/// `kv 0: kv<…>` or `state 0: state<…>`, shared with plans.
+/// `kv 0: kv<…>`, `state 0: state<…>` or `adapter 0: adapter<…>`, shared with plans.
 pub(super) fn state(p: &mut Parser, states: &mut Vec<StateSpec>, next: &mut usize) -> Parsed<()> {
     let mark = p.mark();
     p.next();
@@ -192,7 +192,7 @@ pub(super) fn func(p: &mut Parser) -> Parsed<Func> {
 }
 
 fn value_type(p: &mut Parser) -> Parsed<ValueType> {
-    let state = ["kv", "state"].contains(&p.peek_word());
+    let state = ["kv", "state", "adapter"].contains(&p.peek_word());
     Ok(if state { p.state_spec()?.into() } else { ValueType::Tensor(p.tensor_type()?) })
 }
 
@@ -369,7 +369,7 @@ fn arg<'a>(p: &mut Parser<'a>, scope: &Scope<'a>) -> Parsed<Arg> {
     if p.eat_word("weight") {
         return Ok(Arg::Weight(p.size("the weight's number")?));
     }
-    if p.eat_word("kv") || p.eat_word("state") {
+    if p.eat_word("kv") || p.eat_word("state") || p.eat_word("adapter") {
         return Ok(Arg::State(p.size("the state's number")?));
     }
     match Input::ALL.iter().find(|(_, name)| p.peek_word() == *name) {
@@ -379,7 +379,7 @@ fn arg<'a>(p: &mut Parser<'a>, scope: &Scope<'a>) -> Parsed<Arg> {
         }
         None => {
             let words: Vec<&'static str> =
-                ["weight", "kv", "state"].into_iter().chain(Input::ALL.iter().map(|(_, n)| *n)).collect();
+                ["weight", "kv", "state", "adapter"].into_iter().chain(Input::ALL.iter().map(|(_, n)| *n)).collect();
             Err(p.one_of("`%value` or one of", &words))
         }
     }

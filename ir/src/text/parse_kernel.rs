@@ -257,7 +257,10 @@ fn kind(p: &mut Parser) -> Parsed<ParamKind> {
     if p.peek_word() == "state" {
         return Ok(ParamKind::Fixed(p.fixed_spec()?));
     }
-    Err(p.one_of("a kind of operand", &["rows", "matrix", "vector", "kv", "state"]))
+    if p.peek_word() == "adapter" {
+        return Ok(ParamKind::Adapter(p.adapter_spec()?));
+    }
+    Err(p.one_of("a kind of operand", &["rows", "matrix", "vector", "kv", "state", "adapter"]))
 }
 
 /// `norm{eps=1e-5, width=256}`, or `center` after the width.

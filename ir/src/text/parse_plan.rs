@@ -14,8 +14,20 @@ use crate::plan::{Buffer, Candidates, Launch, Operand, PackedWeight, Plan, Regim
 use crate::state::StateSpec;
 use std::collections::HashMap;
 
-const PLAN_WORDS: &[&str] =
-    &["info", "kv", "state", "weight", "kernel", "slot", "regime", "logits", "embedding", "scores", "candidates"];
+const PLAN_WORDS: &[&str] = &[
+    "info",
+    "kv",
+    "state",
+    "adapter",
+    "weight",
+    "kernel",
+    "slot",
+    "regime",
+    "logits",
+    "embedding",
+    "scores",
+    "candidates",
+];
 
 /// What of a plan has been read.
 #[derive(Default)]
@@ -75,7 +87,7 @@ fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
             let k = p.field_size("k")?;
             parts.candidates.replace(Candidates { slot, k }).is_some()
         }
-        "kv" | "state" => {
+        "kv" | "state" | "adapter" => {
             state(p, &mut parts.states, &mut parts.next_state)?;
             false
         }
@@ -240,7 +252,7 @@ impl<'a> RegimeReader<'_, 'a> {
         if p.eat_word("weight") {
             return Ok(Operand::Weight(p.size("the weight's number")?));
         }
-        if p.eat_word("kv") || p.eat_word("state") {
+        if p.eat_word("kv") || p.eat_word("state") || p.eat_word("adapter") {
             return Ok(Operand::State(p.size("the state's number")?));
         }
         let (label, range) = p.label("an operand: `%buffer`, `weight n`, `kv n` or `state n`")?;

@@ -2,12 +2,42 @@
 
 use super::parse::{Parsed, Parser};
 use crate::kv::{KvDType, KvSpec};
-use crate::state::{FixedSpec, StateSpec};
+use crate::state::{AdapterSpec, FixedSpec, StateSpec};
 
 impl Parser<'_> {
-    /// Either of the next two.
+    /// Any of the next three.
     pub fn state_spec(&mut self) -> Parsed<StateSpec> {
-        Ok(if self.peek_word() == "state" { self.fixed_spec()?.into() } else { self.kv_spec()?.into() })
+        Ok(match self.peek_word() {
+            "state" => self.fixed_spec()?.into(),
+            "adapter" => self.adapter_spec()?.into(),
+            _ => self.kv_spec()?.into(),
+        })
+    }
+
+    /// `adapter<bf16, 48x64, slots 4>`
+    pub fn adapter_spec(&mut self) -> Parsed<AdapterSpec> {
+        self.expect_word("adapter")?;
+        self.expect(b'<')?;
+        self.expect_word("bf16")?;
+        self.expect(b',')?;
+        let n = self.size("`rows x columns`, as in `48x64`")?;
+        // `48x64` is the number 48 and the word `x64`.
+        let by = self.peek_word().strip_prefix('x').and_then(|k| k.parse().ok());
+        let Some(k) = by else { return Err(self.unexpected("`x` and the columns, as in `48x64`")) };
+        self.next();
+        self.expect(b',')?;
+        self.expect_word("slots")?;
+        let slots = self.size("how many adapters there is room for")?;
+        self.expect(b'>')?;
+        Ok(AdapterSpec { n, k, slots })
+    }
+
+    /// `name=[16, 32]`
+    pub fn field_sizes(&mut self, name: &str) -> Parsed<Vec<usize>> {
+        self.expect_word(name)?;
+        self.expect(b'=')?;
+        self.expect(b'[')?;
+        self.list(b']', |p| p.size("a whole number"))
     }
 
     /// `state<f32, 4x64x128>`

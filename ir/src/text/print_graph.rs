@@ -42,10 +42,11 @@ pub(super) fn states(out: &mut String, states: &[StateSpec]) {
     }
 }
 
-/// What state `i` is called; both words count all states.
+/// What state `i` is called; all words count all states.
 pub(super) fn state_word(states: &[StateSpec], i: usize) -> &'static str {
     match states.get(i) {
         Some(StateSpec::Fixed(_)) => "state",
+        Some(StateSpec::Adapter(_)) => "adapter",
         Some(StateSpec::Paged(_)) | None => "kv",
     }
 }

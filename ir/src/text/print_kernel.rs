@@ -36,6 +36,7 @@ impl fmt::Display for Kind<'_> {
             ParamKind::Vector { len } => write!(f, "vector f32[{len}]"),
             ParamKind::Kv(spec) => spec.fmt(f),
             ParamKind::Fixed(spec) => spec.fmt(f),
+            ParamKind::Adapter(spec) => spec.fmt(f),
         }
     }
 }
@@ -59,6 +60,7 @@ fn fields(out: &mut String, k: &Kernel, indent: &str) {
         match field {
             Field::Operand(p) | Field::Optional(Some(p)) => put!(out, " {name}={}", operand(p)),
             Field::Size(n) | Field::SizeIf(Some(n)) => put!(out, " {name}={n}"),
+            Field::Sizes(sizes) => put!(out, " {name}=[{}]", List(sizes.iter())),
             Field::SizeOr1(n) if n != 1 => put!(out, " {name}={n}"),
             Field::Real(x) | Field::RealIf(Some(x)) => put!(out, " {name}={}", Float(x.get())),
             Field::RealOr1(x) if x != F32::new(1.0) => put!(out, " {name}={}", Float(x.get())),

@@ -12,7 +12,7 @@ use crate::kv::{KvDType, KvSpec};
 use crate::output::{Output, Pool, Rows, RowsName};
 use crate::plan::{Buffer, Candidates, Launch, Operand, PackedWeight, Plan, Regime, Slot, Storage, WeightExpr};
 use crate::quant::{FORMATS, Format, Packing};
-use crate::state::{FixedSpec, StateSpec};
+use crate::state::{AdapterSpec, FixedSpec, StateSpec};
 use crate::ty::{DType, Dim, TensorType};
 use proptest::collection::vec;
 use proptest::option;
@@ -73,8 +73,16 @@ fn fixed() -> impl Strategy<Value = FixedSpec> {
     (size(), size(), size()).prop_map(|(heads, rows, cols)| FixedSpec { heads, rows, cols })
 }
 
+fn adapter() -> impl Strategy<Value = AdapterSpec> {
+    (size(), size(), size()).prop_map(|(n, k, slots)| AdapterSpec { n, k, slots })
+}
+
 fn state() -> impl Strategy<Value = StateSpec> {
-    prop_oneof![2 => kv().prop_map(StateSpec::Paged), 1 => fixed().prop_map(StateSpec::Fixed)]
+    prop_oneof![
+        3 => kv().prop_map(StateSpec::Paged),
+        1 => fixed().prop_map(StateSpec::Fixed),
+        1 => adapter().prop_map(StateSpec::Adapter),
+    ]
 }
 
 fn kv() -> impl Strategy<Value = KvSpec> {
@@ -231,6 +239,7 @@ fn param_kind() -> impl Strategy<Value = ParamKind> {
         size().prop_map(|len| ParamKind::Vector { len }),
         kv().prop_map(ParamKind::Kv),
         fixed().prop_map(ParamKind::Fixed),
+        adapter().prop_map(ParamKind::Adapter),
     ]
 }
 
@@ -334,6 +343,9 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
         1 => (vec(0..params, 6), vec(size(), 2)).prop_map(|(p, n)| Body::Wkv(kernel::Wkv {
             k: p[0], k_start: n[0], v: p[1], v_start: n[1], decay: p[2], bonus: p[3], state: p[4], out: p[5],
         })),
+        1 => (vec(0..params, 3), size(), vec(size(), 0..4)).prop_map(|(p, start, parts)| {
+            Body::AdapterMatmul(kernel::AdapterMatmul { x: p[0], start, parts, adapter: p[1], out: p[2] })
+        }),
         1 => (0..params, size(), 0..params).prop_map(|(x, k, out)| Body::TopK(kernel::TopK { x, k, out })),
     ]
 }

@@ -85,7 +85,8 @@ fn step(sink: &mut Sink, module: &Module) {
         results.extend(func.results.iter().map(|v| func.ty(*v).cloned()));
     }
     for (index, used) in states.into_iter().enumerate() {
-        used.judge(sink, Place::State { index });
+        let adapter = module.states.get(index).is_some_and(|s| s.adapter().is_some());
+        used.judge(sink, Place::State { index }, adapter);
     }
     shared(sink, module, &uses);
     output(sink, module, &results);
@@ -118,11 +119,13 @@ impl Used {
         }
     }
 
-    /// One call updates a state; those after it may read what it has then.
-    fn judge(self, sink: &mut Sink, place: Place) {
+    /// One call updates a state; those after it may read what it has then. Of an `adapter` no step
+    /// changes anything.
+    fn judge(self, sink: &mut Sink, place: Place, adapter: bool) {
         let Used { updates, reads, early } = self;
         match updates {
             0 if reads == 0 => sink.warning("unused-state", place, "no call uses it"),
+            0 if adapter => {}
             0 => sink.error("state-calls", place, format!("is read by {reads} calls and updated by none")),
             1 if early > 0 => sink.error(
                 "state-calls",
@@ -270,12 +273,16 @@ impl FuncVerifier<'_> {
     fn param(&mut self, p: &Param, place: Place) {
         let ok = match (&p.ty, p.role) {
             (ValueType::Kv(kv), Role::State) => return state_spec(&mut self.sink, &place, &(*kv).into()),
+            (ValueType::Adapter(adapter), Role::State) => {
+                return state_spec(&mut self.sink, &place, &(*adapter).into());
+            }
             (ValueType::Fixed(fixed), Role::State) => return state_spec(&mut self.sink, &place, &(*fixed).into()),
             (ValueType::Tensor(t), Role::Data) => matches!(t.shape.first(), Some(Dim::Tokens | Dim::Rows)),
             (ValueType::Tensor(t), Role::Weight | Role::SharedWeight) => {
                 t.dtype.is_float() && (1..=3).contains(&t.shape.len()) && t.elements().is_some_and(|n| n > 0)
             }
-            (ValueType::Kv(_) | ValueType::Fixed(_), _) | (ValueType::Tensor(_), Role::State) => false,
+            (ValueType::Kv(_) | ValueType::Fixed(_) | ValueType::Adapter(_), _)
+            | (ValueType::Tensor(_), Role::State) => false,
         };
         if !ok {
             self.sink.error(
@@ -383,7 +390,7 @@ impl FuncVerifier<'_> {
         for v in &self.func.results {
             match self.func.ty(*v) {
                 None => self.sink.error("undefined-value", place(), format!("result {} is not defined", v.0)),
-                Some(ValueType::Kv(_) | ValueType::Fixed(_)) => self.sink.error(
+                Some(ValueType::Kv(_) | ValueType::Fixed(_) | ValueType::Adapter(_)) => self.sink.error(
                     "state-result",
                     place(),
                     format!("result {} is a state; states are updated in place", v.0),

@@ -1,12 +1,10 @@
 //! Rules of the kernel level.
 
-use super::{Access, Sink, accesses, fixed_spec, format_ok, kv_spec};
+use super::{Access, Sink, accesses, adapter_spec, fixed_spec, format_ok, kv_spec};
 use crate::diag::{Diagnostic, Place};
 use crate::graph::F32;
 use crate::kernel::{Expr, Kernel, Norm, Param, ParamId, ParamKind, RowElem, Segment, Store, lcm};
-use crate::kv::KvSpec;
 use crate::quant::{BLOCK, Encoding, Format, ROW_GROUPS};
-use crate::state::FixedSpec;
 use crate::ty::Dim;
 
 /// Checks one kernel. Returns all findings.
@@ -77,6 +75,7 @@ impl<'a> KernelVerifier<'a> {
             ParamKind::Vector { len: 0 } => Some("is an empty vector".into()),
             ParamKind::Kv(spec) => return kv_spec(&mut self.sink, &place, &spec),
             ParamKind::Fixed(spec) => return fixed_spec(&mut self.sink, &place, &spec),
+            ParamKind::Adapter(spec) => return adapter_spec(&mut self.sink, &place, &spec),
             ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Vector { .. } => None,
         };
         if let Some(problem) = problem {
@@ -98,7 +97,7 @@ impl<'a> KernelVerifier<'a> {
     }
 
     /// The kind of an operand that must be `what`; reports and yields `None` if it is not.
-    fn kind<T>(&mut self, id: ParamId, what: &str, get: impl Fn(&'a ParamKind) -> Option<T>) -> Option<T> {
+    pub(super) fn kind<T>(&mut self, id: ParamId, what: &str, get: impl Fn(&'a ParamKind) -> Option<T>) -> Option<T> {
         let Some(p) = self.kernel.params.get(id) else {
             self.error("param-range", format!("operand {id} does not exist; there are {}", self.kernel.params.len()));
             return None;
@@ -138,9 +137,14 @@ impl<'a> KernelVerifier<'a> {
     pub fn f32_each(&mut self, id: ParamId) -> Option<usize> {
         match self.kernel.params.get(id).map(|p| &p.kind) {
             Some(ParamKind::Vector { len }) => Some(*len),
-            Some(ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_)) | None => {
-                self.f32_rows(id, self.kernel.rows)
-            }
+            Some(
+                ParamKind::Rows { .. }
+                | ParamKind::Matrix { .. }
+                | ParamKind::Kv(_)
+                | ParamKind::Fixed(_)
+                | ParamKind::Adapter(_),
+            )
+            | None => self.f32_rows(id, self.kernel.rows),
         }
     }
 
@@ -166,29 +170,6 @@ impl<'a> KernelVerifier<'a> {
             ParamKind::Vector { len } => Some(len),
             _ => None,
         })
-    }
-
-    pub fn kv(&mut self, id: ParamId) -> Option<KvSpec> {
-        self.kind(id, "an attention state", |k| match *k {
-            ParamKind::Kv(spec) => Some(spec),
-            _ => None,
-        })
-    }
-
-    /// A state of fixed size.
-    pub fn any_fixed(&mut self, id: ParamId) -> Option<FixedSpec> {
-        self.kind(id, "a state of fixed size", |k| match *k {
-            ParamKind::Fixed(spec) => Some(spec),
-            _ => None,
-        })
-    }
-
-    /// An operand that must be the state `want`.
-    pub fn fixed(&mut self, id: ParamId, want: FixedSpec) {
-        self.kind(id, &want.to_string(), |k| match *k {
-            ParamKind::Fixed(have) if have == want => Some(()),
-            _ => None,
-        });
     }
 
     pub fn columns(&mut self, id: ParamId, have: usize, want: usize) {

@@ -9,6 +9,7 @@ mod graph;
 mod kernel;
 mod plan;
 mod rules;
+mod states;
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,7 @@ pub use rules::RULES;
 use crate::diag::{Diagnostic, Place, Severity};
 use crate::kv::KvSpec;
 use crate::quant::Format;
-use crate::state::{FixedSpec, StateSpec};
+use crate::state::{AdapterSpec, FixedSpec, StateSpec};
 use std::collections::HashSet;
 
 /// Collects findings.
@@ -63,6 +64,7 @@ fn state_spec(sink: &mut Sink, place: &Place, spec: &StateSpec) {
     match spec {
         StateSpec::Paged(kv) => kv_spec(sink, place, kv),
         StateSpec::Fixed(fixed) => fixed_spec(sink, place, fixed),
+        StateSpec::Adapter(adapter) => adapter_spec(sink, place, adapter),
     }
 }
 
@@ -70,6 +72,18 @@ fn state_spec(sink: &mut Sink, place: &Place, spec: &StateSpec) {
 fn fixed_spec(sink: &mut Sink, place: &Place, spec: &FixedSpec) {
     if spec.is_empty() || spec.len() > FixedSpec::MOST {
         let message = format!("{spec} does not have between 1 and {} numbers", FixedSpec::MOST);
+        sink.error("state-spec", place.clone(), message);
+    }
+}
+
+/// A matrix of adapters holds something: whole blocks of rows, for a number of adapters there can be.
+fn adapter_spec(sink: &mut Sink, place: &Place, spec: &AdapterSpec) {
+    let AdapterSpec { n, k, slots } = *spec;
+    let whole = n > 0 && n.is_multiple_of(AdapterSpec::BLOCK) && k > 0;
+    let few = n.saturating_mul(k) <= FixedSpec::MOST && (1..=AdapterSpec::MOST).contains(&slots);
+    if !whole || !few {
+        let message =
+            format!("{spec}: whole blocks of 16 rows, for 1 to {} adapters, are what there may be", AdapterSpec::MOST);
         sink.error("state-spec", place.clone(), message);
     }
 }

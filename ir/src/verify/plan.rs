@@ -266,6 +266,7 @@ impl<'a> RegimeVerifier<'a> {
             (ParamKind::Vector { len }, Operand::Weight(w)) => self.storage(w, Storage::Vector { len: *len }),
             (ParamKind::Kv(spec), Operand::State(s)) => self.state(s, (*spec).into()),
             (ParamKind::Fixed(spec), Operand::State(s)) => self.state(s, (*spec).into()),
+            (ParamKind::Adapter(spec), Operand::State(s)) => self.state(s, (*spec).into()),
             (kind, operand) => Some(format!("cannot be {operand:?}: its parameter is {kind:?}")),
         }
     }

@@ -38,6 +38,10 @@ pub const RULES: &[(&str, &str)] = &[
     // Kernel.
     ("conv-width", "a convolution sees at least one token before its own"),
     ("conv-columns", "a convolution reads columns that are there"),
+    (
+        "adapter-parts",
+        "parts of a product with an adapter are whole blocks of its rows, and read columns that there are",
+    ),
     ("conv-taps", "a convolution has a tap per channel and token that it sees"),
     ("recurrence-groups", "groups of queries and keys divide the heads of a recurrence"),
     ("recurrence-update", "a recurrence has keys of what is erased if it erases"),

@@ -43,7 +43,11 @@ const TOKEN: f64 = 0.15e-6;
 fn state(kernel: &Kernel, k: &Recurrence) -> Option<FixedSpec> {
     match kernel.params[k.state].kind {
         ParamKind::Fixed(spec) => Some(spec),
-        ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) => None,
+        ParamKind::Rows { .. }
+        | ParamKind::Matrix { .. }
+        | ParamKind::Vector { .. }
+        | ParamKind::Kv(_)
+        | ParamKind::Adapter(_) => None,
     }
 }
 

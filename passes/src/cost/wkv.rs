@@ -13,7 +13,11 @@ const TOKEN: f64 = 0.15e-6;
 fn channels(kernel: &Kernel, k: &Wkv) -> usize {
     match kernel.params[k.state].kind {
         ParamKind::Fixed(spec) => spec.cols,
-        ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Kv(_) => 0,
+        ParamKind::Rows { .. }
+        | ParamKind::Matrix { .. }
+        | ParamKind::Vector { .. }
+        | ParamKind::Kv(_)
+        | ParamKind::Adapter(_) => 0,
     }
 }
 

@@ -8,6 +8,7 @@
 //! bounded fixpoint), so no kernel is ever built on an approximation except through its `quant` and
 //! `store` operands. A kernel reads matrices of one format only: more would multiply its variants.
 
+mod adapters;
 mod elementwise;
 mod embed;
 mod experts;

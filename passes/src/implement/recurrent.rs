@@ -112,6 +112,6 @@ fn columns(cx: &Context<'_>, class: Id) -> Option<usize> {
 fn fixed(cx: &Context<'_>, class: Id) -> Option<FixedSpec> {
     match cx.graph[class].data.ty {
         Some(ValueType::Fixed(spec)) => Some(spec),
-        Some(ValueType::Tensor(_) | ValueType::Kv(_)) | None => None,
+        Some(ValueType::Tensor(_) | ValueType::Kv(_) | ValueType::Adapter(_)) | None => None,
     }
 }

@@ -1,6 +1,6 @@
 //! How each operation of the graph comes to be computed.
 
-use super::{Context, OpNode, experts, generic, recurrent};
+use super::{Context, OpNode, adapters, experts, generic, recurrent};
 use crate::egraph::Head;
 use crate::spec::Draft;
 use egg::Id;
@@ -72,6 +72,7 @@ pub fn way(head: Head) -> Way {
         Head::CausalConv => Way::Kernel(recurrent::convolutions),
         Head::Recurrence => Way::Kernel(recurrent::recurrences),
         Head::Wkv => Way::Kernel(recurrent::weighted_means),
+        Head::AdapterMatMul => Way::Kernel(adapters::matmuls),
         Head::GatherRows => Way::Kernel(generic::gather),
         Head::Unary(f) => Way::Expression(Function::Unary(f)),
         Head::Binary(f) => Way::Expression(Function::Binary(f)),

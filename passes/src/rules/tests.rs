@@ -127,7 +127,7 @@ impl Instance {
                     EvalValue::tensor(Tensor::new([cols], data).unwrap())
                 }
                 (_, Some(input)) => EvalValue::input(*input, &batch),
-                (ValueType::Kv(_) | ValueType::Fixed(_), None) => {
+                (ValueType::Kv(_) | ValueType::Fixed(_) | ValueType::Adapter(_), None) => {
                     states.push(State::new(ty.state().unwrap()));
                     EvalValue::State(states.len() - 1)
                 }

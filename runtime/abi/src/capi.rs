@@ -225,6 +225,10 @@ pub struct llmcc_gen_params {
     pub flags: u32,
     /// With [`LLMCC_GEN_LOGPROBS`]: so many of the most probable tokens, too.
     pub top_logprobs: u32,
+    /// Adapter of the generation's own sequence; 0: none.
+    pub adapter: i32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// `llmcc_tokenize`: add the model's own start and end tokens.

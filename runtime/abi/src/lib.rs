@@ -350,6 +350,10 @@ pub mod operand {
 /// last inputs of a convolution): a slot, which the block table names in its only entry. It is zero
 /// before the first token. A kernel takes the tokens of a sequence in order, one after the other,
 /// so that it does not matter how they were cut into steps.
+///
+/// *Adapter*: a matrix of adapters that are loaded while the model runs, bf16 in panels of 16 rows: a
+/// slot for each of `window` adapters after the first, which nobody reads. The block table names the
+/// slot of the sequence's adapter in its only entry; 0: it has none. No step writes it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StateDesc {
@@ -366,7 +370,7 @@ pub struct StateDesc {
     pub value_dim: u16,
     /// See [`kv_dtype`].
     pub dtype: u32,
-    /// Sliding window in tokens, 0 = none.
+    /// Sliding window in tokens, 0 = none; of adapters, how many there is room for.
     pub window: u32,
     /// Bytes of a page, or of a slot: a multiple of 64.
     pub bytes: u64,
@@ -378,6 +382,8 @@ pub mod state {
     pub const PAGED: u32 = 0;
     /// So many bytes.
     pub const FIXED: u32 = 1;
+    /// A matrix of adapters.
+    pub const ADAPTER: u32 = 2;
 }
 
 /// Element types of the KV cache.

@@ -34,6 +34,8 @@ pub struct GenParams {
     pub no_text: bool,
     /// Show special tokens in the text.
     pub show_special: bool,
+    /// Adapter of a sequence of its own; 0: none.
+    pub adapter: i32,
 }
 
 /// Why a generation ended (`llmcc_finish` in `llmcc.h`).
@@ -147,8 +149,14 @@ impl Generation {
             text.tokenizer()?;
         }
         let (seq, owned) = match seq {
+            Some(_) if params.adapter != 0 => {
+                return Err(Error::invalid(
+                    "llmcc_gen_params.adapter is that of the generation's own sequence, and one was given: use \
+                     llmcc_seq_set_adapter",
+                ));
+            }
             Some(seq) => (seq, false),
-            None => (engine.kv_mut().seq_new()?, true),
+            None => (engine.adapted_sequence(params.adapter)?, true),
         };
         let same = engine.kv().tokens(seq)?.iter().zip(prompt).take_while(|(a, b)| a == b).count();
         // The last prompt token is always evaluated: its logits are needed.

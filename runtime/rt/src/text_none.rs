@@ -1,7 +1,9 @@
 //! Stands in for the module `text` when the runtime is built without that feature.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use crate::engine::Matrices;
 use crate::error::{Error, Result, Status};
 use crate::image::Image;
 
@@ -106,4 +108,12 @@ pub fn no_tokenizer() -> Error {
         Status::Unsupported,
         "the artifact has no tokenizer (its checkpoint had none, or it was compiled without text); use tokens instead of text",
     )
+}
+
+/// Nothing is read.
+///
+/// # Errors
+/// Always.
+pub fn read_adapter(_: &str, _: &Path) -> Result<Matrices> {
+    Err(Error::new(Status::Unsupported, "the artifact has no room for adapters: compile the model with `--lora-slots`"))
 }

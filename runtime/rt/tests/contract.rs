@@ -156,6 +156,8 @@ macro_rules! row {
 mod embedding;
 #[path = "contract/judging.rs"]
 mod judging;
+#[path = "contract/sequences.rs"]
+mod sequences;
 
 /// Pointers into `text` at an odd address.
 fn odd<T>(o: &mut Outs) -> *mut T {
@@ -190,42 +192,6 @@ fn about_models<'a>() -> Vec<Row<'a>> {
         row!(llmcc_stats, Invalid, "the buffer", |w, _o| (w.model.0, null_mut(), 0, null_mut())),
         row!(llmcc_stats, Buffer, "8 bytes", |w, o| (w.model.0, o.text.as_mut_ptr(), 8, &mut o.needed)),
         row!(llmcc_stats, Invalid, "misaligned", |w, o| (w.model.0, null_mut(), 0, odd(o))),
-    ]
-}
-
-fn about_sequences<'a>() -> Vec<Row<'a>> {
-    vec![
-        row!(llmcc_seq_new, Invalid, "model is a null", |_w, o| (null(), &mut o.number)),
-        row!(llmcc_seq_new, Invalid, "seq is a null", |w, _o| (w.model.0, null_mut())),
-        row!(llmcc_seq_new, Invalid, "closed", |w, o| (w.closed, &mut o.number)),
-        row!(llmcc_seq_free, Invalid, "model is a null", |w, _o| (null(), w.seq)),
-        row!(llmcc_seq_free, Invalid, "already freed", |w, _o| (w.model.0, w.freed_seq)),
-        row!(llmcc_seq_free, Invalid, "sequence -1 ", |w, _o| (w.model.0, -1)),
-        row!(llmcc_seq_truncate, Invalid, "model is a null", |w, _o| (null(), w.seq, 0)),
-        row!(llmcc_seq_truncate, Invalid, "does not exist", |w, _o| (w.model.0, w.freed_seq, 0)),
-        row!(llmcc_seq_truncate, Invalid, "3 tokens to 4", |w, _o| (w.model.0, w.seq, 4)),
-        row!(llmcc_seq_fork, Invalid, "model is a null", |w, o| (null(), w.seq, &mut o.number)),
-        row!(llmcc_seq_fork, Invalid, "copy is a null", |w, _o| (w.model.0, w.seq, null_mut())),
-        row!(llmcc_seq_fork, Invalid, "does not exist", |w, o| (w.model.0, w.freed_seq, &mut o.number)),
-        row!(llmcc_seq_len, Invalid, "model is a null", |w, o| (null(), w.seq, &mut o.len)),
-        row!(llmcc_seq_len, Invalid, "len is a null", |w, _o| (w.model.0, w.seq, null_mut())),
-        row!(llmcc_seq_len, Invalid, "does not exist", |w, o| (w.model.0, 12345, &mut o.len)),
-        row!(llmcc_seq_tokens, Invalid, "model is a null", |w, o| (
-            null(),
-            w.seq,
-            o.ids.as_mut_ptr(),
-            8,
-            &mut o.needed
-        )),
-        row!(llmcc_seq_tokens, Invalid, "does not exist", |w, o| (
-            w.model.0,
-            w.freed_seq,
-            o.ids.as_mut_ptr(),
-            8,
-            &mut o.needed
-        )),
-        row!(llmcc_seq_tokens, Buffer, "3 are needed", |w, o| (w.model.0, w.seq, o.ids.as_mut_ptr(), 2, &mut o.needed)),
-        row!(llmcc_seq_tokens, Invalid, "misaligned", |w, o| (w.model.0, w.seq, odd(o), 1, &mut o.needed)),
     ]
 }
 
@@ -527,6 +493,7 @@ fn about_generations<'a>() -> Vec<Row<'a>> {
     let both: Vec<Row> = [
         with!(Invalid, "llmcc_gen_params.size is 1", |p| p.size = 1),
         with!(Invalid, "0x40", |p| p.flags = 64),
+        with!(Invalid, "llmcc_gen_params.reserved must be zero", |p| p.reserved = 1),
         with!(Invalid, "LLMCC_GEN_LOGPROBS", |p| p.top_logprobs = 1),
         with!(Invalid, "llmcc_sampling.bias is a null", |p| p.sampling.n_bias = 1),
         with!(Invalid, "stop is a null", |p| p.n_stop = 1),
@@ -656,7 +623,8 @@ fn a_failed_call_changes_nothing() {
     let before = world.state();
     let tables = [
         about_models(),
-        about_sequences(),
+        sequences::about_sequences(),
+        sequences::about_adapters(),
         about_steps(),
         about_choosing(),
         embedding::about_embedding(),

@@ -57,7 +57,8 @@ fn structures_have_the_layout_of_the_header() {
     layout!(c, llmcc_pair: first first_len second second_len);
     layout!(c, llmcc_logit_bias: token value);
     layout!(c, llmcc_sampling: temperature top_k top_p min_p repetition_penalty repetition_window seed bias n_bias reserved);
-    layout!(c, llmcc_gen_params: size max_tokens sampling stop n_stop stop_tokens n_stop_tokens flags top_logprobs);
+    layout!(c, llmcc_gen_params: size max_tokens sampling stop n_stop stop_tokens n_stop_tokens flags
+        top_logprobs adapter reserved);
     layout!(c, llmcc_piece: size text text_len token finish logprob top_tokens top_logprobs n_top);
     layout!(c, llmcc_gen_stats_t: size prompt_tokens reused_tokens generated_tokens prefill_ns decode_ns finish reserved);
     let constants = [
@@ -129,6 +130,7 @@ fn every_exported_function_is_declared() {
     let mut exported = BTreeSet::new();
     for file in [
         "mod.rs",
+        "adapters.rs",
         "embed.rs",
         "model.rs",
         "sequences.rs",

@@ -1,5 +1,7 @@
 //! Fuzz targets: arbitrary bytes in, no panic, hang or exhausted memory out.
 
+use crate::adapter::Adapter;
+use crate::adapter::settings::Settings;
 use crate::{Config, Template, check, local_time};
 
 /// A `tokenizer.json`: what passes the check works, or says no.
@@ -26,5 +28,17 @@ pub fn template(data: &[u8]) {
 pub fn text_config(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         let _ = Config::parse(text);
+    }
+}
+
+/// The tensors of an adapter.
+pub fn adapter_tensors(data: &[u8]) {
+    let config = serde_json::json!({ "peft_type": "LORA", "r": 2 });
+    if let Ok(settings) = Settings::parse(&config)
+        && let Ok(adapter) = Adapter::parse(data, &settings)
+    {
+        for (module, f) in &adapter.modules {
+            assert!(f.a.len() == f.rank * f.inputs && f.b.len() == f.rank * f.outputs, "{module}");
+        }
     }
 }

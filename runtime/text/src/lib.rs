@@ -5,6 +5,7 @@
 //! tokenizers are checked before an artifact is made ([`check`]), because the `tokenizers` crate
 //! panics on some of what it reads.
 
+pub mod adapter;
 pub mod alphabet;
 pub mod base64;
 pub mod check;

@@ -52,9 +52,13 @@ impl Case {
 
     /// Those of the step, and those that are stored.
     fn sequences(&self) -> usize {
-        let fixed =
-            self.operands.iter().filter_map(|o| if let OperandData::Fixed(s) = o { Some(s.sequences()) } else { None });
-        let stored = self.states().map(KvState::sequences).chain(fixed).max().unwrap_or(0);
+        let kept = |o: &OperandData| match o {
+            OperandData::Fixed(state) => state.sequences(),
+            OperandData::Adapter(state) => state.sequences(),
+            _ => 0,
+        };
+        let kept = self.operands.iter().map(kept);
+        let stored = self.states().map(KvState::sequences).chain(kept).max().unwrap_or(0);
         self.batch.seqs.iter().max().map_or(0, |s| s + 1).max(stored)
     }
 
@@ -64,7 +68,18 @@ impl Case {
         let longest = self.lens().into_iter().max();
         let each = longest.unwrap_or(0).div_ceil(PAGE_TOKENS);
         let pages = sequences * each;
-        (0..sequences).map(|s| (0..each).map(|i| (2 * (pages - i * sequences - s) - 1) as u32).collect()).collect()
+        let page = |s: usize, i: usize| match i {
+            // The slot of an adapter, of which it has none.
+            0 if self.without_adapter(s) => 0,
+            _ => (2 * (pages - i * sequences - s) - 1) as u32,
+        };
+        (0..sequences).map(|s| (0..each).map(|i| page(s, i)).collect()).collect()
+    }
+
+    /// Whether the kernel multiplies by adapters and a sequence has none.
+    fn without_adapter(&self, seq: usize) -> bool {
+        let none = |o: &OperandData| matches!(o, OperandData::Adapter(a) if a.of(seq).is_none());
+        self.operands.iter().any(none)
     }
 
     /// The bytes of operand `i` as kernels read them; a cache as a pool of pages.
@@ -94,6 +109,14 @@ impl Case {
                 state.to_slots(&slots, &mut pool).expect("the pool has these slots");
                 pool
             }
+            (OperandData::Adapter(state), _) => {
+                // Slot 0 is nobody's.
+                let slots = first_pages(tables);
+                let count = slots.iter().max().map_or(1, |s| *s as usize + 1);
+                let mut pool = vec![0xff; count * state.spec.bytes()];
+                state.to_slots(&slots, &mut pool).expect("the pool has these slots");
+                pool
+            }
             (o, k) => panic!("{o:?} does not fit {k:?}"),
         }
     }
@@ -113,7 +136,7 @@ impl Case {
             ParamKind::Fixed(spec) => OperandData::Fixed(
                 FixedState::from_slots(spec, &first_pages(tables), bytes).expect("the pool has these slots"),
             ),
-            ParamKind::Matrix { .. } | ParamKind::Vector { .. } => self.operands[i].clone(),
+            ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Adapter(_) => self.operands[i].clone(),
         }
     }
 

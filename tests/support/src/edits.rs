@@ -61,6 +61,7 @@ fn fields(kernel: &Kernel) -> Vec<&'static str> {
             Field::Prologue(_) => out.extend(["eps", "width", "center", "gain", "bias"]),
             Field::Optional(_)
             | Field::Size(_)
+            | Field::Sizes(_)
             | Field::SizeOr1(_)
             | Field::SizeIf(_)
             | Field::Real(_)
@@ -156,6 +157,7 @@ fn case_of(text: &str) -> Option<Case> {
                 g.kv(state)
             }
             ParamKind::Fixed(spec) => g.fixed(spec),
+            ParamKind::Adapter(spec) => g.adapter(spec),
         };
     }
     Some(g.case_named(kernel))
@@ -178,7 +180,7 @@ fn numbers(x: &OperandData<'_>) -> Vec<f64> {
         OperandData::Q8(r) => (0..r.scales.len() / r.groups().max(1)).flat_map(|i| r.row(i)).collect(),
         OperandData::Fp8(r) => (0..r.scales.len()).flat_map(|i| r.row(i)).collect(),
         OperandData::Fixed(s) => (0..s.sequences()).flat_map(|seq| s.clone().of(seq).to_vec()).collect(),
-        OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) => vec![],
+        OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) | OperandData::Adapter(_) => vec![],
     }
 }
 

@@ -2,12 +2,12 @@
 
 use crate::{Case, Rng};
 use llmcc_ir::diag::Diagnostics;
-use llmcc_ir::eval::{Batch, FixedState, KvState, OperandData, Q8Rows, Rows};
+use llmcc_ir::eval::{AdapterState, Batch, FixedState, KvState, OperandData, Q8Rows, Rows};
 use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Index, Kernel, Norm, Param, ParamId, ParamKind, RowElem};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::quant::{BLOCK, Elem, Format, pack_block};
-use llmcc_ir::state::FixedSpec;
+use llmcc_ir::state::{AdapterSpec, FixedSpec};
 use llmcc_ir::ty::Dim;
 use std::borrow::Cow;
 
@@ -175,6 +175,17 @@ impl Gen {
             state.of(seq).iter_mut().zip(numbers).for_each(|(to, x)| *to = x.into());
         }
         self.push(ParamKind::Fixed(spec), OperandData::Fixed(state))
+    }
+
+    /// Random adapters for some sequences; others have none.
+    pub fn adapter(&mut self, spec: AdapterSpec) -> ParamId {
+        let mut state = AdapterState::new(spec);
+        let sequences = self.batch.seqs.iter().max().map_or(0, |s| s + 1);
+        for seq in (0..sequences).filter(|seq| seq % 3 != 1) {
+            let numbers = self.rng.floats(spec.n * spec.k);
+            state.set(seq, numbers.into_iter().map(|x| RowElem::Bf16.round(x).into()).collect());
+        }
+        self.push(ParamKind::Adapter(spec), OperandData::Adapter(state))
     }
 
     /// A cache.

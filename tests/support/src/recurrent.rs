@@ -3,8 +3,8 @@
 use crate::{Case, Gen};
 use llmcc_ir::eval::{Batch, OperandData, Rows};
 use llmcc_ir::graph::Update;
-use llmcc_ir::kernel::{Body, CausalConv, Param, ParamId, ParamKind, Recurrence, RowElem, Wkv};
-use llmcc_ir::state::FixedSpec;
+use llmcc_ir::kernel::{AdapterMatmul, Body, CausalConv, Param, ParamId, ParamKind, Recurrence, RowElem, Wkv};
+use llmcc_ir::state::{AdapterSpec, FixedSpec};
 use llmcc_ir::ty::Dim;
 use std::ops::Range;
 
@@ -92,6 +92,16 @@ impl Gen {
         let p = self.input(Dim::Tokens, cols);
         self.change_rows(p, short);
         p
+    }
+
+    /// A product with adapters, of which some sequences have none.
+    pub fn adapter_matmul(&mut self, k: usize, parts: &[usize]) -> Body {
+        self.rows = Dim::Tokens;
+        let (x, start) = self.slice(parts.len() * k);
+        let n = parts.iter().sum();
+        let adapter = self.adapter(AdapterSpec { n, k, slots: 3 });
+        let out = self.output(n, RowElem::F32);
+        Body::AdapterMatmul(AdapterMatmul { x, start, parts: parts.to_vec(), adapter, out })
     }
 
     /// Means with weights that decay.

@@ -1,5 +1,6 @@
 //! Compiled kernels against the oracle, against each other, and against the reference microkernels.
 
+mod adapters;
 mod experts;
 mod families;
 mod generate;
@@ -106,7 +107,7 @@ fn run_all(case: &Case, check: impl Fn(&[OperandData])) {
 
 /// The last row of the batch, run alone, gives the same bits.
 fn assert_alone(case: &Case, object: &crate::Object, run: &Run, together: &[OperandData<'static>]) {
-    if case.operands.iter().any(|o| matches!(o, OperandData::Kv(_) | OperandData::Fixed(_)))
+    if case.operands.iter().any(|o| matches!(o, OperandData::Kv(_) | OperandData::Fixed(_) | OperandData::Adapter(_)))
         || case.kernel.rows != llmcc_ir::ty::Dim::Tokens
     {
         return;

@@ -3,7 +3,6 @@
 //! trained as a whole.
 
 mod merged;
-mod settings;
 
 use super::load::{self, Opened};
 use super::quantized::{COMPUTED, Wrong};
@@ -14,9 +13,10 @@ use super::{Adapter, Checkpoint, file_name};
 use crate::error::FrontendError;
 use crate::input;
 use llmcc_ir::ty::DType;
+use llmcc_text::adapter::settings::{self, AGAIN, Settings};
 use merged::Merged;
 use serde_json::Value;
-use settings::{AGAIN, Settings};
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -202,6 +202,14 @@ table::operations! {
     /// to token; that of the token itself is `e^(k + bonus)` (RWKV-4, arXiv 2305.13048). The state
     /// has the weighted values and the weights, both over `e^m`, and `m`, so that nothing overflows.
     Wkv "wkv" Run (k: Any, v: Any, decay: Weight, bonus: Weight, state: Updated);
+    /// `adapter_matmul{parts}(x [T,P·K], adapter [N,K]) → [T,N]`: with the matrix `W` of the adapter
+    /// that a token's sequence has, `x·Wᵀ` by `P` parts: rows of `W` that belong together multiply `K`
+    /// columns of their own. Zero for a sequence without an adapter. Two of them are what an adapter
+    /// adds to a product (LoRA, arXiv 2106.09685).
+    AdapterMatMul "adapter_matmul" {
+        /// Rows of each part: whole blocks of 16.
+        parts: Vec<usize>,
+    } Run (x: Any, adapter: State);
     /// `gather_rows(x [T,N], rows i32[R]) → [R,N]`.
     GatherRows "gather_rows" Run (x: Any, rows: Input(OutRows)) moves;
     /// `slice_cols{start,len}(x [M,N]) → [M,len]`.

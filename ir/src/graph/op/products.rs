@@ -1,10 +1,11 @@
 //! Products with weight matrices.
 
-use super::of::{HeadMatMul, MatMul};
+use super::of::{AdapterMatMul, HeadMatMul, MatMul};
 use super::rule::{Operands, Rule, Types};
-use crate::eval::{EvalError, Value, dot};
+use crate::eval::{EvalError, Tensor, Value, adapted, dot};
 use crate::graph::value::ValueType;
-use crate::ty::TensorType;
+use crate::state::AdapterSpec;
+use crate::ty::{Dim, TensorType};
 
 impl Rule for MatMul {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
@@ -39,5 +40,30 @@ impl Rule for HeadMatMul {
             |(h, x): (usize, &[f64])| -> Vec<f64> { w.rows().skip(h * n).take(self.cols).map(|w| dot(x, w)).collect() };
         let row = |_: usize, x: &[f64]| x.chunks(k).enumerate().flat_map(head).collect();
         Ok(Value::tensor(x.map_rows(self.heads * self.cols, row)))
+    }
+}
+
+impl Rule for AdapterMatMul {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let (m, cols) = a.activation(0)?;
+        let AdapterSpec { n, k, .. } = a.adapter(1)?;
+        if m != Dim::Tokens {
+            return Err(format!("`{}` needs a row per token", a.name));
+        }
+        a.same("columns and parts × inner dimension", cols, self.parts.len().saturating_mul(k))?;
+        let whole = self.parts.iter().all(|p| *p > 0 && p.is_multiple_of(AdapterSpec::BLOCK));
+        if !whole || self.parts.iter().fold(0usize, |sum, p| sum.saturating_add(*p)) != n {
+            let parts = &self.parts;
+            return Err(format!("`{}`: parts of {parts:?} rows are not whole blocks of 16 that make {n}", a.name));
+        }
+        Ok(TensorType::rows(m, n).into())
+    }
+
+    fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
+        let (x, seqs) = (a.tensor(0)?, &a.batch.seqs);
+        let state = a.adapter(1)?;
+        let rows: Vec<Vec<f64>> = x.rows().zip(seqs).map(|(x, seq)| adapted(state, *seq, x, &self.parts)).collect();
+        let shape = vec![rows.len(), state.spec.n];
+        Ok(Value::tensor(Tensor { shape, data: rows.concat() }))
     }
 }

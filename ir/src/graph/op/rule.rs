@@ -1,9 +1,9 @@
 //! What each operation implements: how it is typed, and how it is evaluated.
 
-use crate::eval::{Batch, EvalError, FixedState, KvState, State, Tensor, Value};
+use crate::eval::{AdapterState, Batch, EvalError, FixedState, KvState, State, Tensor, Value};
 use crate::graph::value::ValueType;
 use crate::kv::KvSpec;
-use crate::state::FixedSpec;
+use crate::state::{AdapterSpec, FixedSpec};
 use crate::ty::{DType, Dim, TensorType};
 
 /// Typing and meaning of an operation.
@@ -42,7 +42,7 @@ impl<'a> Types<'a> {
     pub fn kv(&self, i: usize) -> Result<KvSpec, String> {
         match &self.args[i] {
             ValueType::Kv(k) => Ok(*k),
-            t @ (ValueType::Tensor(_) | ValueType::Fixed(_)) => {
+            t @ (ValueType::Tensor(_) | ValueType::Fixed(_) | ValueType::Adapter(_)) => {
                 Err(format!("argument {} of `{}` must be an attention state, not {t}", i + 1, self.name))
             }
         }
@@ -53,6 +53,16 @@ impl<'a> Types<'a> {
         match &self.args[i] {
             ValueType::Fixed(have) if *have == want => Ok(()),
             t => Err(format!("argument {} of `{}` must be {want}, not {t}", i + 1, self.name)),
+        }
+    }
+
+    /// A matrix of adapters.
+    pub fn adapter(&self, i: usize) -> Result<AdapterSpec, String> {
+        match &self.args[i] {
+            ValueType::Adapter(spec) => Ok(*spec),
+            t @ (ValueType::Tensor(_) | ValueType::Kv(_) | ValueType::Fixed(_)) => {
+                Err(format!("argument {} of `{}` must be a matrix of adapters, not {t}", i + 1, self.name))
+            }
         }
     }
 
@@ -139,7 +149,7 @@ impl<'a> Operands<'a> {
     pub fn kv(&mut self, i: usize) -> Result<(usize, &mut KvState), EvalError> {
         match self.state(i) {
             Some((at, State::Paged(kv))) => Ok((at, kv)),
-            Some((_, State::Fixed(_))) | None => {
+            Some((_, State::Fixed(_) | State::Adapter(_))) | None => {
                 Err(EvalError::malformed("", format!("argument {} must be an attention state", i + 1)))
             }
         }
@@ -149,8 +159,18 @@ impl<'a> Operands<'a> {
     pub fn fixed(&mut self, i: usize) -> Result<&mut FixedState, EvalError> {
         match self.state(i) {
             Some((_, State::Fixed(fixed))) => Ok(fixed),
-            Some((_, State::Paged(_))) | None => {
+            Some((_, State::Paged(_) | State::Adapter(_))) | None => {
                 Err(EvalError::malformed("", format!("argument {} must be a state of fixed size", i + 1)))
+            }
+        }
+    }
+
+    /// A matrix of adapters.
+    pub fn adapter(&mut self, i: usize) -> Result<&AdapterState, EvalError> {
+        match self.state(i) {
+            Some((_, State::Adapter(adapter))) => Ok(adapter),
+            Some((_, State::Paged(_) | State::Fixed(_))) | None => {
+                Err(EvalError::malformed("", format!("argument {} must be a matrix of adapters", i + 1)))
             }
         }
     }

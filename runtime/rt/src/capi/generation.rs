@@ -244,6 +244,9 @@ unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, model: &Model
                 format!("llmcc_gen_params.flags has bits this function does not take: {:#x}", c.flags & !known_flags);
             return Err(Error::invalid(message));
         }
+        if c.reserved != 0 {
+            return Err(Error::invalid("llmcc_gen_params.reserved must be zero"));
+        }
         let logprobs = c.flags & LLMCC_GEN_LOGPROBS != 0;
         if c.top_logprobs > 0 && !logprobs {
             return Err(Error::invalid("llmcc_gen_params.top_logprobs needs the flag LLMCC_GEN_LOGPROBS"));
@@ -266,6 +269,7 @@ unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, model: &Model
             ignore_eos: c.flags & LLMCC_GEN_IGNORE_EOS != 0,
             no_text: c.flags & LLMCC_GEN_NO_TEXT != 0,
             show_special: c.flags & LLMCC_GEN_SHOW_SPECIAL != 0,
+            adapter: c.adapter,
         })
     }
 }

@@ -5,6 +5,7 @@
 //! start with their size as the caller was compiled with, so that fields may be added: missing ones
 //! count as zero, unknown ones must be zero.
 
+mod adapters;
 mod embed;
 mod gen_batch;
 mod generation;
@@ -24,6 +25,7 @@ use std::{ptr, slice};
 
 use crate::error::{Error, Result, Status};
 
+pub use adapters::*;
 pub use embed::*;
 pub use gen_batch::*;
 pub use generation::*;

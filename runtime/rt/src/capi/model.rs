@@ -80,6 +80,12 @@ impl Model {
         self.process != std::process::id()
     }
 
+    /// The manifest's text.
+    pub(super) fn manifest(&self) -> &str {
+        // It was made of such text.
+        self.manifest.to_str().unwrap_or_default()
+    }
+
     /// Entries of the vocabulary.
     pub(super) fn vocab(&self) -> usize {
         self.vocab

@@ -325,6 +325,10 @@ impl PageStore for DevicePages {
         Ok(())
     }
 
+    fn write(&mut self, _: usize, _: u32, _: &[u8]) -> Result<()> {
+        Err(Error::new(Status::Unsupported, "adapters are not loaded on GPUs; use the version for a processor"))
+    }
+
     fn clear(&mut self, group: usize, page: u32) -> Result<()> {
         let device = &self.device;
         let _current = device.current()?;

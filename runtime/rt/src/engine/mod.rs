@@ -6,6 +6,7 @@
 //! result depends on its own sequence only. An `Executor` runs a chunk: `cpu` with threads,
 //! `crate::cuda` on a GPU.
 
+mod adapters;
 mod arena;
 mod batch;
 mod cpu;
@@ -23,6 +24,7 @@ use crate::error::{Error, Result, Status};
 use crate::image::Image;
 use crate::kv::{HostPages, Kv, Layout, PageStore, SeqId};
 use crate::memory;
+pub use adapters::Matrices;
 pub(crate) use arena::slot_offsets;
 pub(crate) use batch::Inputs;
 use batch::chunk;
@@ -146,6 +148,8 @@ pub struct Engine {
     executor: Box<dyn Executor>,
     limits: Limits,
     profile: Option<Profile>,
+    /// Which slots of adapters are in use, from the first on.
+    loaded: Vec<bool>,
     /// Kept to reuse its memory.
     inputs: Inputs,
 }
@@ -189,7 +193,8 @@ impl Engine {
         let kv = Kv::new(pages, layout, image.desc().max_context as usize);
         let profile = options.profile.then(|| Profile::new(image.steps.len()));
         let inputs = Inputs::new(image.desc().types > 0);
-        Ok(Engine { image, kv, executor, limits, profile, inputs })
+        let loaded = vec![false; kv.adapters()];
+        Ok(Engine { image, kv, executor, limits, profile, loaded, inputs })
     }
 
     /// The model.

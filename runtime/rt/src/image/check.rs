@@ -18,6 +18,8 @@ use crate::error::{Error, Result};
 const MAX_GROUPS: usize = 64;
 /// More versions than this are not believed.
 pub const MAX_ALTERNATIVES: usize = 16;
+/// Nor is room for more adapters.
+const MAX_ADAPTERS: u32 = 1 << 12;
 /// Nor are more bytes of a fixed state of one layer.
 const MAX_STATE: u64 = 1 << 40;
 
@@ -193,6 +195,11 @@ impl Image {
         for (i, s) in self.states.iter().enumerate() {
             let good = match s.kind {
                 state::PAGED => page_bytes(s) == Some(s.bytes),
+                state::ADAPTER => {
+                    (64..=MAX_STATE).contains(&s.bytes)
+                        && s.bytes.is_multiple_of(64)
+                        && (1..=MAX_ADAPTERS).contains(&s.window)
+                }
                 state::FIXED => s.bytes > 0 && s.bytes.is_multiple_of(64) && s.bytes <= MAX_STATE && s.window == 0,
                 _ => false,
             };

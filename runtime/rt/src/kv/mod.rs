@@ -232,7 +232,42 @@ impl Kv {
         }
     }
 
-    /// A new sequence with the same tokens, sharing the cached pages.
+    /// Gives a sequence without tokens an adapter, or with 0 none.
+    ///
+    /// # Errors
+    /// The sequence has tokens, whose keys and values are those of the adapter that it has.
+    pub fn set_adapter(&mut self, seq: SeqId, adapter: u32) -> Result<()> {
+        let slot = self.slot(seq)?;
+        let len = self.slot_len(slot);
+        if len > 0 && self.seqs[slot].adapter != adapter {
+            return Err(Error::invalid(format!(
+                "the sequence has {len} tokens, which were computed with another adapter: truncate it to 0 before, or \
+                 start a new one"
+            )));
+        }
+        self.seqs[slot].adapter = adapter;
+        Ok(())
+    }
+
+    /// Live sequences with an adapter.
+    pub fn users(&mut self, adapter: u32) -> usize {
+        self.seqs.iter_mut().filter(|s| s.adapter == adapter).count()
+    }
+
+    /// Adapters there is room for.
+    pub fn adapters(&self) -> usize {
+        self.layout.groups.iter().map(|g| g.adapters).max().unwrap_or(0)
+    }
+
+    /// Writes the matrix of an adapter into a state's slot for it. No step is running.
+    ///
+    /// # Errors
+    /// It is of another size, or the memory cannot be written.
+    pub fn write_adapter(&mut self, state: usize, adapter: u32, bytes: &[u8]) -> Result<()> {
+        self.store.write(state, adapter, bytes)
+    }
+
+    /// A new sequence with the same tokens and adapter, sharing the cached pages.
     pub fn fork(&mut self, seq: SeqId) -> Result<SeqId> {
         self.slot(seq)?;
         let new = self.seq_new()?;
@@ -241,6 +276,7 @@ impl Kv {
         for (pool, table) in self.pools.iter_mut().zip(&tables) {
             table.held().iter().chain(table.snapshots.iter().map(|(_, page)| page)).for_each(|&page| pool.share(page));
         }
+        self.seqs[to].adapter = self.seqs[from].adapter;
         (self.seqs[to].tokens, self.seqs[to].tables) = (tokens, tables);
         Ok(new)
     }
@@ -256,9 +292,12 @@ impl Kv {
     }
 
     /// Numbers of the pages of slot `slot` in a group, in order. Pages that its window has left
-    /// behind are 0.
+    /// behind are 0. Of a group of adapters, the slot of the sequence's, or 0.
     pub fn pages(&self, slot: usize, group: usize) -> &[u32] {
-        &self.seqs[slot].tables[group].pages
+        match self.layout.groups[group].adapters {
+            0 => &self.seqs[slot].tables[group].pages,
+            _ => std::slice::from_ref(&self.seqs[slot].adapter),
+        }
     }
 
     /// Tokens cached in slot `slot`.

@@ -11,6 +11,12 @@ pub trait PageStore: Send {
     /// Copies page `from` of every state of `group` to page `to`, another one. No step is running.
     fn copy(&mut self, group: usize, from: u32, to: u32) -> Result<()>;
 
+    /// Writes page `page` of state `state`, whole. No step is running.
+    ///
+    /// # Errors
+    /// Memory of a kind that cannot be written.
+    fn write(&mut self, state: usize, page: u32, bytes: &[u8]) -> Result<()>;
+
     /// Makes all bytes of page `page` of every state of `group` zero. No step is running.
     fn clear(&mut self, group: usize, page: u32) -> Result<()>;
 }
@@ -50,6 +56,17 @@ impl PageStore for HostPages {
                 std::ptr::copy_nonoverlapping(from, to, bytes);
             }
         }
+        Ok(())
+    }
+
+    fn write(&mut self, state: usize, page: u32, bytes: &[u8]) -> Result<()> {
+        let (pool, len) = (&self.pools[state], self.page_bytes[state]);
+        let at = page as usize * len;
+        if bytes.len() != len || at.checked_add(len).is_none_or(|end| end > pool.len()) {
+            return Err(Error::artifact("a state has another size than the artifact says; compile it again"));
+        }
+        // SAFETY: the page lies in the pool; no step is running.
+        unsafe { pool.ptr().add(at).copy_from_nonoverlapping(bytes.as_ptr(), len) };
         Ok(())
     }
 

@@ -16,6 +16,8 @@ pub(super) struct Slot {
     pub began: usize,
     /// Its block table in each group.
     pub tables: Vec<Table>,
+    /// Slot of its adapter; 0: it has none.
+    pub adapter: u32,
 }
 
 /// Pages of a sequence in one group, in order.
@@ -85,6 +87,7 @@ impl Sequences {
             let slot = &mut self.slots[at];
             if slot.id.is_none() {
                 slot.id = Some(id);
+                slot.adapter = 0;
                 slot.tables.resize_with(self.tables, Table::default);
                 self.live += 1;
                 return Ok(id);
@@ -113,6 +116,7 @@ impl Sequences {
         let slot = &mut self.slots[at];
         slot.id = None;
         slot.tokens = Vec::new();
+        slot.adapter = 0;
         self.live -= 1;
     }
 

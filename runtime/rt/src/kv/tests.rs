@@ -4,6 +4,8 @@ use super::*;
 use llmcc_abi::StateDesc;
 use llmcc_abi::layout::KEPT_BEHIND;
 
+mod stores;
+
 fn state(group: u32, window: u32, bytes: u64) -> StateDesc {
     StateDesc { kv_heads: 1, key_dim: 1, window, group, bytes, ..StateDesc::default() }
 }
@@ -127,34 +129,6 @@ fn forks_share_until_they_append() {
     assert_eq!((kv.used_pages(), kv.tokens(b).unwrap().len()), (2, 21));
     kv.seq_free(b).unwrap();
     assert_eq!(kv.used_pages(), 0);
-}
-
-/// A store whose copies fail.
-struct Broken;
-
-impl PageStore for Broken {
-    fn clear(&mut self, _: usize, _: u32) -> Result<()> {
-        Ok(())
-    }
-
-    fn copy(&mut self, _: usize, _: u32, _: u32) -> Result<()> {
-        Err(Error::new(Status::System, "broken"))
-    }
-}
-
-#[test]
-fn a_failing_copy_changes_nothing() {
-    let mut kv = Kv::new(Box::new(Broken), Layout::reserved(&[state(0, 0, 128)], 64).unwrap(), 100);
-    let a = kv.seq_new().unwrap();
-    append(&mut kv, a, 20).unwrap();
-    let b = kv.fork(a).unwrap();
-    for _ in 0..10 {
-        assert_eq!(append(&mut kv, b, 1).unwrap_err().status, Status::System);
-    }
-    assert_eq!((kv.used_pages(), kv.tokens(b).unwrap().len()), (2, 20));
-    kv.seq_free(a).unwrap();
-    // Alone now, so nothing is copied.
-    append(&mut kv, b, 1).unwrap();
 }
 
 #[test]

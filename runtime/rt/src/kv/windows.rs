@@ -25,6 +25,9 @@ const LEAST_SEQUENCES: usize = 8;
 pub struct Group {
     /// Whether its states have a fixed size.
     pub fixed: bool,
+    /// How many adapters there is room for, if its states are their matrices: "pages" are those, the
+    /// first of which nobody has, and a sequence names the one it has.
+    pub adapters: usize,
     /// Window in tokens; 0: its states see the whole sequence.
     pub window: usize,
     /// Bytes of a page, or slot, in all its states.
@@ -63,14 +66,20 @@ impl Group {
 
     /// Pages of a sequence of `len` tokens, those that have been given back included.
     pub fn pages_at(&self, len: usize) -> usize {
-        if self.fixed { usize::from(len > 0) } else { len.div_ceil(PAGE_TOKENS) }
+        match (self.adapters, self.fixed) {
+            (0, true) => usize::from(len > 0),
+            (0, false) => len.div_ceil(PAGE_TOKENS),
+            // They are not the sequence's own.
+            _ => 0,
+        }
     }
 
     /// The page that the next token of a sequence of `len` tokens changes, if it is there already.
     pub fn changed_page(&self, len: usize) -> Option<usize> {
-        match self.fixed {
-            true => (len > 0).then_some(0),
-            false => (!len.is_multiple_of(PAGE_TOKENS)).then_some(len / PAGE_TOKENS),
+        match (self.adapters, self.fixed) {
+            (1.., _) => None,
+            (0, true) => (len > 0).then_some(0),
+            (0, false) => (!len.is_multiple_of(PAGE_TOKENS)).then_some(len / PAGE_TOKENS),
         }
     }
 
@@ -88,7 +97,7 @@ impl Group {
 
     /// Tokens that are kept: 0 where none are, more than any window where all are.
     fn lifetime(&self) -> usize {
-        match (self.fixed, self.window) {
+        match (self.fixed || self.adapters > 0, self.window) {
             (true, _) => 0,
             (_, 0) => usize::MAX,
             (_, window) => window,
@@ -105,12 +114,19 @@ impl Layout {
     pub fn reserved(descs: &[StateDesc], max_tokens: usize) -> Result<Layout> {
         let pages = page_count(max_tokens)?;
         let count = descs.iter().map(|d| d.group as usize + 1).max().unwrap_or(0);
-        let mut groups = vec![Group { fixed: false, window: 0, page_bytes: 0, pages }; count];
+        let mut groups = vec![Group { fixed: false, adapters: 0, window: 0, page_bytes: 0, pages }; count];
         for d in descs {
             let group = &mut groups[d.group as usize];
-            (group.fixed, group.window) = (d.kind == state::FIXED, d.window as usize);
+            match d.kind {
+                state::ADAPTER => group.adapters = d.window as usize,
+                kind => (group.fixed, group.window) = (kind == state::FIXED, d.window as usize),
+            }
             group.page_bytes = group.page_bytes.saturating_add(d.bytes as usize);
-            group.pages = if group.fixed { pages.max(LEAST_SEQUENCES) } else { pages };
+            group.pages = match (group.adapters, group.fixed) {
+                (0, true) => pages.max(LEAST_SEQUENCES),
+                (0, false) => pages,
+                (adapters, _) => adapters + 1,
+            };
         }
         Ok(Layout {
             groups,
@@ -130,7 +146,7 @@ impl Layout {
         let mut layout = Layout::reserved(descs, max_tokens)?;
         let longest = layout.groups.iter().map(Group::lifetime).max().unwrap_or(0);
         let sequences = max_tokens.div_ceil(SEQUENCE_TOKENS).max(LEAST_SEQUENCES);
-        for group in layout.groups.iter_mut().filter(|g| g.fixed || g.lifetime() < longest) {
+        for group in layout.groups.iter_mut().filter(|g| g.adapters == 0 && (g.fixed || g.lifetime() < longest)) {
             let windows =
                 sequences.saturating_mul(window_pages(group.window, 0)).saturating_add(chunk.div_ceil(PAGE_TOKENS));
             group.pages = if group.fixed { sequences.saturating_mul(2) } else { group.pages.min(windows) };

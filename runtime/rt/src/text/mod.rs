@@ -1,7 +1,11 @@
 //! From text to tokens and back: the tokenizer and chat template the compiler put into the
 //! artifact.
 
+mod adapter;
+
 use std::sync::{Arc, OnceLock};
+
+pub use adapter::read_adapter;
 
 pub use llmcc_text::Config;
 use llmcc_text::Template;

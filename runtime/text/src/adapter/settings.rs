@@ -1,6 +1,5 @@
-//! `adapter_config.json` of PEFT: what of it decides about the merged weights.
+//! `adapter_config.json` of PEFT: what of it decides about what an adapter adds to the weights.
 
-use crate::checkpoint::quantized::Wrong;
 use serde_json::{Map, Value};
 
 /// Settings that say nothing about what a trained adapter computes: which modules have one follows
@@ -39,12 +38,16 @@ const READ: &[&str] = &[
 /// Ways to begin that leave the base as it is.
 const BEGINNINGS: &[&str] = &["gaussian", "eva", "orthogonal"];
 
-pub(super) const AGAIN: &str = "download the adapter again, all files of one revision";
+/// What is wrong, and what to do.
+pub type Wrong = (String, &'static str);
+
+/// What to do about a file that contradicts itself.
+pub const AGAIN: &str = "download the adapter again, all files of one revision";
 const OTHER: &str = "merge it in Python (`merge_and_unload` of PEFT) and compile the result";
 
 /// What is read.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Settings {
+pub struct Settings {
     rank: f64,
     alpha: f64,
     ranks: Map<String, Value>,
@@ -57,7 +60,7 @@ pub(super) struct Settings {
 }
 
 /// The base that an adapter names.
-pub(super) fn base(config: &Value) -> Option<&str> {
+pub fn base(config: &Value) -> Option<&str> {
     config["base_model_name_or_path"].as_str().filter(|name| !name.is_empty())
 }
 

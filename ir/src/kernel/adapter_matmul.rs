@@ -1,0 +1,85 @@
+//! Products with the matrices of each sequence's adapter.
+
+use super::{Family, Field, Outcome, Param, ParamId, ParamKind, ReadFamily, Store, Use};
+use crate::eval::{EvalError, KernelRun, adapted};
+use crate::state::AdapterSpec;
+use crate::text::{KernelReader, Parsed, Parser};
+use crate::verify::KernelVerifier;
+
+/// Rows of tokens times the matrix of their sequence's adapter, as `adapter_matmul` of the graph
+/// level. Work items are blocks of 16 columns of the result, those of a token one after the other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AdapterMatmul {
+    /// f32 `[T, …]`.
+    pub x: ParamId,
+    /// First column of the input.
+    pub start: usize,
+    /// Rows of the matrix that belong together: those of part `i` multiply the columns from
+    /// `start + i·k` on. Whole blocks of 16.
+    pub parts: Vec<usize>,
+    /// bf16 `[n, k]`.
+    pub adapter: ParamId,
+    /// f32 `[T, n]`.
+    pub out: ParamId,
+}
+
+impl Family for AdapterMatmul {
+    fn operands(&mut self, f: &mut dyn FnMut(&mut ParamId, Use)) {
+        f(&mut self.x, Use::READ);
+        f(&mut self.adapter, Use::READ);
+        f(&mut self.out, Use::WRITE);
+    }
+
+    fn items(&self, params: &[Param]) -> (usize, bool) {
+        // Where the operand is something else, which the verifier refuses, any number does.
+        let Some(ParamKind::Adapter(s)) = params.get(self.adapter).map(|p| &p.kind) else { return (1, true) };
+        (s.n / AdapterSpec::BLOCK, true)
+    }
+
+    fn verify(&self, v: &mut KernelVerifier<'_>) {
+        v.tokens_only();
+        let rows = v.kernel.rows;
+        let [x, out] = [self.x, self.out].map(|p| v.f32_rows(p, rows));
+        let Some(AdapterSpec { n, k, .. }) = v.adapter(self.adapter) else { return };
+        if let Some(out) = out {
+            v.columns(self.out, out, n);
+        }
+        if let Some(cols) = x {
+            v.range("adapter-parts", self.x, self.start, self.parts.len().saturating_mul(k), cols);
+        }
+        let whole = self.parts.iter().all(|p| *p > 0 && p.is_multiple_of(AdapterSpec::BLOCK));
+        if !whole || self.parts.iter().fold(0usize, |sum, p| sum.saturating_add(*p)) != n {
+            let parts = &self.parts;
+            v.error("adapter-parts", format!("parts of {parts:?} rows are not whole blocks of 16 that make {n}"));
+        }
+    }
+
+    fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
+        let state = x.adapter(self.adapter);
+        let width = self.parts.len() * state.spec.k;
+        let row = |i: usize| adapted(state, x.batch.seqs[i], &x.row(self.x, i)[self.start..][..width], &self.parts);
+        Ok(Outcome::rows(vec![(Store::all(self.out), (0..x.m).map(row).collect())]))
+    }
+
+    fn fields(&self) -> Vec<(&'static str, Field<'_>)> {
+        vec![
+            ("x", Field::Operand(self.x)),
+            ("start", Field::Size(self.start)),
+            ("parts", Field::Sizes(&self.parts)),
+            ("adapter", Field::Operand(self.adapter)),
+            ("out", Field::Operand(self.out)),
+        ]
+    }
+}
+
+impl ReadFamily for AdapterMatmul {
+    fn read<'a>(r: &KernelReader<'a>, p: &mut Parser<'a>) -> Parsed<AdapterMatmul> {
+        Ok(AdapterMatmul {
+            x: r.field(p, "x")?,
+            start: p.field_size("start")?,
+            parts: p.field_sizes("parts")?,
+            adapter: r.field(p, "adapter")?,
+            out: r.field(p, "out")?,
+        })
+    }
+}

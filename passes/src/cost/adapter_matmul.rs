@@ -1,0 +1,48 @@
+//! Products with the matrices of adapters.
+
+use super::{CALL, Cost, OnCpu, OnGpu};
+use crate::cost_gpu::LATENCY;
+use crate::work::{Launched, Work};
+use llmcc_ir::kernel::{AdapterMatmul, Kernel, ParamKind, RowElem};
+use llmcc_ir::state::AdapterSpec;
+
+fn spec(kernel: &Kernel, k: &AdapterMatmul) -> Option<AdapterSpec> {
+    match kernel.params[k.adapter].kind {
+        ParamKind::Adapter(spec) => Some(spec),
+        ParamKind::Rows { .. }
+        | ParamKind::Matrix { .. }
+        | ParamKind::Vector { .. }
+        | ParamKind::Kv(_)
+        | ParamKind::Fixed(_) => None,
+    }
+}
+
+/// Multiply-adds of so many rows.
+fn macs(kernel: &Kernel, k: &AdapterMatmul, m: usize) -> f64 {
+    spec(kernel, k).map_or(0.0, |s| (m * s.n * s.k) as f64)
+}
+
+/// Bytes of the matrices of so many sequences.
+fn bytes(kernel: &Kernel, k: &AdapterMatmul, sequences: usize) -> f64 {
+    spec(kernel, k).map_or(0.0, |s| (sequences * s.bytes()) as f64)
+}
+
+impl Cost for AdapterMatmul {
+    /// Every sequence is taken to have an adapter of its own.
+    fn cpu(&self, on: &OnCpu<'_>) -> f64 {
+        let parallel = on.t.cores as f64;
+        let streamed = bytes(on.kernel, self, on.env.rows.clamp(1, on.m.max(1))) / on.t.memory;
+        let computed = macs(on.kernel, self, on.m) / (on.t.macs(RowElem::F32) * parallel);
+        streamed.max(computed) + on.m as f64 * CALL / parallel
+    }
+
+    /// GPUs have no such kernel, which its backend says.
+    fn gpu(&self, on: &OnGpu<'_>) -> f64 {
+        LATENCY + macs(on.kernel, self, on.m) / (on.t.macs(RowElem::F32) * on.t.cores as f64)
+    }
+
+    fn work(&self, on: &Launched<'_>) -> Work {
+        let sequences = on.sequences.clamp(1, on.m.max(1));
+        Work { bytes: bytes(on.kernel, self, sequences), macs: macs(on.kernel, self, on.m), elem: RowElem::F32 }
+    }
+}

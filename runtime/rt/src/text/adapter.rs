@@ -1,0 +1,41 @@
+//! Adapters from files.
+
+use std::path::Path;
+
+use llmcc_abi::encoding::Encoding;
+use llmcc_abi::layout::{BLOCK, block};
+use llmcc_text::adapter::{Adapter, AdapterTable, Placed};
+
+use super::failed;
+use crate::engine::Matrices;
+use crate::error::{Error, Result, Status};
+
+/// What the states hold of the adapter at `path`, a folder that PEFT saved or its file of tensors, as
+/// the table in the manifest says.
+///
+/// # Errors
+/// The artifact has no room for adapters; the files are missing, malformed or of another model.
+pub fn read_adapter(manifest: &str, path: &Path) -> Result<Matrices> {
+    let table = AdapterTable::of(manifest).map_err(failed)?.ok_or_else(|| {
+        Error::new(Status::Unsupported, "the artifact has no room for adapters: compile the model with `--lora-slots`")
+    })?;
+    let adapter = Adapter::open(path).map_err(failed)?;
+    let placed = table.place(&adapter).map_err(failed)?;
+    Ok(placed.iter().map(|p| (p.state, packed(p))).collect())
+}
+
+/// The layout of bf16 weights: 16 rows of a pair of columns after the other.
+fn packed(p: &Placed) -> Vec<u8> {
+    let bytes = block(&Encoding::BF16, p.columns).bytes;
+    let blocks = p.numbers.chunks(BLOCK * p.columns);
+    let mut out = vec![0; blocks.len() * bytes];
+    for (rows, out) in blocks.zip(out.chunks_exact_mut(bytes)) {
+        for (r, row) in rows.chunks_exact(p.columns).enumerate() {
+            for (c, x) in row.iter().enumerate() {
+                let at = (c / 2 * BLOCK + r) * 4 + c % 2 * 2;
+                out[at..at + 2].copy_from_slice(&x.to_le_bytes());
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,77 @@
+//! Sequences, and their adapters.
+
+use super::*;
+
+pub fn about_sequences<'a>() -> Vec<Row<'a>> {
+    vec![
+        row!(llmcc_seq_new, Invalid, "model is a null", |_w, o| (null(), &mut o.number)),
+        row!(llmcc_seq_new, Invalid, "seq is a null", |w, _o| (w.model.0, null_mut())),
+        row!(llmcc_seq_new, Invalid, "closed", |w, o| (w.closed, &mut o.number)),
+        row!(llmcc_seq_free, Invalid, "model is a null", |w, _o| (null(), w.seq)),
+        row!(llmcc_seq_free, Invalid, "already freed", |w, _o| (w.model.0, w.freed_seq)),
+        row!(llmcc_seq_free, Invalid, "sequence -1 ", |w, _o| (w.model.0, -1)),
+        row!(llmcc_seq_truncate, Invalid, "model is a null", |w, _o| (null(), w.seq, 0)),
+        row!(llmcc_seq_truncate, Invalid, "does not exist", |w, _o| (w.model.0, w.freed_seq, 0)),
+        row!(llmcc_seq_truncate, Invalid, "3 tokens to 4", |w, _o| (w.model.0, w.seq, 4)),
+        row!(llmcc_seq_fork, Invalid, "model is a null", |w, o| (null(), w.seq, &mut o.number)),
+        row!(llmcc_seq_fork, Invalid, "copy is a null", |w, _o| (w.model.0, w.seq, null_mut())),
+        row!(llmcc_seq_fork, Invalid, "does not exist", |w, o| (w.model.0, w.freed_seq, &mut o.number)),
+        row!(llmcc_seq_len, Invalid, "model is a null", |w, o| (null(), w.seq, &mut o.len)),
+        row!(llmcc_seq_len, Invalid, "len is a null", |w, _o| (w.model.0, w.seq, null_mut())),
+        row!(llmcc_seq_len, Invalid, "does not exist", |w, o| (w.model.0, 12345, &mut o.len)),
+        row!(llmcc_seq_tokens, Invalid, "model is a null", |w, o| (
+            null(),
+            w.seq,
+            o.ids.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_seq_tokens, Invalid, "does not exist", |w, o| (
+            w.model.0,
+            w.freed_seq,
+            o.ids.as_mut_ptr(),
+            8,
+            &mut o.needed
+        )),
+        row!(llmcc_seq_tokens, Buffer, "3 are needed", |w, o| (w.model.0, w.seq, o.ids.as_mut_ptr(), 2, &mut o.needed)),
+        row!(llmcc_seq_tokens, Invalid, "misaligned", |w, o| (w.model.0, w.seq, odd(o), 1, &mut o.needed)),
+    ]
+}
+
+pub fn about_adapters<'a>() -> Vec<Row<'a>> {
+    vec![
+        row!(llmcc_adapter_load, Invalid, "model is a null", |_w, o| (null(), c"a".as_ptr(), 1, &mut o.number)),
+        row!(llmcc_adapter_load, Invalid, "closed", |w, o| (w.closed, c"a".as_ptr(), 1, &mut o.number)),
+        row!(llmcc_adapter_load, Invalid, "path is a null", |w, o| (w.model.0, null(), 1, &mut o.number)),
+        row!(llmcc_adapter_load, Invalid, "path is not UTF-8", |w, o| (w.model.0, c"\xff".as_ptr(), 1, &mut o.number)),
+        row!(llmcc_adapter_load, Invalid, "adapter is a null", |w, _o| (w.model.0, c"a".as_ptr(), 1, null_mut())),
+        row!(llmcc_adapter_load, Unsupported, "has no room for adapters", |w, o| (
+            w.model.0,
+            c"a".as_ptr(),
+            1,
+            &mut o.number
+        )),
+        row!(llmcc_adapter_unload, Invalid, "model is a null", |_w, _o| (null(), 1)),
+        row!(llmcc_adapter_unload, Invalid, "no adapter 1 is loaded", |w, _o| (w.model.0, 1)),
+        row!(llmcc_adapter_unload, Invalid, "no adapter 0 is loaded", |w, _o| (w.model.0, 0)),
+        row!(llmcc_seq_set_adapter, Invalid, "model is a null", |w, _o| (null(), w.seq, 0)),
+        row!(llmcc_seq_set_adapter, Invalid, "does not exist", |w, _o| (w.model.0, w.freed_seq, 0)),
+        row!(llmcc_seq_set_adapter, Invalid, "no adapter -1 is loaded", |w, _o| (w.model.0, w.seq, -1)),
+        row!(llmcc_gen_new, Invalid, "no adapter 3 is loaded", |w, o| (
+            w.model.0,
+            -1,
+            [1].as_ptr(),
+            1,
+            &llmcc_gen_params { adapter: 3, ..params() },
+            &mut o.generation
+        )),
+        row!(llmcc_gen_new, Invalid, "use llmcc_seq_set_adapter", |w, o| (
+            w.model.0,
+            w.seq,
+            [1].as_ptr(),
+            1,
+            &llmcc_gen_params { adapter: 3, ..params() },
+            &mut o.generation
+        )),
+    ]
+}
