@@ -53,6 +53,9 @@ def matmul(kernel, m, sms):
             macs += row_tiles * plan["rows"] * p["n"] * p["k"]
             units[p["format"]] = units.get(p["format"], 0) + p["n"] * p["k"] / UNIT / sms
         ends += m * s["n"] * (4 + 4 * count_rows(s["expr"]))
+    # Every block reads the gain and the bias of its norm.
+    parts = [(body["prologue"] or {}).get(part) for part in ("gain", "bias")]
+    ends += plan["blocks"] * sum(4 * params[p]["len"] for p in parts if p is not None)
     rows = min(plan["rows"], m) * rows_bytes(kernel, body["x"])
     tiles = sum(p["tiles"] for p in plan["phases"])
     whole = all(p["cut"] for p in plan["phases"])

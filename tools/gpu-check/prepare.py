@@ -10,7 +10,7 @@ $LLMCC_PTXAS, artifacts hold machine code beside PTX:
  - the shapes of Llama-3.2-1B and Llama-3-8B without weights (`--weights absent`): `gpu_check.py` makes those where it runs;
  - every kernel of all of them, those of `shapes.py`, and those of `variants.py` in other schedules.
 
-The folder travels with the repository: together they may have 64 MB. Needs NumPy only.
+The folder travels with the repository: together they may have 64 MiB. Needs NumPy only.
 """
 
 import argparse
@@ -51,7 +51,7 @@ CASES = {"d64": ["bf16", "w8", "w4", "fp8"], "d128": ["f16", "w4", "w4a"]}
 LARGE = {"llama-3.2-1b": ("1.2b", "1b"), "llama-3-8b": ("8b", "8b")}
 LARGE_FORMATS = {"bf16": [], "w4": ["--w4", "--group", "128"]}
 # Bytes of what travels: the folder and the files of the repository.
-MOST = 64_000_000
+MOST = 64 << 20
 # Lengths of prompts that meet page borders and all regimes (up to 8, 16, 32, 64, 128 and 256 tokens, more).
 PROMPTS = [1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 130, 300]
 # Of longer prompts, every so manieth row is kept, and the last ones.

@@ -2,7 +2,7 @@
 
 use super::names::{HEAD, Kind, Names, Part, TABLE};
 use super::nested;
-use super::rounded::Rounded;
+use super::rounded_inputs::Rounded;
 use super::tensors::{checked, without_prefix};
 use super::yields::Entry;
 use crate::checkpoint::Checkpoint;

@@ -35,6 +35,7 @@ mod olmo_experts;
 mod output;
 mod recurrent;
 mod rounded;
+mod rounded_inputs;
 mod row_sums;
 #[cfg_attr(not(test), allow(dead_code, reason = "RWKV-5 to 7 are not offered yet"))]
 mod rwkv_blocks;

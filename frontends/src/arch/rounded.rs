@@ -1,33 +1,9 @@
 //! Products whose input is rounded by numbers that were fixed when the checkpoint was quantized.
 
 use super::lifter::Draft;
+use super::rounded_inputs::RoundedInput;
 use crate::checkpoint::InputRounding;
 use llmcc_ir::graph::{BinaryOp, Op, Value};
-
-/// What a function knows of such inputs.
-#[derive(Debug, Default)]
-pub(super) struct Rounded {
-    /// Matrices whose products round their input.
-    matrices: Vec<(Value, InputRounding)>,
-    /// Inputs that were rounded.
-    inputs: Vec<RoundedInput>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct RoundedInput {
-    x: Value,
-    how: InputRounding,
-    /// What is multiplied, and what multiplies the product.
-    numbers: Value,
-    scale: Value,
-}
-
-impl Rounded {
-    /// A matrix of the checkpoint, and how the input of its products is rounded.
-    pub(super) fn matrix(&mut self, w: Value, how: Option<InputRounding>) {
-        self.matrices.extend(how.map(|how| (w, how)));
-    }
-}
 
 impl Draft<'_, '_> {
     /// `x·wᵀ`; the input rounded, where the checkpoint says so of the matrix that `w` has its rows of.

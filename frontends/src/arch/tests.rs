@@ -1,5 +1,6 @@
 mod config;
 mod newcomer;
+mod samples;
 
 use super::*;
 use crate::fixtures::{Tensor, random_tensors, write_checkpoint};

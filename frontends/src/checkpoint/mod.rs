@@ -14,7 +14,6 @@ mod views;
 
 use crate::error::FrontendError;
 use crate::input;
-use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::quant::StoredRows;
 use llmcc_ir::ty::DType;
 use memmap2::UncheckedAdvice;
@@ -25,6 +24,7 @@ use shard::Shard;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+pub use stored::InputRounding;
 use stored::{Entry, Rows, read_f32};
 
 /// A checkpoint in Hugging Face layout, opened for reading; what other files hold looks as if it
@@ -82,18 +82,6 @@ impl TensorView<'_> {
         self.read_f32(0, &mut out);
         out
     }
-}
-
-/// How a checkpoint rounds the input `x` of a product, by numbers that were fixed when it was
-/// quantized: to `scale·(number(x / scale + zero) − zero)`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct InputRounding {
-    /// The nearest number of those that there are.
-    pub number: UnaryOp,
-    /// Positive.
-    pub scale: f32,
-    /// A whole number; 0 of floats.
-    pub zero: f32,
 }
 
 /// An adapter, and how much of it is added.

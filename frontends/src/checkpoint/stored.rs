@@ -1,15 +1,27 @@
 //! How the rows of a tensor lie in the files: as elements one after the other, or in one of these
 //! ways.
 
-use super::InputRounding;
 use super::gguf::blocks::BlockType;
 use super::safetensors::TensorInfo;
 use super::shard::Shard;
+use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::quant::{CodedRow, StoredRows};
 use llmcc_ir::ty::DType;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// How a checkpoint rounds the input `x` of a product, by numbers that were fixed when it was
+/// quantized: to `scale·(number(x / scale + zero) − zero)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct InputRounding {
+    /// The nearest number of those that there are.
+    pub number: UnaryOp,
+    /// Positive.
+    pub scale: f32,
+    /// A whole number; 0 of floats.
+    pub zero: f32,
+}
 
 /// A tensor of a checkpoint.
 #[derive(Clone, Debug)]

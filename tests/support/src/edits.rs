@@ -214,6 +214,14 @@ pub const EMBED: &str = "kernel @embed rows T {
 }
 ";
 
+/// One by types.
+pub const EMBED_TYPES: &str = "kernel @embed rows T {
+  param %table: matrix f32[40, 64]
+  param %out: rows f32[T, 64]
+  embed table=%table types out=%out
+}
+";
+
 /// Cosines and sines.
 pub const ROPE_TABLE: &str = "kernel @table rows T {
   param %freq: vector f32[8]

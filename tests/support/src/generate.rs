@@ -295,10 +295,11 @@ fn batch(rng: &mut Rng, tokens: usize, longest: usize) -> Batch {
     while !left.is_empty() {
         let i = rng.below(0, left.len());
         let (seq, position, count) = &mut left[i];
-        batch.tokens.push(rng.below(0, 40) as i32);
+        let token = rng.below(0, 40) as i32;
+        batch.tokens.push(token);
+        batch.types.push(token % 3);
         batch.seqs.push(*seq);
         batch.positions.push(*position as i32);
-        batch.types.push(rng.below(0, 3) as i32);
         *position += 1;
         *count -= 1;
         if *count == 0 {

@@ -1,13 +1,14 @@
 //! `config.json`, as the architectures read it.
 
+use super::samples::field_samples;
 use crate::arch::blocks::Attention;
 use crate::arch::decoder::Decoder;
 use crate::arch::{ARCHS, Arch, Model, by_model_type, goldens, supported};
 use crate::config::ConfigError;
-use crate::config::fields::{Accepts, Field};
+use crate::config::fields::Field;
 use crate::config::known::{MATHEMATICS, Neutral};
 use crate::rope::{RopeConfig, RopeScaling};
-use crate::testing::{config, golden, idle, other_count, shared, with};
+use crate::testing::{config, golden, idle, shared, with};
 use llmcc_ir::graph::UnaryOp;
 use serde_json::{Map, Value, json};
 use std::any::Any;
@@ -418,55 +419,7 @@ fn declared_fields_are_read() {
             if heads.contains(name) && arch.field("qk_rope_head_dim").is_some() {
                 continue;
             }
-            let (wrong, good) = match accepts {
-                Accepts::Size(_) if *name == "num_hidden_layers" => (json!("2"), json!(1)),
-                Accepts::Size(_) if *name == "num_key_value_heads" => (json!(2.5), json!(1)),
-                Accepts::Size(_) if *name == "n_group" => {
-                    let other = if config(arch.model_type)["n_group"] == 3 { 4 } else { 3 };
-                    (json!(2.5), json!(other))
-                }
-                Accepts::Size(_) if *name == "num_experts_per_tok" => {
-                    (json!(2.5), json!(if base[name] == 1 { 2 } else { 1 }))
-                }
-                Accepts::Size(_) if name.ends_with("_period") || name.ends_with("_n_layers") => (json!(2.5), json!(1)),
-                Accepts::Size(_) if *name == "n_routed_experts" => (json!(2.5), json!(24)),
-                Accepts::Size(_) if *name == "topk_group" => (json!(2.5), json!(3)),
-                Accepts::Size(_) if name.ends_with("intermediate_size") => (json!(2.5), json!(48)),
-                // The width is divided among the heads.
-                Accepts::Size(_) if *name == "num_attention_heads" && arch.field("head_dim").is_none() => {
-                    (json!(2.5), json!(2))
-                }
-                Accepts::Size(_) if *name == "hidden_size" => (json!(2.5), json!(32)),
-                Accepts::Size(max) => (
-                    json!(max + 1),
-                    json!(match *name {
-                        "block_multiple_of" => 5,
-                        "linear_head_dim" => 20,
-                        _ => 12,
-                    }),
-                ),
-                Accepts::Count => (json!(-1), json!(other_count(name))),
-                Accepts::Number => (
-                    json!("1e-6"),
-                    match *name {
-                        "partial_rotary_factor" => json!(1.0),
-                        name if name.starts_with("rope") => json!(5e5),
-                        _ => json!(3e-3),
-                    },
-                ),
-                Accepts::Flag => (json!("true"), json!(base[name] != json!(true))),
-                Accepts::Text => (json!(3), json!(if *name == "model_type" { "absent" } else { "a/b" })),
-                Accepts::OneOf(_) => (json!("sigmoid"), json!("relu")),
-                Accepts::ListOf(_) => (
-                    json!(["sliding_attention", 3]),
-                    json!([if upper { "sliding_attention" } else { "full_attention" }, "sliding_attention"]),
-                ),
-                Accepts::Tokens => (json!("x"), json!([3, 4])),
-                Accepts::Numbers => (json!(["x"]), json!([0, 1])),
-                Accepts::Object => (json!([]), json!({ "rope_type": "linear", "factor": 2 })),
-                Accepts::Any if *name == "mlp_layer_types" => (json!({ "0": "dense" }), json!(["sparse", "sparse"])),
-                Accepts::Any => (json!({ "quant_method": "gptq" }), json!(null)),
-            };
+            let (wrong, good) = field_samples(arch, (*name, *accepts), &base, upper);
             if *name != "architectures" {
                 let error = read(json!({ *name: wrong })).unwrap_err().to_string();
                 assert!(error.contains(name), "{arch:?}: {error}");

@@ -3,7 +3,7 @@
 //! for the input of its products, and `STEM.input_zero_point`.
 
 use super::{Part, Tensors, UNQUANTIZED, Wrong};
-use crate::checkpoint::InputRounding;
+use crate::checkpoint::stored::InputRounding;
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::quant::Code;
 

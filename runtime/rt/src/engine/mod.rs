@@ -10,6 +10,7 @@ mod adapters;
 mod arena;
 mod batch;
 mod cpu;
+mod pairs;
 mod profile;
 mod row;
 
@@ -299,24 +300,6 @@ impl Engine {
         }
     }
 
-    /// Fails unless the model has scores of classes.
-    pub fn need_scores(&self) -> Result<()> {
-        match self.image.desc().output {
-            kind::SCORES => Ok(()),
-            _ => Err(Error::new(
-                Status::Unsupported,
-                "this artifact compares no pairs of texts: that takes a model with a head that scores classes \
-                 (`...ForSequenceClassification`)",
-            )),
-        }
-    }
-
-    /// Most tokens of a row that is embedded.
-    pub fn longest_row(&self) -> usize {
-        let whole = self.image.desc().flags & flags::WHOLE != 0;
-        self.kv.max_context().min(if whole { self.limits.tokens } else { usize::MAX })
-    }
-
     /// Most probable tokens that a step can find for a row; 0: it has logits only.
     pub fn candidates(&self) -> usize {
         self.executor.candidate_count()
@@ -386,24 +369,6 @@ impl Engine {
         }
         self.check_whole(&counts, n)?;
         Ok(counts)
-    }
-
-    /// Types of `n` tokens are types that the model has.
-    pub(crate) fn check_types(&self, types: &[i32], n: usize) -> Result<()> {
-        if !types.is_empty() && types.len() != n {
-            return Err(Error::invalid(format!("{n} tokens but {} types", types.len())));
-        }
-        let known = self.image.desc().types;
-        // Type 0 is that of all tokens where there are no types.
-        match types.iter().enumerate().find(|(_, t)| **t < 0 || **t as u64 >= known.max(1)) {
-            Some((i, t)) if known == 0 => Err(Error::invalid(format!(
-                "type {t} of the token at index {i}: tokens of this model have no types (LLMCC_HAS_TYPES); give none"
-            ))),
-            Some((i, t)) => {
-                Err(Error::invalid(format!("type {t} of the token at index {i} is none of the model's {known} types")))
-            }
-            None => Ok(()),
-        }
     }
 
     /// Where tokens see later ones: all sequences of the step are new, and it is one chunk.

@@ -1,0 +1,61 @@
+//! Values of fields that are refused, and others that are read.
+
+use crate::arch::Arch;
+use crate::config::fields::Accepts;
+use crate::testing::{config, other_count};
+use serde_json::{Value, json};
+
+/// A value that a field may not have, and one that changes what `base` means. `upper`: the second of two
+/// layers has a window.
+pub(super) fn field_samples(
+    arch: &Arch,
+    (name, accepts): (&str, Accepts),
+    base: &Value,
+    upper: bool,
+) -> (Value, Value) {
+    match accepts {
+        Accepts::Size(_) if name == "num_hidden_layers" => (json!("2"), json!(1)),
+        Accepts::Size(_) if name == "num_key_value_heads" => (json!(2.5), json!(1)),
+        Accepts::Size(_) if name == "n_group" => {
+            let other = if config(arch.model_type)["n_group"] == 3 { 4 } else { 3 };
+            (json!(2.5), json!(other))
+        }
+        Accepts::Size(_) if name == "num_experts_per_tok" => (json!(2.5), json!(if base[name] == 1 { 2 } else { 1 })),
+        Accepts::Size(_) if name.ends_with("_period") || name.ends_with("_n_layers") => (json!(2.5), json!(1)),
+        Accepts::Size(_) if name == "n_routed_experts" => (json!(2.5), json!(24)),
+        Accepts::Size(_) if name == "topk_group" => (json!(2.5), json!(3)),
+        Accepts::Size(_) if name.ends_with("intermediate_size") => (json!(2.5), json!(48)),
+        // The width is divided among the heads.
+        Accepts::Size(_) if name == "num_attention_heads" && arch.field("head_dim").is_none() => (json!(2.5), json!(2)),
+        Accepts::Size(_) if name == "hidden_size" => (json!(2.5), json!(32)),
+        Accepts::Size(max) => (
+            json!(max + 1),
+            json!(match name {
+                "block_multiple_of" => 5,
+                "linear_head_dim" => 20,
+                _ => 12,
+            }),
+        ),
+        Accepts::Count => (json!(-1), json!(other_count(name))),
+        Accepts::Number => (
+            json!("1e-6"),
+            match name {
+                "partial_rotary_factor" => json!(1.0),
+                name if name.starts_with("rope") => json!(5e5),
+                _ => json!(3e-3),
+            },
+        ),
+        Accepts::Flag => (json!("true"), json!(base[name] != json!(true))),
+        Accepts::Text => (json!(3), json!(if name == "model_type" { "absent" } else { "a/b" })),
+        Accepts::OneOf(_) => (json!("sigmoid"), json!("relu")),
+        Accepts::ListOf(_) => (
+            json!(["sliding_attention", 3]),
+            json!([if upper { "sliding_attention" } else { "full_attention" }, "sliding_attention"]),
+        ),
+        Accepts::Tokens => (json!("x"), json!([3, 4])),
+        Accepts::Numbers => (json!(["x"]), json!([0, 1])),
+        Accepts::Object => (json!([]), json!({ "rope_type": "linear", "factor": 2 })),
+        Accepts::Any if name == "mlp_layer_types" => (json!({ "0": "dense" }), json!(["sparse", "sparse"])),
+        Accepts::Any => (json!({ "quant_method": "gptq" }), json!(null)),
+    }
+}

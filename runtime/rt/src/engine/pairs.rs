@@ -1,0 +1,43 @@
+//! What comparing pairs of texts needs of a model: scores of classes, types of tokens.
+
+use super::Engine;
+use crate::error::{Error, Result, Status};
+use llmcc_abi::output::{flags, kind};
+
+impl Engine {
+    /// Fails unless the model has scores of classes.
+    pub fn need_scores(&self) -> Result<()> {
+        match self.image.desc().output {
+            kind::SCORES => Ok(()),
+            _ => Err(Error::new(
+                Status::Unsupported,
+                "this artifact compares no pairs of texts: that takes a model with a head that scores classes \
+                 (`...ForSequenceClassification`)",
+            )),
+        }
+    }
+
+    /// Most tokens of a row that is embedded.
+    pub fn longest_row(&self) -> usize {
+        let whole = self.image.desc().flags & flags::WHOLE != 0;
+        self.kv.max_context().min(if whole { self.limits.tokens } else { usize::MAX })
+    }
+
+    /// Types of `n` tokens are types that the model has.
+    pub(crate) fn check_types(&self, types: &[i32], n: usize) -> Result<()> {
+        if !types.is_empty() && types.len() != n {
+            return Err(Error::invalid(format!("{n} tokens but {} types", types.len())));
+        }
+        let known = self.image.desc().types;
+        // Type 0 is that of all tokens where there are no types.
+        match types.iter().enumerate().find(|(_, t)| **t < 0 || **t as u64 >= known.max(1)) {
+            Some((i, t)) if known == 0 => Err(Error::invalid(format!(
+                "type {t} of the token at index {i}: tokens of this model have no types (LLMCC_HAS_TYPES); give none"
+            ))),
+            Some((i, t)) => {
+                Err(Error::invalid(format!("type {t} of the token at index {i} is none of the model's {known} types")))
+            }
+            None => Ok(()),
+        }
+    }
+}
