@@ -138,11 +138,9 @@ fn together(model: &Model, adapters: &[i32], tokens: &[i32], alone: &[Vec<u32>])
         let (mut batch, mut of, mut rows) = (vec![], vec![], vec![]);
         for (s, seq) in seqs.iter().enumerate() {
             let n = if step == 0 { 3 * s + 1 } else { 1 }.min(tokens.len() - at[s]);
-            for i in at[s]..at[s] + n {
-                batch.push(tokens[i]);
-                of.push(*seq);
-                rows.push((s, i));
-            }
+            batch.extend_from_slice(&tokens[at[s]..][..n]);
+            of.extend(vec![*seq; n]);
+            rows.extend((at[s]..at[s] + n).map(|i| (s, i)));
             at[s] += n;
         }
         if batch.is_empty() {

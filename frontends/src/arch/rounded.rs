@@ -12,14 +12,13 @@ impl Draft<'_, '_> {
         if let Some(how) = self.input_of(w) {
             return self.rounded_product(x, w, how);
         }
-        if let Some((Op::ConcatRows, parts)) = self.made_by(w)
-            && parts.iter().any(|w| self.input_of(*w).is_some())
-        {
-            // Each with its own input.
-            let parts: Vec<Value> = parts.to_vec().into_iter().map(|w| self.matmul(x, w)).collect();
-            return self.op(Op::ConcatCols, &parts);
-        }
-        (**self).matmul(x, w)
+        let parts = match self.made_by(w) {
+            Some((Op::ConcatRows, parts)) if parts.iter().any(|w| self.input_of(*w).is_some()) => parts.to_vec(),
+            _ => return (**self).matmul(x, w),
+        };
+        // Each with its own input.
+        let products: Vec<Value> = parts.iter().map(|w| self.matmul(x, *w)).collect();
+        self.op(Op::ConcatCols, &products)
     }
 
     /// How the input of products with a matrix, or with some of its rows, is rounded.
