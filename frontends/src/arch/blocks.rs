@@ -370,7 +370,7 @@ pub(super) fn attend(
     f: &mut Draft,
     a: &Attention,
     eps: Norm,
-    [mut q, mut k, v]: [Value; 3],
+    [mut q, mut k, mut v]: [Value; 3],
     kv: Value,
     positions: Value,
     rope: Option<Value>,
@@ -383,7 +383,7 @@ pub(super) fn attend(
     if let Some(of) = a.qk_norm.filter(|of| !of.after()) {
         [q, k] = normalized(f, of, [q, k]);
     }
-    let [mut q, mut k, v] = [q, k, v].map(|x| clipped(f, x, a.clip));
+    [q, k, v] = [q, k, v].map(|x| clipped(f, x, a.clip));
     if let Some(rope) = rope {
         q = f.op(Op::Rope { head_dim }, &[q, rope]);
         k = f.op(Op::Rope { head_dim }, &[k, rope]);

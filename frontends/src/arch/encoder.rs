@@ -1,5 +1,5 @@
-//! Encoders: every token sees the whole text (or pair of texts), and there are no logits. What their architectures
-//! differ in is data.
+//! Encoders: every token sees the whole text (or pair of texts), and there are no logits. What their
+//! architectures differ in is data.
 
 use super::blocks::{Attention, Mlp, Norm, attention, linear, mlp, norm, projected};
 use super::decoder::inv_freq;

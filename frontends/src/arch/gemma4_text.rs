@@ -51,8 +51,6 @@ pub(super) const ARCH: Arch = Arch {
         let of_heads = d.layers.first().map(|l| l.attention.heads);
         let (one, full) = (f.flag("attention_k_eq_v"), wide.of(f, of_heads)?);
         let last = d.layers.len().saturating_sub(1);
-        let sees_all = |i: usize| i == last || d.layers[i].attention.window.is_none();
-        wide.listed_for(f, &(0..d.layers.len()).filter(|i| sees_all(*i)).collect::<Vec<_>>())?;
         let mut d = d.with_attention(|i, a| {
             (a.qkv_bias, a.out_bias, a.qk_norm, a.value_norm) = (bias, bias, Some(QkNorm::Head), true);
             // The last layer sees everything, whatever is said.
@@ -62,6 +60,9 @@ pub(super) const ARCH: Arch = Arch {
             }
             (a.scale, a.rotary) = (1.0, Some(usize::from(a.window.is_some())));
         });
+        let windows = d.layers.iter().map(|l| l.attention.window);
+        let sees_all = windows.enumerate().filter(|(_, window)| window.is_none()).map(|(i, _)| i);
+        wide.listed_for(f, &sees_all.collect::<Vec<_>>())?;
         d.layers.iter_mut().for_each(|l| l.scaled = true);
         share_last(f, &mut d.layers, f.count("num_kv_shared_layers").unwrap_or(0))?;
         if f.flag("use_double_wide_mlp") {
@@ -131,6 +132,7 @@ fn rows(f: &Fields, d: &Decoder) -> Result<Option<LayerRows>, ConfigError> {
 }
 
 /// What the heads of layers that see everything have of their own.
+#[derive(Default)]
 struct WideHeads {
     dim: Option<usize>,
     /// Heads of keys and values.
@@ -147,7 +149,7 @@ impl WideHeads {
                 let kv = f.size("num_global_key_value_heads").value().filter(|_| f.flag("attention_k_eq_v"));
                 return Ok(WideHeads { dim: Some(f.size("global_head_dim").or(512)), kv, layers: None });
             }
-            Given::Null => return Ok(WideHeads { dim: None, kv: None, layers: None }),
+            Given::Null => return Ok(WideHeads::default()),
             Given::Value(v) => v,
         };
         let help = "this architecture has `head_dim` and `num_key_value_heads` in it, \
@@ -157,7 +159,7 @@ impl WideHeads {
         let layers: Option<Vec<usize>> = own.keys().map(|layer| layer.parse().ok()).collect();
         let mut layers = layers.ok_or_else(wrong)?;
         layers.sort_unstable();
-        let Some(first) = own.values().next() else { return Ok(WideHeads { dim: None, kv: None, layers: None }) };
+        let Some(first) = own.values().next() else { return Ok(WideHeads::default()) };
         let parts = first.as_object().filter(|_| own.values().all(|of| of == first)).ok_or_else(wrong)?;
         let known = |(name, _): (&String, &Value)| matches!(name.as_str(), "head_dim" | "num_key_value_heads");
         if !parts.iter().all(known) {

@@ -37,7 +37,6 @@ mod recurrent;
 mod rounded;
 mod rounded_inputs;
 mod row_sums;
-#[cfg_attr(not(test), allow(dead_code, reason = "RWKV-5 to 7 are not offered yet"))]
 mod rwkv_blocks;
 mod scores;
 mod selective;

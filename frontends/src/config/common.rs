@@ -296,10 +296,10 @@ pub(crate) fn factor(f: &Fields, field: &str) -> Result<Option<f32>, ConfigError
 /// # Errors
 /// When it is no number above 0 that f32 has.
 pub(crate) fn limit(f: &Fields, field: &str) -> Result<Option<f32>, ConfigError> {
-    match f.number(field).map(|x| (x, x as f32)) {
+    match f.number(field) {
         None => Ok(None),
-        Some((_, limit)) if limit.is_normal() && limit > 0.0 => Ok(Some(limit)),
-        Some((x, _)) => Err(f.invalid(field, &x, "a number above 0".into())),
+        Some(x) if (x as f32).is_normal() && x > 0.0 => Ok(Some(x as f32)),
+        Some(x) => Err(f.invalid(field, &x, "a number above 0".into())),
     }
 }
 

@@ -16,7 +16,6 @@ use llmcc_ir::ty::DType;
 use llmcc_text::adapter::settings::{self, AGAIN, Settings};
 use merged::Merged;
 use serde_json::Value;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -59,6 +59,12 @@ impl<'a> File<'a> {
         }
     }
 
+    /// The first dimension of a tensor, as Transformers orders them.
+    pub fn rows(&self, tensor: &str) -> Option<usize> {
+        let (_, info) = self.tensors.get(tensor)?;
+        info.shape.first().copied()
+    }
+
     /// Whether there is a tensor; `{}` is the number of any layer.
     pub fn has(&self, tensor: &str) -> bool {
         match tensor.split_once("{}") {

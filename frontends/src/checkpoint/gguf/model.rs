@@ -275,16 +275,14 @@ fn config(file: &File, family: &Family) -> Result<Config, Wrong> {
     }
     config.insert("tie_word_embeddings".into(), (!file.has("output.weight")).into());
     config.extend(family.found.iter().map(|(field, tensor)| ((*field).into(), file.has(tensor).into())));
-    if let Some(rows) = file.tensors.get("token_embd.weight").and_then(|(_, table)| table.shape.first()) {
-        config.insert("vocab_size".into(), (*rows).into());
-    }
+    config.extend(file.rows("token_embd.weight").map(|rows| ("vocab_size".to_string(), rows.into())));
     if let Some(n) = file.size("nextn_predict_layers") {
         // They are counted among the layers.
         let layers = file.required("block_count")?.saturating_sub(n);
         config.insert("num_hidden_layers".into(), layers.into());
         config.insert("num_nextn_predict_layers".into(), n.into());
     }
-    rope::set(file, &mut config)?;
+    rope::set(file, &mut config, family.own_factors)?;
     gating(file, family)?;
     (family.adapt)(file, &mut config)?;
     same_widths(file, &config)?;

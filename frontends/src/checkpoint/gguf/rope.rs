@@ -14,15 +14,15 @@ const SHORT: &str = "rope_factors_short.weight";
 /// Tensors that settings follow from.
 pub(super) const TENSORS: &[&str] = &[FACTORS, LONG, SHORT];
 
-/// Sets the fields about rotary positions.
-pub(super) fn set(file: &File, config: &mut Config) -> Result<(), Wrong> {
+/// Sets the fields about rotary positions; of a family that reads factors itself, how much of a head is
+/// rotated only.
+pub(super) fn set(file: &File, config: &mut Config, own_factors: bool) -> Result<(), Wrong> {
     if let (Some(rotated), Some(dim)) = (file.size("rope.dimension_count"), head_dim(config))
         && rotated != dim as u64
     {
         config.insert("partial_rotary_factor".into(), (rotated as f64 / dim.max(1) as f64).into());
     }
-    if file.name == "gemma4" {
-        // Its factors say which part of each head is rotated; its family reads them.
+    if own_factors {
         return Ok(());
     }
     let scaling = match (file.has(FACTORS), file.has(LONG)) {

@@ -95,9 +95,8 @@ fn rounding(tensors: &mut Tensors<'_>, stem: &str, name: &str, number: UnaryOp) 
 fn zero_of(tensors: &mut Tensors<'_>, name: &str) -> Result<f32, Wrong> {
     let part = one(tensors, name, &["I8", "I32", "I64", "F8_E4M3"])?;
     Ok(match part.dtype {
-        "I8" => part.bytes(tensors.shards).first().map_or(0.0, |u| f32::from(*u as i8)),
         "F8_E4M3" => part.float(tensors.shards, 0),
-        // Zero points are of 8 bits, whatever holds them.
+        // Integers are of 8 bits, whatever holds them.
         _ => part.bytes(tensors.shards).first().map_or(0.0, |u| f32::from(*u as i8)),
     })
 }

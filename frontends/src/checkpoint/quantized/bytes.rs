@@ -91,7 +91,7 @@ pub(super) fn scaled(
     let (name, scale) = (format!("{stem}.weight"), format!("{stem}.{ending}"));
     let sparse = sparse::take(tensors, stem)?;
     let [n, k] = match &sparse {
-        Some((_, shape)) => *shape,
+        Some(sparse) => sparse.shape,
         None => tensors.matrix(&name)?,
     };
     let scaled = tensors.index.get(&scale).map(|e| e.info.shape.clone()).unwrap_or_default();
@@ -100,8 +100,8 @@ pub(super) fn scaled(
         ByteKind::Int8 => &["I8"],
     };
     let codes = match &sparse {
-        Some((sparse, _)) if types.contains(&sparse.values.dtype) => sparse.values,
-        Some((sparse, _)) => {
+        Some(sparse) if types.contains(&sparse.values.dtype) => sparse.values,
+        Some(sparse) => {
             return Err((
                 format!("`{stem}`: sparse values are {}, which have no scale", sparse.values.dtype),
                 UNQUANTIZED,
@@ -109,7 +109,6 @@ pub(super) fn scaled(
         }
         None => tensors.take(&name, types, &[n, k])?,
     };
-    let sparse = sparse.map(|(sparse, _)| sparse);
     let scales = tensors.take(&scale, &["F32", "BF16", "F16"], &scaled)?;
     let zeros = format!("{stem}.weight_zero_point");
     let zeros = match kind == ByteKind::Int8 && tensors.index.contains_key(&zeros) {

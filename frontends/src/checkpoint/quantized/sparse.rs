@@ -19,11 +19,12 @@ pub(super) struct Sparse {
     mask: Part,
     /// The first element of each row; none where there are as many in each.
     starts: Option<Part>,
-    shape: [usize; 2],
+    /// Rows and columns of the matrix.
+    pub shape: [usize; 2],
 }
 
 /// Takes the sparse matrix of a stem, `[out, in]`; `None` where it has none.
-pub(super) fn take(tensors: &mut Tensors<'_>, stem: &str) -> Result<Option<(Sparse, [usize; 2])>, Wrong> {
+pub(super) fn take(tensors: &mut Tensors<'_>, stem: &str) -> Result<Option<Sparse>, Wrong> {
     let name = |ending: &str| format!("{stem}.{ending}");
     let wrong = |what: String| (format!("`{stem}`: {what}"), UNQUANTIZED);
     if !tensors.index.contains_key(&name("bitmask")) {
@@ -51,7 +52,7 @@ pub(super) fn take(tensors: &mut Tensors<'_>, stem: &str) -> Result<Option<(Spar
     }
     let sparse = Sparse { values, mask, starts, shape: [n, k] };
     sparse.check(tensors.shards, there).map_err(wrong)?;
-    Ok(Some((sparse, [n, k])))
+    Ok(Some(sparse))
 }
 
 /// Bytes of an element.
@@ -66,12 +67,12 @@ fn size(dtype: &str) -> usize {
 /// Every sparse matrix of floats.
 pub(super) fn floats(tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     for stem in tensors.stems(".bitmask") {
-        let Some((sparse, shape)) = take(tensors, &stem)? else { continue };
+        let Some(sparse) = take(tensors, &stem)? else { continue };
         let dtype = stored_type(sparse.values.dtype).filter(|t| t.dtype.is_some_and(|t| t.is_float()));
         let dtype = dtype.ok_or_else(|| {
             (format!("`{stem}`: its values are {}, without a scale", sparse.values.dtype), UNQUANTIZED)
         })?;
-        let info = TensorInfo { dtype, shape: shape.to_vec(), bytes: sparse.values.from..sparse.values.to };
+        let info = TensorInfo { dtype, shape: sparse.shape.to_vec(), bytes: sparse.values.from..sparse.values.to };
         let shard = sparse.values.shard;
         let weight = if stem.ends_with(".weight") { stem } else { format!("{stem}.weight") };
         let entry = Entry { layout: Some(Arc::new(sparse)), ..Entry::plain(shard, info) };

@@ -64,7 +64,7 @@ impl Engine {
     /// # Errors
     /// The adapter is not loaded, or the sequence has tokens.
     pub fn set_adapter(&mut self, seq: SeqId, adapter: i32) -> Result<()> {
-        let slot = if adapter == 0 { 0 } else { self.adapter(adapter)? };
+        let slot = self.adapter_or_none(adapter)?;
         self.kv.set_adapter(seq, slot)
     }
 
@@ -73,10 +73,15 @@ impl Engine {
     /// # Errors
     /// The adapter is not loaded; too many sequences.
     pub fn adapted_sequence(&mut self, adapter: i32) -> Result<SeqId> {
-        let slot = if adapter == 0 { 0 } else { self.adapter(adapter)? };
+        let slot = self.adapter_or_none(adapter)?;
         let seq = self.kv.seq_new()?;
         self.kv.set_adapter(seq, slot)?;
         Ok(seq)
+    }
+
+    /// The slot of an adapter that is loaded; 0 for none.
+    fn adapter_or_none(&self, adapter: i32) -> Result<u32> {
+        if adapter == 0 { Ok(0) } else { self.adapter(adapter) }
     }
 
     /// The slot of an adapter that is loaded.

@@ -250,8 +250,8 @@ impl Kv {
     }
 
     /// Live sequences with an adapter.
-    pub fn users(&mut self, adapter: u32) -> usize {
-        self.seqs.iter_mut().filter(|s| s.adapter == adapter).count()
+    pub fn users(&self, adapter: u32) -> usize {
+        self.seqs.iter().filter(|s| s.adapter == adapter).count()
     }
 
     /// Adapters there is room for.

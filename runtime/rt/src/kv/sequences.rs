@@ -132,6 +132,11 @@ impl Sequences {
 
 impl Sequences {
     /// All slots, those in use and the others.
+    pub fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter()
+    }
+
+    /// The same, to change them.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
         self.slots.iter_mut()
     }

@@ -19,9 +19,8 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         quiet: CLASSES,
         names: &[CLASS_NAMES, BERT],
         adapt: |f, config| {
-            let rows = f.tensors.get("cls.output.weight").and_then(|(_, info)| info.shape.first().copied());
-            let labels: Vec<usize> = (0..rows.unwrap_or(0).min(MOST_CLASSES)).collect();
-            let labels = labels.into_iter().map(|i| (i.to_string(), format!("LABEL_{i}").into()));
+            let classes = f.rows("cls.output.weight").unwrap_or(0).min(MOST_CLASSES);
+            let labels = (0..classes).map(|i| (i.to_string(), format!("LABEL_{i}").into()));
             config.insert("id2label".into(), serde_json::Value::Object(labels.collect()));
             kinds(f, config)
         },

@@ -34,6 +34,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         quiet: &[DIM, "attention.value_length_swa", ROTATED, "rope.freq_base_swa"],
         names: &[EXPERTS, ROW_NAMES, SANDWICH_NORMS],
         found: &[("enable_moe_block", "blk.{}.ffn_gate_inp.weight")],
+        own_factors: true,
         adapt: fourth,
         ..PLAIN
     },
@@ -90,21 +91,15 @@ const EXPERTS: Names = &[
     ("blk.{}.post_ffw_norm_2", "model.layers.{}.post_feedforward_layernorm_2"),
 ];
 
-/// The first dimension of a tensor.
-fn rows(f: &File, tensor: &str) -> Option<u64> {
-    let (_, info) = f.tensors.get(tensor)?;
-    info.shape.first().and_then(|n| u64::try_from(*n).ok())
-}
-
 /// How many rows the table of the layers' embeddings has.
 fn set_rows(f: &File, config: &mut Config) {
-    let vocab = rows(f, "per_layer_token_embd.weight");
+    let vocab = f.rows("per_layer_token_embd.weight");
     config.extend(vocab.map(|n| ("vocab_size_per_layer_input".to_string(), n.into())));
 }
 
 fn third(f: &File, config: &mut Config) -> Result<(), Wrong> {
     set_rows(f, config);
-    let rank = rows(f, "blk.0.laurel_l.weight");
+    let rank = f.rows("blk.0.laurel_l.weight");
     config.extend(rank.map(|n| ("laurel_rank".to_string(), n.into())));
     if let Some(list) = f.get(SPARSITY).and_then(Value::list) {
         let parts: Vec<f64> = list.iter().filter_map(Value::number).map(part_below).collect();

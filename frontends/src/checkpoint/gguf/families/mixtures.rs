@@ -214,7 +214,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
             WIDTH,
         ],
         quiet: &["leading_dense_block_count", "expert_swa"],
-        names: &[LLAMA4],
+        names: &[LLAMA4, FEED_FORWARD],
         found: ATTENTION_BIAS,
         gating: SIGMOID,
         adapt: |f, config| {
@@ -305,7 +305,8 @@ const EXAONE: Names = &[("blk.{}.exp_probs_b.bias", "model.layers.{}.mlp.e_score
 
 const MINIMAX: Names = &[("blk.{}.exp_probs_b.bias", "model.layers.{}.block_sparse_moe.e_score_correction_bias")];
 
-const LLAMA4: Names = &[
+/// MLPs or experts that are called `feed_forward`.
+pub(super) const FEED_FORWARD: Names = &[
     ("blk.{}.ffn_gate", "model.layers.{}.feed_forward.gate_proj"),
     ("blk.{}.ffn_up", "model.layers.{}.feed_forward.up_proj"),
     ("blk.{}.ffn_down", "model.layers.{}.feed_forward.down_proj"),
@@ -313,6 +314,9 @@ const LLAMA4: Names = &[
     ("blk.{}.ffn_gate_exps", "model.layers.{}.feed_forward.experts.{e}.gate_proj"),
     ("blk.{}.ffn_up_exps", "model.layers.{}.feed_forward.experts.{e}.up_proj"),
     ("blk.{}.ffn_down_exps", "model.layers.{}.feed_forward.experts.{e}.down_proj"),
+];
+
+const LLAMA4: Names = &[
     ("blk.{}.ffn_gate_shexp", "model.layers.{}.feed_forward.shared_expert.gate_proj"),
     ("blk.{}.ffn_up_shexp", "model.layers.{}.feed_forward.shared_expert.up_proj"),
     ("blk.{}.ffn_down_shexp", "model.layers.{}.feed_forward.shared_expert.down_proj"),

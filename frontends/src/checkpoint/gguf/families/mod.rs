@@ -33,6 +33,8 @@ pub(super) struct Family {
     pub names: &'static [Names],
     /// Rows of Q and K are in the order for rotating neighbours, instead of halves of heads.
     pub neighbours: bool,
+    /// Factors of frequencies are no scaling: `adapt` reads them.
+    pub own_factors: bool,
     /// Norms are stored as what they multiply by, one more than in Transformers.
     pub gains: bool,
     /// Fields that are true if there is a tensor; `{}` is the number of any layer.
@@ -141,6 +143,7 @@ const PLAIN: Family = Family {
     fixed: &[],
     names: &[],
     neighbours: false,
+    own_factors: false,
     gains: false,
     found: &[],
     unscaled: None,

@@ -2,7 +2,7 @@
 
 use super::super::file::{Config, File, Wrong, set_layer_types, without};
 use super::super::names::{DEEPSEEK_EXPERTS, LATENT_NAMES, MIXTRAL_EXPERTS, Names};
-use super::mixtures::{GRANITE_EXPERTS, GRANITE_SHARED};
+use super::mixtures::{FEED_FORWARD, GRANITE_EXPERTS, GRANITE_SHARED};
 use super::{EXPERTS, Family, Keys, LATENT, PLAIN, Q_BIAS, Recipe, has_experts, rows};
 use serde_json::json;
 
@@ -111,7 +111,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
             ("ssm.time_step_rank", "mamba_dt_rank"),
         ]],
         quiet: &["ssm.inner_size"],
-        names: &[JAMBA],
+        names: &[JAMBA, FEED_FORWARD],
         found: &[("mamba_proj_bias", "blk.{}.ssm_in.bias"), ("mamba_conv_bias", "blk.{}.ssm_conv1d.bias")],
         adapt: jamba,
         ..PLAIN
@@ -363,13 +363,6 @@ fn selective(f: &File, config: &mut Config) -> Result<(), Wrong> {
 const JAMBA: Names = &[
     ("output_norm", "model.final_layernorm"),
     ("blk.{}.ffn_norm", "model.layers.{}.pre_ff_layernorm"),
-    ("blk.{}.ffn_gate", "model.layers.{}.feed_forward.gate_proj"),
-    ("blk.{}.ffn_up", "model.layers.{}.feed_forward.up_proj"),
-    ("blk.{}.ffn_down", "model.layers.{}.feed_forward.down_proj"),
-    ("blk.{}.ffn_gate_inp", "model.layers.{}.feed_forward.router"),
-    ("blk.{}.ffn_gate_exps", "model.layers.{}.feed_forward.experts.{e}.gate_proj"),
-    ("blk.{}.ffn_up_exps", "model.layers.{}.feed_forward.experts.{e}.up_proj"),
-    ("blk.{}.ffn_down_exps", "model.layers.{}.feed_forward.experts.{e}.down_proj"),
     ("blk.{}.ssm_in", "model.layers.{}.mamba.in_proj"),
     ("blk.{}.ssm_conv1d", "model.layers.{}.mamba.conv1d"),
     ("blk.{}.ssm_x", "model.layers.{}.mamba.x_proj"),
