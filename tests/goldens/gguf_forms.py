@@ -10,6 +10,7 @@ A tensor is said as `{to: [[name, shape], ...], width, ...}`: its numbers as row
 """
 
 import json
+import math
 import re
 
 import gguf
@@ -132,6 +133,10 @@ FIXTURES = {
     "apertus": ("apertus", lambda c: PARTIAL(c, 1.0), ""),
     "granitemoe": ("granitemoe", SCALES, "permute"),
     "granitemoeshared": ("granitemoe", SCALES, "permute"),
+    "bamba": ("granitehybrid", lambda c: {A.HEAD_COUNT_KV: [c["num_key_value_heads"] if i in c["attn_layer_indices"] else 0 for i in range(c["num_hidden_layers"])], R.SCALING_FINETUNED: True,
+              **PARTIAL(c, 0.5), **mamba(c, c["mamba_expand"] * c["hidden_size"], c["mamba_n_heads"], c["mamba_n_groups"], c["mamba_d_state"], c["mamba_d_conv"])}, "permute"),
+    "hy_v3": ("hy_v3", lambda c: {L.EXPERT_FEED_FORWARD_LENGTH: c["moe_intermediate_size"], L.EXPERT_SHARED_FEED_FORWARD_LENGTH: c["moe_intermediate_size"] * c["num_shared_experts"],
+              L.EXPERT_WEIGHTS_NORM: True, L.EXPERT_WEIGHTS_SCALE: c["router_scaling_factor"], L.EXPERT_GATING_FUNC: 2}, ""),
     "granitemoehybrid": ("granitehybrid", lambda c: SCALES(c) | GRANITE(c), "permute"),
     "granitemoehybrid_dense": ("granitehybrid", lambda c: SCALES(c) | GRANITE(c), "permute"),
     "phimoe": ("phimoe", lambda c: PARTIAL(c, 1.0) | {A.SLIDING_WINDOW: 0}, ""),
@@ -179,6 +184,10 @@ FIXTURES = {
 }
 
 
+HY_V3 = {"post_attention_layernorm.weight": "ffn_norm.weight", "mlp.expert_bias": "exp_probs_b", "mlp.router.gate.weight": "ffn_gate_inp.weight", "mlp.shared_mlp.gate_proj.weight": "ffn_gate_shexp.weight",
+         "mlp.shared_mlp.up_proj.weight": "ffn_up_shexp.weight", "mlp.shared_mlp.down_proj.weight": "ffn_down_shexp.weight"}
+
+
 def shapes(c, name, shape):
     """What the converter's classes do to a tensor; `None`: it is renamed."""
     end = name.rsplit("layers.{}.", 1)[-1].rsplit("h.{}.", 1)[-1]
@@ -197,6 +206,8 @@ def shapes(c, name, shape):
         return {"to": [[blk("ffn_down_exps.weight"), [e, h, n]]], "width": n, "transposed": [n, h]}
     if end == "mlp.experts.down_proj_bias":
         return {"to": [[blk("ffn_down_exps.bias"), shape]], "width": last}
+    if kind == "hy_v3" and end in HY_V3:
+        return {"to": [[blk(HY_V3[end]), shape]], "width": last}
     if end == "self_attn.sinks":
         return {"to": [[blk("attn_sinks.weight"), shape]], "width": 1}
     if kind == "llama4_text" and end.startswith("feed_forward.experts."):
@@ -314,12 +325,24 @@ def multiplied(c, name, end, shape):
     return None
 
 
+def llama3(c):
+    """Factors of frequencies that `generate_extra_tensors` of Llama's class writes."""
+    rope, width = c["rope_parameters"], c["hidden_size"] // c["num_attention_heads"]
+    factor, low, high, original = (rope[k] for k in ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"))
+    out = []
+    for i in range(0, width, 2):
+        length = 2 * math.pi * rope["rope_theta"] ** (i / width)
+        smooth = min(max((original / length - low) / (high - low), 0), 1)
+        out.append(1 / ((1 - smooth) / factor + smooth))
+    return out
+
+
 def extra(fixture, c, folder):
     """Tensors and keys that are made of settings or other tensors."""
     if fixture == "apertus":
         with safe_open(folder / "model.safetensors", "pt") as f:
             of = lambda what: [float(f.get_tensor(f"model.layers.{i}.mlp.act_fn.{what}").float()) for i in range(c["num_hidden_layers"])]
-            return {f"xielu.{what}": of(what) for what in ("alpha_p", "alpha_n", "beta", "eps")}, {}
+            return {f"xielu.{what}": of(what) for what in ("alpha_p", "alpha_n", "beta", "eps")}, {"rope_freqs.weight": llama3(c)}
     if fixture.startswith("gemma4"):
         half, part = c["global_head_dim"] // 2, c["rope_parameters"]["full_attention"]["partial_rotary_factor"]
         n = int(c["global_head_dim"] * part / 2)
@@ -334,7 +357,8 @@ def table(here, by_name):
     for fixture, (arch, keys, done) in FIXTURES.items():
         folder = here / fixture
         config = json.loads((folder / "config.json").read_text())
-        names = gguf.get_tensor_name_map(by_name[arch], common(config)[L.BLOCK_COUNT])
+        # The package's last release does not know the newest; theirs are as those of GLM.
+        names = gguf.get_tensor_name_map(by_name.get(arch, by_name["glm4moe"]), common(config)[L.BLOCK_COUNT])
         tensors = {}
         files = safe_open(folder / "model.safetensors", "pt")
         for name in files.keys():

@@ -111,6 +111,25 @@ macro_rules! typed {
 }
 use typed;
 
+/// What parts of attention that are compiled apart take: see [`Isa::apart`].
+type Args<'a> = (&'a Run<'a>, &'a Group<'a>);
+/// The same for pages `from..to` of the block.
+type Pages<'a> = (&'a Run<'a>, &'a Group<'a>, usize, usize);
+
+/// `$name`, a [`Part`] for an instruction set and a type of cache, where the function has one.
+macro_rules! part {
+    ($vis:vis $name:ident<$I:ident $(, $C:ident)?> = $function:ident($($arg:ident),*): $args:ident) => {
+        $vis struct $name<$I $(, $C)?>(core::marker::PhantomData<($I, $($C)?)>);
+        impl<'a, $I: Isa $(, $C: super::Cache<$I>)?> crate::isa::Part<super::$args<'a>> for $name<$I $(, $C)?> {
+            #[inline(always)]
+            unsafe fn run(($($arg),*): super::$args<'a>) {
+                unsafe { $function::<$I $(, $C)?>($($arg),*) }
+            }
+        }
+    };
+}
+use part;
+
 /// Rows of a group from which on pages are widened for all of them: each then takes part in so many
 /// products that widening costs a tenth of them at most.
 const MANY_ROWS: usize = 24;
@@ -365,15 +384,15 @@ pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
                 if from < to {
                     (group.from, group.to) = (from / PAGE_TOKENS, to.div_ceil(PAGE_TOKENS));
                     if group.many(&run) && !copied {
-                        wide::copy_queries::<I>(&run, &group);
+                        I::apart::<_, wide::Queries<I>>((&run, &group));
                         // Another group's, or head's, would take their place.
                         copied = most == rows && kv_heads == 1;
                     }
                     score::group::<I>(&run, &group);
-                    soften::group::<I>(&run, &group);
+                    I::apart::<_, soften::Soften<I>>((&run, &group));
                     weigh::group::<I>(&run, &group);
                     if alone {
-                        merge::group::<I>(&run, &group);
+                        I::apart::<_, merge::Merge<I>>((&run, &group));
                     }
                 }
                 first += count;
@@ -393,10 +412,8 @@ pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
                 let rows = run.table(&mut table, first, count, block * PAGES);
                 let records = share.record(with, block).add(first * attend_record(values));
                 let state = state.wrapping_add(2 * first);
-                merge::group::<I>(
-                    &run,
-                    &Group { rows, page: 0, from: 0, to: 0, wide: a.work, queries, scores, records, state },
-                );
+                let group = Group { rows, page: 0, from: 0, to: 0, wide: a.work, queries, scores, records, state };
+                I::apart::<_, merge::Merge<I>>((&run, &group));
                 first += count;
             }
         }

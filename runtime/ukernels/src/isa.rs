@@ -1,7 +1,7 @@
 //! What the panels need from an instruction set.
 //!
 //! The panels are written once over [`Isa`] and monomorphised per implementation inside functions
-//! that carry the matching `#[target_feature]`. Every method is `#[inline(always)]`: only after
+//! that carry the matching `#[target_feature]`. Every method but [`Isa::apart`] is `#[inline(always)]`: only after
 //! inlining into such a function does an intrinsic become one instruction. For the same reason the
 //! panels fill arrays in loops and avoid closures, which would be functions of their own without
 //! the features.
@@ -21,6 +21,13 @@ pub(crate) struct Shape {
     /// several chains of accumulation in flight, or as many as a block has, where it is read
     /// fastest as one stream.
     pub single: usize,
+}
+
+/// A part of a microkernel that is compiled apart from the rest: see [`Isa::apart`].
+pub(crate) trait Part<A> {
+    /// # Safety
+    /// As the part says; the processor has the features that it is compiled for.
+    unsafe fn run(args: A);
 }
 
 /// One instruction set.
@@ -66,6 +73,10 @@ pub(crate) trait Isa: Copy {
     /// Running integer dot products, one per lane.
     type Dot: Copy;
 
+    /// Runs a part as a function of its own, with the features of the instruction set. Compilers take
+    /// more than proportionally long for large functions: attention as one of them took three
+    /// quarters of the time of the whole crate. For what is called once in thousands of operations.
+    unsafe fn apart<A, P: Part<A>>(args: A);
     /// `x` in all lanes.
     unsafe fn splat(x: f32) -> Self::F;
     /// `LANES` f32.

@@ -90,7 +90,7 @@ impl<'a> File<'a> {
 }
 
 /// More layers are not believed.
-const MOST_LAYERS: usize = 4096;
+pub(super) const MOST_LAYERS: usize = 4096;
 
 /// A number of heads of a configuration, or of their columns; none is larger than this one may be.
 pub(super) fn size(config: &Config, field: &str) -> usize {

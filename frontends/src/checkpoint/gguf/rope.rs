@@ -26,7 +26,7 @@ pub(super) fn set(file: &File, config: &mut Config, own_factors: bool) -> Result
         return Ok(());
     }
     let scaling = match (file.has(FACTORS), file.has(LONG)) {
-        (true, _) => Some(llama3(file, config)?),
+        (true, _) => Some(factors(file, config)?),
         (false, true) => Some(by_length(file, config)?),
         (false, false) => scaling(file)?,
     };
@@ -78,12 +78,29 @@ fn by_length(file: &File, config: &mut Config) -> Result<serde_json::Value, Wron
     Ok(out)
 }
 
-/// The settings of Llama 3 that make the factors of frequencies that a file has.
-fn llama3(file: &File, config: &Config) -> Result<serde_json::Value, Wrong> {
+/// The factors of frequencies that a file has: the settings of Llama 3 that make them, or the factors
+/// themselves, for texts of any length.
+fn factors(file: &File, config: &mut Config) -> Result<serde_json::Value, Wrong> {
+    let wrong = || (format!("tensor `{FACTORS}` has no factors of frequencies in F32"), OTHER_MODEL);
+    let stored = file.floats(FACTORS).filter(|all| all.iter().all(|x| x.is_finite() && *x > 0.0)).ok_or_else(wrong)?;
+    if let Some(settings) = llama3(&stored, config) {
+        return Ok(settings);
+    }
+    let original = file.required("context_length")?;
+    config.insert("original_max_position_embeddings".into(), json!(original));
+    Ok(json!({
+        "rope_type": "longrope",
+        "long_factor": stored,
+        "short_factor": stored,
+        "original_max_position_embeddings": original,
+        "attention_factor": 1.0,
+    }))
+}
+
+/// The settings of Llama 3 that make these factors.
+fn llama3(stored: &[f64], config: &Config) -> Option<serde_json::Value> {
     const LOW: f64 = 1.0;
     const HIGH: f64 = 4.0;
-    let wrong = || (format!("tensor `{FACTORS}` has factors that are not those of Llama 3"), OTHER_MODEL);
-    let stored = file.floats(FACTORS).ok_or_else(wrong)?;
     let theta = config.get("rope_theta").and_then(serde_json::Value::as_f64).unwrap_or(10_000.0);
     let factor = stored.iter().copied().fold(1.0, f64::max);
     let n = stored.len() as f64;
@@ -99,9 +116,9 @@ fn llama3(file: &File, config: &Config) -> Result<serde_json::Value, Wrong> {
         1.0 / ((1.0 - smooth) / factor + smooth)
     };
     if !stored.iter().enumerate().all(|(i, x)| (x / made(i) - 1.0).abs() <= 1e-4) {
-        return Err(wrong());
+        return None;
     }
-    Ok(json!({
+    Some(json!({
         "rope_type": "llama3",
         "factor": factor,
         "low_freq_factor": LOW,

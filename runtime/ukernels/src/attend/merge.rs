@@ -3,13 +3,15 @@
 use llmcc_abi::attend_record;
 
 use super::exp::exp;
-use super::{Group, Row, Run};
+use super::{Group, Row, Run, part};
 use crate::isa::Isa;
+
+part!(pub(super) Merge<I> = all(run, group): Args);
 
 /// Adds a block. The first that a row sees is its result so far, and after the last one that is
 /// divided by the sum of the probabilities.
 #[inline(always)]
-pub(super) unsafe fn group<I: Isa>(run: &Run, group: &Group) {
+unsafe fn all<I: Isa>(run: &Run, group: &Group) {
     for i in 0..group.rows.len() {
         unsafe {
             let row = group.row(i);

@@ -2,7 +2,7 @@
 
 use llmcc_abi::PAGE_TOKENS;
 
-use super::{Cache, Group, Run, Wide, typed, wide};
+use super::{Cache, Group, Run, Wide, part, typed, wide};
 use crate::isa::Isa;
 
 /// Pages at once for `rows` rows, where registers hold sums of `pairs` pairs of a row and a page:
@@ -21,14 +21,16 @@ const fn pages(pairs: usize, rows: usize) -> usize {
 pub(super) unsafe fn group<I: Isa>(run: &Run, group: &Group) {
     unsafe {
         if !group.many(run) {
-            return typed!(run.a.dtype, C => tiles::<I, C>(run, group, group.from, group.to));
+            return typed!(run.a.dtype, C => I::apart::<_, Score<I, C>>((run, group, group.from, group.to)));
         }
         for (from, to) in wide::runs(group) {
-            wide::pages::<I>(run, group, from, to, true);
-            tiles::<I, Wide>(run, group, from, to);
+            I::apart::<_, wide::Keys<I>>((run, group, from, to));
+            I::apart::<_, Score<I, Wide>>((run, group, from, to));
         }
     }
 }
+
+part!(Score<I, C> = tiles(run, group, from, to): Pages);
 
 /// Pages `from..to`.
 #[inline(always)]

@@ -4,16 +4,18 @@ use llmcc_abi::{PAGE_TOKENS, attend_record, kv_dtype};
 
 use super::bias::biased;
 use super::exp::{exp, tanh};
-use super::{Group, Row, Run};
+use super::{Group, Row, Run, part};
 use crate::isa::Isa;
 
 /// Rows whose maxima are found before any of their exponentials, so that these do not wait for
 /// them. Their scores fit in the first-level cache.
 const TOGETHER: usize = 8;
 
+part!(pub(super) Soften<I> = all(run, group): Args);
+
 /// Rows of a group.
 #[inline(always)]
-pub(super) unsafe fn group<I: Isa>(run: &Run, group: &Group) {
+unsafe fn all<I: Isa>(run: &Run, group: &Group) {
     unsafe {
         // Only codes have scales.
         if matches!(run.a.dtype, kv_dtype::INT8 | kv_dtype::INT4) {

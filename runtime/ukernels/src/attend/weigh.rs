@@ -2,7 +2,7 @@
 
 use llmcc_abi::{ATTEND_STRIDE, PAGE_TOKENS, attend_record};
 
-use super::{Cache, Group, Run, Wide, typed, wide};
+use super::{Cache, Group, Run, Wide, part, typed, wide};
 use crate::isa::Isa;
 
 /// Vectors of columns at once.
@@ -13,14 +13,16 @@ const COLUMNS: usize = 4;
 pub(super) unsafe fn group<I: Isa>(run: &Run, group: &Group) {
     unsafe {
         if !group.many(run) {
-            return typed!(run.a.dtype, C => tiles::<I, C>(run, group, group.from, group.to));
+            return typed!(run.a.dtype, C => I::apart::<_, Weigh<I, C>>((run, group, group.from, group.to)));
         }
         for (from, to) in wide::runs(group) {
-            wide::pages::<I>(run, group, from, to, false);
-            tiles::<I, Wide>(run, group, from, to);
+            I::apart::<_, wide::Values<I>>((run, group, from, to));
+            I::apart::<_, Weigh<I, Wide>>((run, group, from, to));
         }
     }
 }
+
+part!(Weigh<I, C> = tiles(run, group, from, to): Pages);
 
 /// Pages `from..to`.
 #[inline(always)]

@@ -3,7 +3,7 @@
 
 use llmcc_abi::{ATTEND_WIDE, PAGE_TOKENS, kv_dtype};
 
-use super::{Cache, Group, Page, Run, typed};
+use super::{Cache, Group, Page, Run, part, typed};
 use crate::isa::Isa;
 
 /// Elements of a query that lie together.
@@ -24,9 +24,23 @@ pub(super) fn place(run: &Run, group: &Group, page: usize) -> *mut f32 {
     group.wide.wrapping_add(page % ATTEND_WIDE * PAGE_TOKENS * run.d.max(run.values))
 }
 
+part!(pub(super) Keys<I> = keys(run, group, from, to): Pages);
+part!(pub(super) Values<I> = values(run, group, from, to): Pages);
+part!(pub(super) Queries<I> = copy_queries(run, group): Args);
+
+#[inline(always)]
+unsafe fn keys<I: Isa>(run: &Run, group: &Group, from: usize, to: usize) {
+    unsafe { pages::<I>(run, group, from, to, true) }
+}
+
+#[inline(always)]
+unsafe fn values<I: Isa>(run: &Run, group: &Group, from: usize, to: usize) {
+    unsafe { pages::<I>(run, group, from, to, false) }
+}
+
 /// Widens the keys or the values of pages `from..to`, which are at most [`ATTEND_WIDE`].
 #[inline(always)]
-pub(super) unsafe fn pages<I: Isa>(run: &Run, group: &Group, from: usize, to: usize, keys: bool) {
+unsafe fn pages<I: Isa>(run: &Run, group: &Group, from: usize, to: usize, keys: bool) {
     for page in from..to {
         unsafe {
             let at = run.page(group.page + page);
@@ -179,7 +193,7 @@ pub(super) fn queries(group: &Group, row: usize, part: usize) -> *mut f32 {
 
 /// Copies the queries of all rows to where [`queries`] says.
 #[inline(always)]
-pub(super) unsafe fn copy_queries<I: Isa>(run: &Run, group: &Group) {
+unsafe fn copy_queries<I: Isa>(run: &Run, group: &Group) {
     for row in 0..group.rows.len() {
         unsafe {
             let of = group.row(row);

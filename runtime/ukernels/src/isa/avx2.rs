@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{Isa, Shape};
+use super::{Isa, Part, Shape};
 
 /// AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -63,6 +63,11 @@ impl Isa for Avx2 {
     type W8 = Signed8;
     type Dot = Dot;
 
+    #[inline(never)]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn apart<A, P: Part<A>>(args: A) {
+        unsafe { P::run(args) }
+    }
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m256 {
         unsafe { _mm256_set1_ps(x) }

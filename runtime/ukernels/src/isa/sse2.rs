@@ -7,7 +7,7 @@ mod fused;
 
 use core::arch::x86_64::*;
 
-use super::{Isa, Shape};
+use super::{Isa, Part, Shape};
 use fused::fused;
 
 /// SSE2.
@@ -141,6 +141,11 @@ impl Isa for Sse2 {
     type W8 = I;
     type Dot = Dot;
 
+    #[inline(never)]
+    #[target_feature(enable = "sse2")]
+    unsafe fn apart<A, P: Part<A>>(args: A) {
+        unsafe { P::run(args) }
+    }
     #[inline(always)]
     unsafe fn splat(x: f32) -> F {
         unsafe { [_mm_set1_ps(x); 2] }

@@ -1,7 +1,7 @@
 //! Decoders with attention and an MLP one after the other; and those families whose experts are
 //! named as theirs.
 
-use super::super::file::{Config, File, Wrong};
+use super::super::file::{Config, File, Wrong, without};
 use super::super::names::{
     APERTUS, FUSED_MLP, GLM4, HUNYUAN, LATENT_NAMES, MIXTRAL_EXPERTS, PHI, POST_NORMS, QWEN_EXPERTS, QWEN2_EXPERTS,
     SANDWICH_NORMS, SEED, STARCODER2,
@@ -15,7 +15,7 @@ pub(super) const FAMILIES: &[Family] = &[
         model_type: ("llama", "LlamaForCausalLM"),
         suits: |f| !has_experts(f),
         neighbours: true,
-        found: ATTENTION_BIAS,
+        found: &[("attention_bias", Q_BIAS), ("mlp_bias", "blk.0.ffn_up.bias")],
         ..PLAIN
     },
     Family {
@@ -181,6 +181,8 @@ pub(super) const FAMILIES: &[Family] = &[
         keys: &[&[("attention.layer_norm_epsilon", "norm_eps")]],
         gains: true,
         found: ATTENTION_BIAS,
+        // Files have it under the name of other norms, too.
+        adapt: |_, config| without(config, &["rms_norm_eps"]),
         ..PLAIN
     },
     Family {

@@ -1,7 +1,7 @@
 //! Decoders with experts, and DeepSeek's, with latent attention.
 
-use super::super::file::{CONVERT_AGAIN, Config, File, Wrong, without};
-use super::super::names::{DEEPSEEK_EXPERTS, HUNYUAN, LATENT_NAMES, MIXTRAL_EXPERTS, Names};
+use super::super::file::{CONVERT_AGAIN, Config, File, MOST_LAYERS, Wrong, without};
+use super::super::names::{DEEPSEEK_EXPERTS, HUNYUAN, LATENT_NAMES, MIXTRAL_EXPERTS, Names, QWEN_EXPERTS};
 use super::{ATTENTION_BIAS, EXPERTS, Family, Keys, LATENT, PLAIN, Q_BIAS, Recipe, WINDOW, below, has_experts, rows};
 use serde_json::{Value, json};
 
@@ -50,7 +50,11 @@ pub(in super::super) const FAMILIES: &[Family] = &[
     Family {
         name: "deepseek2",
         model_type: ("deepseek_v2", "DeepseekV2ForCausalLM"),
-        suits: |f| has_experts(f) && f.size("expert_gating_func") != Some(SIGMOID),
+        // GLM-4.7-Flash, whose files do not say how experts are chosen, corrects the choice as V3 does.
+        suits: |f| {
+            let sigmoid = f.size("expert_gating_func") == Some(SIGMOID) || f.has("blk.{}.exp_probs_b.bias");
+            has_experts(f) && !sigmoid
+        },
         keys: &[LATENT, EXPERTS],
         quiet: &["attention.key_length_mla", "attention.value_length_mla"],
         names: &[LATENT_NAMES, DEEPSEEK_EXPERTS],
@@ -108,6 +112,36 @@ pub(in super::super) const FAMILIES: &[Family] = &[
             if let Some(width) = f.size("expert_feed_forward_length") {
                 config.entry("intermediate_size").or_insert(width.into());
             }
+            Ok(())
+        },
+        ..PLAIN
+    },
+    Family {
+        name: "hy_v3",
+        model_type: ("hy_v3", "HYV3ForCausalLM"),
+        keys: &[&[
+            ("expert_count", "num_experts"),
+            ("expert_used_count", "num_experts_per_tok"),
+            ("expert_feed_forward_length", "moe_intermediate_size"),
+            ("expert_weights_scale", "router_scaling_factor"),
+            ("expert_weights_norm", "route_norm"),
+        ]],
+        quiet: &["expert_shared_feed_forward_length"],
+        names: &[HY_V3, QWEN_EXPERTS],
+        gating: SIGMOID,
+        adapt: |f, config| {
+            let kind = |layer| match f.has(&format!("blk.{layer}.ffn_gate_inp.weight")) {
+                true => "sparse",
+                false => "dense",
+            };
+            let layers = f.required("block_count")?.saturating_sub(f.size("nextn_predict_layers").unwrap_or(0));
+            config.insert("mlp_layer_types".into(), (0..layers).take(MOST_LAYERS).map(kind).collect());
+            let width = f.required("expert_feed_forward_length")?;
+            let beside = f.size("expert_shared_feed_forward_length").unwrap_or(width);
+            match beside.checked_div(width) {
+                Some(count) if count * width == beside => config.insert("num_shared_experts".into(), count.into()),
+                _ => return f.refused("has shared experts of another width than the others"),
+            };
             Ok(())
         },
         ..PLAIN
@@ -246,6 +280,10 @@ fn latent(f: &File, config: &mut Config) -> Result<(), Wrong> {
         config.insert(field.into(), n.into());
     }
     config.entry("q_lora_rank").or_insert(Value::Null);
+    // Where nothing is said, all layers have experts, whatever a class makes of it.
+    if has_experts(f) {
+        config.entry("first_k_dense_replace").or_insert(0.into());
+    }
     if let (Some(scaling), Some(magnitude)) =
         (config.get_mut("rope_scaling"), f.number("rope.scaling.yarn_log_multiplier"))
     {
@@ -255,6 +293,15 @@ fn latent(f: &File, config: &mut Config) -> Result<(), Wrong> {
     }
     without(config, &["head_dim", "num_key_value_heads", "partial_rotary_factor"])
 }
+
+const HY_V3: Names = &[
+    ("blk.{}.ffn_gate_inp", "model.layers.{}.mlp.router.gate"),
+    ("blk.{}.exp_probs_b", "model.layers.{}.mlp.expert_bias"),
+    ("blk.{}.exp_probs_b.bias", "model.layers.{}.mlp.expert_bias"),
+    ("blk.{}.ffn_gate_shexp", "model.layers.{}.mlp.shared_mlp.gate_proj"),
+    ("blk.{}.ffn_up_shexp", "model.layers.{}.mlp.shared_mlp.up_proj"),
+    ("blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_mlp.down_proj"),
+];
 
 const MULTIPLIERS: Keys = &[
     ("embedding_scale", "embedding_multiplier"),

@@ -29,11 +29,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         quiet: &["ssm.inner_size"],
         names: &[MIXER_NAMES, GRANITE_EXPERTS, GRANITE_DENSE],
         neighbours: true,
-        found: &[
-            ("attention_bias", "blk.{}.attn_q.bias"),
-            ("mamba_proj_bias", "blk.{}.ssm_in.bias"),
-            ("mamba_conv_bias", "blk.{}.ssm_conv1d.bias"),
-        ],
+        found: HYBRID_BIASES,
         joins: GRANITE_JOINS,
         adapt: granite,
         ..PLAIN
@@ -41,9 +37,12 @@ pub(in super::super) const FAMILIES: &[Family] = &[
     Family {
         name: "granitehybrid",
         model_type: ("bamba", "BambaForCausalLM"),
-        adapt: |f, _| {
-            f.refused("has no `embedding_scale`: it is Bamba, whose rotated rows are in no order that is said")
-        },
+        keys: &[MIXER],
+        quiet: &["ssm.inner_size"],
+        names: &[MIXER_NAMES, BAMBA],
+        neighbours: true,
+        found: HYBRID_BIASES,
+        adapt: bamba,
         ..PLAIN
     },
     Family {
@@ -218,16 +217,46 @@ const GRANITE_JOINS: &[Recipe] = &[
     ),
 ];
 
+const HYBRID_BIASES: &[(&str, &str)] = &[
+    ("attention_bias", "blk.{}.attn_q.bias"),
+    ("mamba_proj_bias", "blk.{}.ssm_in.bias"),
+    ("mamba_conv_bias", "blk.{}.ssm_conv1d.bias"),
+];
+
+const BAMBA: Names = &[
+    ("output_norm", "model.final_layernorm"),
+    ("blk.{}.ffn_norm", "model.layers.{}.pre_ff_layernorm"),
+    ("blk.{}.ffn_gate", "model.layers.{}.feed_forward.gate_proj"),
+    ("blk.{}.ffn_up", "model.layers.{}.feed_forward.up_proj"),
+    ("blk.{}.ffn_down", "model.layers.{}.feed_forward.down_proj"),
+];
+
+/// The converter puts rows of whole heads in the order for rotating neighbours, as Llama's, though half
+/// of each is rotated: undone, they are as the model has them.
+fn bamba(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    let attend = f.layers(ATTENDS).into_iter().enumerate().filter_map(|(i, is)| is.then_some(i));
+    config.insert("attn_layer_indices".into(), attend.collect());
+    config.insert("partial_rotary_factor".into(), 0.5.into());
+    let expand = expansion(f)?;
+    config.insert("mamba_expand".into(), expand.into());
+    Ok(())
+}
+
+/// How many times as wide as the model its mixers are.
+fn expansion(f: &File) -> Result<u64, Wrong> {
+    let (inner, width) = (f.required("ssm.inner_size")?, f.required("embedding_length")?);
+    match inner.checked_div(width) {
+        Some(times) if times * width == inner => Ok(times),
+        _ => f.refused("has mixers that are no multiple of its width"),
+    }
+}
+
 fn granite(f: &File, config: &mut Config) -> Result<(), Wrong> {
     set_layer_types(config, &f.layers(ATTENDS), ["attention", "mamba"]);
     // As files say that positions count.
     let rotates = f.get("rope.scaling.finetuned").and_then(|v| v.flag()).unwrap_or(false);
     config.insert("position_embedding_type".into(), if rotates { "rope" } else { "nope" }.into());
-    let (inner, width) = (f.required("ssm.inner_size")?, f.required("embedding_length")?);
-    if width == 0 || !inner.is_multiple_of(width) {
-        return f.refused("has mixers that are no multiple of its width");
-    }
-    config.insert("mamba_expand".into(), (inner / width).into());
+    config.insert("mamba_expand".into(), expansion(f)?.into());
     let (count, used) = if has_experts(f) {
         (f.required("expert_count")?, f.required("expert_used_count")?)
     } else {

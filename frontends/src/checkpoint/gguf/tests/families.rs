@@ -43,10 +43,9 @@ fn assumed(fixture: &str) -> Value {
             },
             "dim_model_base": 256,
         }),
-        "apertus" => json!({ "rope_parameters": { "rope_type": "default", "rope_theta": 12e6 } }),
         "dots1" => json!({ "sliding_window": null }),
         "granitemoehybrid" => json!({ "time_step_limit": "absent" }),
-        "mamba2" => json!({ "time_step_limit": "absent" }),
+        "bamba" | "mamba2" => json!({ "time_step_limit": "absent" }),
         "nemotron_h" => json!({ "time_step_min": "absent" }),
         "llama4_text" => json!({ "attention_chunk_size": 8192, "floor_scale": 8192 }),
         "embedding_gemma" => {
@@ -353,8 +352,8 @@ fn what_files_leave_open_is_refused() {
     assert!(groups.contains("`deepseek2.expert_group_count` is missing, as old versions"), "{groups}");
     let gating = message("glm4_moe", &|m| drop(m.insert("glm4moe.expert_gating_func".into(), 1.into())));
     assert!(gating.contains("chosen by softmax instead of sigmoid"), "{gating}");
-    let bamba = message("granitemoehybrid", &|m| drop(m.remove("granitehybrid.embedding_scale")));
-    assert!(bamba.contains("`granitehybrid`"), "{bamba}");
+    let mixers = message("bamba", &|m| drop(m.insert("granitehybrid.ssm.inner_size".into(), 81.into())));
+    assert!(mixers.contains("has mixers that are no multiple of its width"), "{mixers}");
     let second = message("baichuan2", &|m| drop(m.insert("baichuan.block_count".into(), 40.into())));
     assert!(second.contains("is of 13 B, whose scores have slopes"), "{second}");
     let widths = message("lfm2", &|m| drop(m.insert("lfm2.attention.head_count_kv".into(), json!([0, 2, 0, 4]))));
