@@ -53,8 +53,8 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     }
     // All kinds of steps have run once; the memory that is streamed for comparison would add to it.
     let rss = peak_rss();
-    let version = version_for(&model)?;
-    let step_bytes = version.read_per_step as f64;
+    let (version, state) = version_for(&model)?;
+    let (step_bytes, state_bytes) = (version.read_per_step as f64, state as f64);
     let predicted = version.predicted.clone();
     let gpu = version.spec().is_some_and(|t| t.family() == Family::Gpu);
     // This process cannot stream a GPU's memory; the target's line says what the kind has.
@@ -67,18 +67,33 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     };
     let decode: Vec<Rate> = args.batch.iter().map(each).collect::<Result<_, _>>()?;
     let machine = Machine { device: model.device()?, target: version.target, gpu };
-    let results = Results { args, model: &model, load, prefill, decode, machine, rss, step_bytes, kernels, predicted };
+    let results = Results {
+        args,
+        model: &model,
+        load,
+        prefill,
+        decode,
+        machine,
+        rss,
+        step_bytes,
+        state_bytes,
+        kernels,
+        predicted,
+    };
     super::print(&if args.json { format!("{}\n", results.json()) } else { results.text() })
 }
 
-/// What the manifest says of the version that runs here.
-fn version_for(model: &Model) -> Result<Version, Error> {
+/// What the manifest says of the version that runs here, and how many bytes of states of fixed size a
+/// sequence has.
+fn version_for(model: &Model) -> Result<(Version, usize), Error> {
     let manifest = Manifest::parse(model.manifest().as_bytes()).map_err(|e| Error::Artifact {
         path: model.path().to_owned(),
         message: format!("its manifest is unreadable: {e}"),
     })?;
     let runs = |v: &Version| v.spec().is_some_and(|t| isa(t) == model.info().isa);
-    Ok(manifest.versions.into_iter().find(runs).unwrap_or_else(|| Version { target: "?".into(), ..Version::default() }))
+    let found = manifest.versions.into_iter().find(runs);
+    let version = found.unwrap_or_else(|| Version { target: "?".into(), ..Version::default() });
+    Ok((version, manifest.memory.per_sequence))
 }
 
 /// One measurement.
@@ -217,13 +232,15 @@ struct Results<'a> {
     rss: f64,
     /// Bytes of weights a step reads: all but tables of which it looks up rows.
     step_bytes: f64,
+    /// Bytes of states of fixed size that a sequence has: a step reads and writes them.
+    state_bytes: f64,
     kernels: Vec<Measured>,
     predicted: Predicted,
 }
 
 impl Results<'_> {
     fn share(&self, r: &Rate) -> f64 {
-        self.step_bytes / r.seconds / r.memory
+        (self.step_bytes + 2.0 * self.state_bytes * r.size as f64) / r.seconds / r.memory
     }
 
     /// Bytes per second of the memory, the least and the most beside any measurement.
@@ -241,6 +258,7 @@ impl Results<'_> {
             "load_seconds": self.load,
             "peak_rss_bytes": self.rss,
             "weights_read_per_step": self.step_bytes,
+            "state_per_sequence": self.state_bytes,
             "prefill": self.prefill.iter().map(|r| json!({
                 "tokens": r.size, "tokens_per_second": r.tokens_per_second, "time_to_first_token": r.seconds })).collect::<Vec<_>>(),
             "decode": self.decode.iter().map(|r| json!({
@@ -282,11 +300,15 @@ impl Results<'_> {
         }
         let _ = writeln!(
             s,
-            "roofline              {:.1} to {:.1} GB/s {}; a step reads {} of weights",
+            "roofline              {:.1} to {:.1} GB/s {}; a step reads {} of weights{}",
             least / 1e9,
             most / 1e9,
             if *gpu { "of memory, by the target's line" } else { "streamed by these threads right before and after" },
-            bytes(self.step_bytes)
+            bytes(self.step_bytes),
+            match self.state_bytes > 0.0 {
+                true => format!(", and reads and writes {} of each sequence's state", bytes(self.state_bytes)),
+                false => String::new(),
+            }
         );
         let _ = writeln!(s, "peak RSS              {}", bytes(self.rss));
         if self.args.kernels {
