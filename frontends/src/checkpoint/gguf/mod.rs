@@ -8,9 +8,11 @@
 pub mod blocks;
 mod families;
 mod file;
+mod grids;
 pub(super) mod model;
 pub(super) mod names;
 mod rope;
+mod vectors;
 
 use super::safetensors::TensorInfo;
 use std::collections::{BTreeMap, BTreeSet};
