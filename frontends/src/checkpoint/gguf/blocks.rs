@@ -3,9 +3,9 @@
 //!
 //! Layouts are those of `ggml-common.h`; every decoder writes the codes and scales of one block.
 
+use super::bits::{SUPER, half, put};
 use super::vectors;
 use crate::checkpoint::safetensors::StoredType;
-use half::f16;
 use llmcc_ir::quant::{CodedRow, Elem, Format, e4m3_to_f32, e8m0_to_f32};
 use llmcc_ir::ty::DType;
 
@@ -46,9 +46,6 @@ const fn coded(
     let bits = (8 * bytes / columns) as u64;
     BlockType { number, name, columns, bytes, stored: StoredType { name, bits, dtype: Some(dtype) }, read: Some(read) }
 }
-
-/// Columns of a super-block.
-pub(super) const SUPER: usize = 256;
 
 /// All types that are read.
 static TYPES: &[BlockType] = &[
@@ -144,12 +141,12 @@ pub(super) fn by_number(number: u32) -> Option<&'static BlockType> {
 }
 
 /// The type that GGML calls so.
-pub(in crate::checkpoint) fn named(name: &str) -> Option<&'static BlockType> {
+pub(crate) fn named(name: &str) -> Option<&'static BlockType> {
     TYPES.iter().find(|t| t.name == name)
 }
 
 /// F32, which is the first.
-pub(in crate::checkpoint) fn floats() -> &'static StoredType {
+pub(crate) fn floats() -> &'static StoredType {
     &TYPES[0].stored
 }
 
@@ -179,17 +176,9 @@ pub(super) fn unknown(number: u32) -> String {
     format!("{name}, which is not read")
 }
 
-pub(super) fn half(b: &[u8], at: usize) -> f32 {
-    f16::from_le_bytes([b[at], b[at + 1]]).to_f32()
-}
-
 /// Scale and minimum of the group of `columns` columns that starts at `at`.
 fn group(row: &mut CodedRow, at: usize, columns: usize, scale: f32, min: f32) {
     row.factors[at / columns] = (scale, min);
-}
-
-pub(super) fn put(row: &mut CodedRow, at: usize, codes: impl Iterator<Item = u8>) {
-    row.codes[at..].iter_mut().zip(codes).for_each(|(c, u)| *c = u);
 }
 
 /// Two codes in each byte: the low nibbles, then the high ones.

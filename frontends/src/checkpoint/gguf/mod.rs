@@ -5,6 +5,7 @@
 //! to `general.alignment`, data; all little-endian. See
 //! <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
+mod bits;
 pub mod blocks;
 mod families;
 mod file;

@@ -3,7 +3,7 @@
 //! Layouts are those of `ggml-common.h`. What they stand for is kept exactly: each number is the code of a
 //! magnitude and its sign, each scale `2s + 1`, times the block's f16.
 
-use super::blocks::{SUPER, half, put};
+use super::bits::{SUPER, half, put};
 use super::grids;
 use half::f16;
 use llmcc_ir::quant::CodedRow;
