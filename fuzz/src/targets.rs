@@ -13,6 +13,7 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: &[(&str, Target)] = &[
     ("safetensors", llmcc_frontends::fuzz::safetensors),
     ("gguf", llmcc_frontends::fuzz::gguf),
+    ("rwkv_cpp", llmcc_frontends::fuzz::rwkv_cpp),
     ("pytorch", llmcc_frontends::fuzz::pytorch),
     ("adapter", llmcc_frontends::fuzz::adapter),
     ("config", llmcc_frontends::fuzz::config),

@@ -7,10 +7,12 @@
 F32 under the same name with `.values` behind it (`Q8_K`, which the package does not decode, is written
 out here). `gguf/llama_f16.gguf` is the model of `llama_f16` as `convert_hf_to_gguf.py` writes it: rows of
 Q and K in the order for rotating neighbours. `gguf/mixed.gguf` has random codes of many types in one
-model. `gguf/experts.gguf` has random MXFP4 codes of experts.
+model, `gguf/vectors.gguf` of those that take numbers from grids. `gguf/experts.gguf` has random MXFP4
+codes of experts.
 """
 
 import json
+import struct
 from pathlib import Path
 
 import gguf
@@ -25,6 +27,8 @@ BLOCKS = {
     Type.Q2_K: (84, [80, 82]), Type.Q3_K: (110, [108]), Type.Q4_K: (144, [0, 2]), Type.Q5_K: (176, [0, 2]),
     Type.Q6_K: (210, [208]), Type.Q8_K: (292, []), Type.IQ4_NL: (18, [0]), Type.IQ4_XS: (136, [0]),
     Type.TQ1_0: (54, [52]), Type.TQ2_0: (66, [64]), Type.MXFP4: (17, []),
+    Type.IQ2_XXS: (66, [0]), Type.IQ2_XS: (74, [0]), Type.IQ2_S: (82, [0]), Type.IQ3_XXS: (98, [0]), Type.IQ3_S: (110, [0]),
+    Type.IQ1_S: (50, [0]), Type.IQ1_M: (56, []), Type.NVFP4: (36, []),
 }
 
 
@@ -44,6 +48,11 @@ def blocks():
             raw = gguf.quantize(values, kind).reshape(count, size)
         if kind == Type.TQ2_0:
             raw[:, :64] &= raw[:, :64] >> 1 & 0x55 ^ 0xff
+        if kind == Type.IQ1_M:
+            # Bits of an f16 that is a number.
+            raw[:, 55] &= 0xbf
+        if kind == Type.NVFP4:
+            raw[:, :4] &= 0x7f
         if kind == Type.Q8_K:
             raw[:, :4] = rng.normal(0, 1, count).astype(np.float32).view(np.uint8).reshape(count, 4)
             values = raw[:, :4].copy().view(np.float32) * raw[:, 4:260].view(np.int8).astype(np.float32)
@@ -109,6 +118,47 @@ def mixed():
             matrix(f"blk.{i}.{name}.weight", kv if name in ("attn_k", "attn_v") else hidden, kind)
         for name in ("attn_norm", "ffn_norm"):
             w.add_tensor(f"blk.{i}.{name}.weight", rng.uniform(0.5, 1.5, hidden).astype(np.float32))
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+# What a block's scale times about the largest number of each is.
+VECTORS = {
+    "attn_q": (Type.IQ2_XXS, 166), "attn_k": (Type.IQ2_XS, 166), "attn_v": (Type.IQ1_M, 17), "attn_output": (Type.IQ3_XXS, 480),
+    "ffn_gate": (Type.IQ3_S, 465), "ffn_up": (Type.IQ2_S, 166), "ffn_down": (Type.IQ1_S, 17),
+}
+
+
+def vectors():
+    """A Llama of one layer, each matrix of a type that takes numbers from grids, with random codes."""
+    rng = np.random.default_rng(47)
+    hidden, kv, vocab = 256, 64, 64
+    w = gguf.GGUFWriter(HERE / "gguf/vectors.gguf", "llama")
+    w.add_context_length(64)
+    w.add_embedding_length(hidden)
+    w.add_block_count(1)
+    w.add_feed_forward_length(hidden)
+    w.add_head_count(4)
+    w.add_head_count_kv(1)
+    w.add_layer_norm_rms_eps(1e-5)
+    for name, (kind, largest) in VECTORS.items():
+        size, halves = BLOCKS[kind]
+        rows = kv if name in ("attn_k", "attn_v") else hidden
+        raw = rng.integers(0, 256, (rows, size), dtype=np.uint8)
+        scale = (rng.uniform(0.5, 1, rows) * 0.2 / largest).astype(np.float16).view(np.uint16)
+        if kind == Type.IQ1_M:
+            raw[:, 49:56:2] = raw[:, 49:56:2] & 0x0f | (scale[:, None] >> np.array([0, 4, 8, 12]) & 15).astype(np.uint8) << 4
+        else:
+            raw[:, :2] = scale.view(np.uint8).reshape(rows, 2)
+        w.add_tensor(f"blk.0.{name}.weight", raw, raw_dtype=kind)
+    # Scales between 1/64 and 1/8.
+    raw = rng.integers(0, 256, (vocab, hidden // 64, 36), dtype=np.uint8)
+    raw[:, :, :4] = rng.integers(8, 33, raw[:, :, :4].shape)
+    w.add_tensor("token_embd.weight", raw.reshape(vocab, -1), raw_dtype=Type.NVFP4)
+    for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"):
+        w.add_tensor(f"{name}.weight", rng.uniform(0.5, 1.5, hidden).astype(np.float32))
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -223,11 +273,38 @@ def corpus():
         w.write_tensors_to_file()
         w.close()
 
+    rwkv_cpp(HERE / "../../fuzz/corpus/rwkv_cpp/four")
+
+
+def rwkv_cpp(path):
+    """A small RWKV-4 in a file of rwkv.cpp (its `docs/FILE_FORMAT.md`), with blocks of Q8_0, which is number 9 there."""
+    vocab, hidden, ffn = 4, 32, 64
+    out = struct.pack("<6I", 0x67676D66, 101, vocab, hidden, 1, 9)
+
+    def tensor(name, shape, kind, data):
+        nonlocal out
+        out += struct.pack(f"<3I{len(shape)}I", len(shape), len(name), kind, *reversed(shape)) + name.encode() + data
+
+    vectors = {"att.time_decay": -0.5, "att.time_first": 0.1} | {f"{part}.time_mix_{letter}": 0.5 for part, letters in (("att", "kvr"), ("ffn", "kr")) for letter in letters}
+    vectors |= {f"{norm}.{end}": float(end == "weight") for norm in ("ln0", "ln1", "ln2") for end in ("weight", "bias")}
+    for name, x in vectors.items():
+        tensor(f"blocks.0.{name}", [hidden], 0, np.full(hidden, x, np.float32).tobytes())
+    for end in ("weight", "bias"):
+        tensor(f"ln_out.{end}", [hidden], 0, np.full(hidden, end == "weight", np.float32).tobytes())
+    for name in ("emb", "head"):
+        tensor(f"{name}.weight", [vocab, hidden], 0, np.full(vocab * hidden, 0.25, np.float32).tobytes())
+    matrices = {f"att.{part}": (hidden, hidden) for part in ("key", "value", "receptance", "output")}
+    for name, (n, k) in (matrices | {"ffn.key": (ffn, hidden), "ffn.value": (hidden, ffn), "ffn.receptance": (hidden, hidden)}).items():
+        tensor(f"blocks.0.{name}.weight", [n, k], 9, (np.float16(0.5).tobytes() + bytes(range(32))) * (n * k // 32))
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(out)
+
 
 if __name__ == "__main__":
     (HERE / "gguf").mkdir(exist_ok=True)
     blocks()
     llama()
     mixed()
+    vectors()
     experts()
     corpus()

@@ -6,6 +6,7 @@ A tensor is said as `{to: [[name, shape], ...], width, ...}`: its numbers as row
 - `turns: [before, groups, parts]`: rows behind the first are taken part by part instead of group by group;
   `columns` the same of columns;
 - `value`: `rate` (`-exp(x)`), `gain` (`x + 1`), or a number that multiplies; `values` one for each row;
+- `stack`: they are the so manieth of tensors that become one;
 - then they are cut into those of `to`, each of which may be `turned: [n, k]` in the end.
 """
 
@@ -107,6 +108,8 @@ NEMOTRON = lambda c: {A.HEAD_COUNT_KV: [c["num_key_value_heads"] if k == "*" els
 GRANITE = lambda c: {A.HEAD_COUNT_KV: layers(c, ("attention",), c["num_key_value_heads"]), R.SCALING_FINETUNED: c["position_embedding_type"] == "rope",
                      **mamba(c, c["mamba_expand"] * c["hidden_size"], c["mamba_n_heads"], c["mamba_n_groups"], c["mamba_d_state"], c["mamba_d_conv"])}
 PARTIAL = lambda c, part: {R.DIMENSION_COUNT: int((c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]) * part)}
+# Of RWKV, which has no heads of attention and no longest context.
+WKV = {L.CONTEXT_LENGTH: 1048576, A.HEAD_COUNT: 0, A.KEY_LENGTH: None, A.VALUE_LENGTH: None}
 # Fixture: architecture, keys beside the common ones, what is done to all values.
 FIXTURES = {
     "gpt_oss": ("gpt-oss", lambda c: {A.SLIDING_WINDOW: c["sliding_window"], L.EXPERT_FEED_FORWARD_LENGTH: c["intermediate_size"]}, ""),
@@ -181,6 +184,10 @@ FIXTURES = {
     "modernbert": ("modern-bert", lambda c: {A.CAUSAL: False, A.SLIDING_WINDOW: c["local_attention"], A.SLIDING_WINDOW_PATTERN: c["global_attn_every_n_layers"], R.FREQ_BASE: 160000.0,
                    R.FREQ_BASE_SWA: 10000.0, R.SCALING_TYPE: "none"}, ""),
     "embedding_gemma": ("gemma-embedding", lambda c: {A.SLIDING_WINDOW: c["sliding_window"], R.FREQ_BASE_SWA: 10000.0}, "gain"),
+    "rwkv6_paper": ("rwkv6", lambda c: WKV | {Keys.WKV.HEAD_SIZE: c["head_size"], L.RESCALE_EVERY_N_LAYERS: c["rescale_every"],
+                                              L.TIME_MIX_EXTRA_DIM: c["time_mix_extra_dim"], L.TIME_DECAY_EXTRA_DIM: c["time_decay_extra_dim"]}, ""),
+    "rwkv7_paper": ("rwkv7", lambda c: WKV | {Keys.WKV.HEAD_SIZE: c["head_dim"], A.LAYERNORM_RMS_EPS: None, A.LAYERNORM_EPS: c["norm_eps"], A.DECAY_LORA_RANK: c["decay_low_rank_dim"],
+                                              A.ICLR_LORA_RANK: c["a_low_rank_dim"], A.VALUE_RESIDUAL_MIX_LORA_RANK: c["v_low_rank_dim"], A.GATE_LORA_RANK: c["gate_low_rank_dim"]}, ""),
 }
 
 
@@ -195,6 +202,8 @@ def shapes(c, name, shape):
     kind = c["model_type"]
     blk = lambda n: f"blk.{{}}.{n}"
     last = shape[-1] if shape else 1
+    if kind in ("rwkv6", "rwkv7"):
+        return rwkv(name, shape)
     if end in ("mlp.experts.gate_up_proj", "mlp.experts.gate_up_proj_bias") and kind == "gpt_oss":
         e, n = shape[0], c["intermediate_size"]
         if end.endswith("bias"):
@@ -296,6 +305,32 @@ def shapes(c, name, shape):
     if name.startswith("pooler.") or (kind == "apertus" and "act_fn" in end):
         return {"to": [], "width": 1}
     return multiplied(c, name, end, shape) if kind == "falcon_h1" else None
+
+
+RWKV = {
+    "emb": "token_embd", "head": "output", "ln_out": "output_norm", "ln0": "token_embd_norm", "ln1": "blk.{}.attn_norm", "ln2": "blk.{}.attn_norm_2", "att.ln_x": "blk.{}.time_mix_ln",
+    **{f"att.{part}": f"blk.{{}}.time_mix_{part}" for part in ("key", "value", "receptance", "gate", "output")},
+    **{f"ffn.{part}": f"blk.{{}}.channel_mix_{part}" for part in ("key", "value", "receptance")},
+}
+
+
+def rwkv(name, shape):
+    """Tensors that are no module's are squeezed, transposed, or put together to one."""
+    end, last = name.removeprefix("blocks.{}."), shape[-1]
+    stem, _, ending = end.rpartition(".")
+    if stem in RWKV:
+        return {"to": [[f"{RWKV[stem]}.{ending}", shape]], "width": last if len(shape) > 1 else 1}
+    block, part = end.split(".")
+    fused = {f"time_maa_{letter}": i for i, letter in enumerate("wkvrg")} | {f"x_{letter}": i for i, letter in enumerate("rwkvag")}
+    if block == "att" and part in fused:
+        return {"to": [["blk.{}.time_mix_lerp_fused.weight", [1, 1, last]]], "width": last, "stack": fused[part]}
+    others = {"time_maa_w1": "w1", "time_maa_w2": "w2", "time_maa_x": "lerp_x", "time_faaaa": "first", "time_decay": "decay", "time_decay_w1": "decay_w1", "time_decay_w2": "decay_w2",
+              "time_maa_k": "lerp_k", "time_maa_r": "lerp_r", "x_k": "lerp_k"}
+    to = f"blk.{{}}.{'time' if block == 'att' else 'channel'}_mix_{others.get(part, part)}.weight"
+    if part[-2:] in ("w1", "w2", "a1", "a2", "v1", "v2", "g1", "g2"):
+        return {"to": [[to, shape[:-2] + shape[:-3:-1]]], "width": last, "transposed": shape[-2:]}
+    flat = part == "r_k" or shape[:-1] == [1, 1]
+    return {"to": [[to, [shape[0] * last] if part == "r_k" else [last] if flat else shape]], "width": 1}
 
 
 def tiled(c, width, behind=False):

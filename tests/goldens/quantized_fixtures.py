@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the fixtures of quantized checkpoints.
 
-    pip install bitsandbytes==0.48.2 compressed-tensors==0.12.2 hqq==0.2.8 transformers torch safetensors numpy && python quantized_fixtures.py [NAME...]
+    pip install bitsandbytes==0.48.2 compressed-tensors==0.12.2 hqq==0.2.8 torchao==0.15.0 transformers torch safetensors numpy && python quantized_fixtures.py [NAME...]
 
 `quantized/METHOD` has a `config.json` with nothing but `quantization_config`, and matrices as the
 method stores them with what they stand for beside them (`NAME.expected`, F32). Those of bitsandbytes
@@ -22,11 +22,11 @@ HERE = Path(__file__).parent / "quantized"
 RNG = np.random.default_rng(12)
 
 
-def write(name, settings, tensors):
+def write(name, settings, tensors, metadata=None):
     folder = HERE / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"quantization_config": settings}) + "\n")
-    save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "model.safetensors")
+    save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "model.safetensors", metadata)
 
 
 def bitsandbytes():
@@ -395,8 +395,36 @@ def sparse():
         "sparsity_config": {"format": "sparse-bitmask", "global_sparsity": 0.7, "sparsity_structure": "unstructured"}}, t)
 
 
+def torchao():
+    """Quantized and taken apart by torchao itself (0.15.0, with torch 2.9)."""
+    from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
+    from torchao.quantization import Float8Tensor, Int8DynamicActivationIntxWeightConfig, IntxWeightOnlyConfig, MappingType, PerAxis, PerGroup, PerRow, PerTensor, quantize_
+
+    torch.manual_seed(17)
+    only = lambda dtype, granularity, **more: IntxWeightOnlyConfig(weight_dtype=dtype, granularity=granularity, **more)
+    dynamic = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=PerGroup(32))
+    cases = {"rows": PerRow(), "one": PerTensor(), "four": only(torch.int4, PerGroup(32)), "three": only(torch.int3, PerGroup(64)),
+             "eight": only(torch.int8, PerAxis(0)), "zeros": only(torch.int4, PerGroup(32), mapping_type=MappingType.ASYMMETRIC), "dynamic": dynamic}
+    state, expected = {}, {}
+    for name, how in cases.items():
+        layer = torch.nn.Linear(128, 12, bias=False, dtype=torch.bfloat16)
+        if name in ("rows", "one"):
+            w = Float8Tensor.from_hp(layer.weight.data, granularity=how)
+            values = w.qdata.float() * w.scale
+        else:
+            quantize_(layer, how)
+            w = layer.weight.data
+            spread = lambda x: x.float().repeat_interleave(128 // x.shape[1], 1)
+            values = (w.qdata.float() - spread(w.zero_point)) * spread(w.scale)
+        assert torch.equal(values.to(torch.bfloat16), w.dequantize()), name
+        state[f"{name}.weight"] = w
+        expected[f"{name}.expected"] = values
+    tensors, metadata = flatten_tensor_state_dict(state)
+    write("torchao", {"quant_method": "torchao", "quant_type": {"default": {}}}, tensors | expected, metadata)
+
+
 # In the order in which the first ones share their random numbers.
-ALL = [bitsandbytes, gptq, gptq_groups, awq, fp8, mxfp4, gptq_few, auto_round, compressed, nvfp4, modelopt, int8, fp8_scaled, bitnet, awq_rows, hqq, sparse]
+ALL = [bitsandbytes, gptq, gptq_groups, awq, fp8, mxfp4, gptq_few, auto_round, compressed, nvfp4, modelopt, int8, fp8_scaled, bitnet, awq_rows, hqq, sparse, torchao]
 
 if __name__ == "__main__":
     for make in ALL:

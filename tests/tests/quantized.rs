@@ -35,15 +35,20 @@ fn a_converted_model_computes_the_same() {
 /// with int8 rows what these lose.
 #[test]
 fn codes_compute_what_they_stand_for() {
-    let path = golden("gguf/mixed.gguf");
-    let exact = options(&path);
-    let decoded = logits(&llmcc_cli::session::CompileOptions { weights: Some(Format::F32), ..options(&path) });
+    for name in ["mixed", "vectors"] {
+        compute_what_they_stand_for(&golden(&format!("gguf/{name}.gguf")));
+    }
+}
+
+fn compute_what_they_stand_for(path: &Path) {
+    let exact = options(path);
+    let decoded = logits(&llmcc_cli::session::CompileOptions { weights: Some(Format::F32), ..options(path) });
     assert!(decoded.iter().all(|x| x.is_finite()) && decoded[..64] != decoded[64..128]);
     let of_codes = difference(&decoded, &logits(&exact));
     assert!(of_codes < 1e-5, "{of_codes:e}");
     let int8 = difference(
         &decoded,
-        &logits(&llmcc_cli::session::CompileOptions { act: Some(ActPolicy::Int8), ..options(&path) }),
+        &logits(&llmcc_cli::session::CompileOptions { act: Some(ActPolicy::Int8), ..options(path) }),
     );
     assert!(int8 > of_codes && int8 < 0.05, "{int8:e}");
 }

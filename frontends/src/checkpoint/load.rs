@@ -6,7 +6,7 @@ use super::safetensors::{self, TensorInfo};
 use super::shard::Shard;
 use super::stored::Entry;
 use super::views::View;
-use super::{Checkpoint, consolidated, file_name, llama2c, pytorch};
+use super::{Checkpoint, consolidated, file_name, llama2c, pytorch, rwkv_cpp};
 use crate::embedding;
 use crate::error::FrontendError;
 use crate::input;
@@ -67,7 +67,7 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, FrontendError> {
     let mut opened = Opened::default();
     if by_index {
         open_index(dir, &tensors, &mut opened)?;
-    } else if let Some(checkpoint) = open_llama2c(dir, &tensors)? {
+    } else if let Some(checkpoint) = open_whole(dir, &tensors)? {
         return Ok(checkpoint);
     } else {
         slices(dir, &tensors)?.iter().try_for_each(|file| open_shard(file, &mut opened))?;
@@ -118,20 +118,11 @@ fn without_config(dir: &Path, tensors: &Path, opened: Opened) -> Result<Checkpoi
     Ok(Checkpoint { dir: dir.to_path_buf(), config_path, config, sources, shards, index, metadata: None, notes })
 }
 
-/// A file of llama2.c; `None` if it is none.
-fn open_llama2c(dir: &Path, path: &Path) -> Result<Option<Checkpoint>, FrontendError> {
-    if path.extension().is_none_or(|e| e != "bin") {
-        return Ok(None);
-    }
+/// A file that says all of a model: one of rwkv.cpp, or of llama2.c; `None` if it is none.
+fn open_whole(dir: &Path, path: &Path) -> Result<Option<Checkpoint>, FrontendError> {
     let map = map(path)?;
-    if pytorch::is_pytorch(&map) {
-        return Ok(None);
-    }
-    let Some(described) = llama2c::describe(&map, 0) else { return Ok(None) };
-    let model = described
-        .and_then(|found| consolidated::describe(&found.params, vec![found.views], found.coded))
-        .map_err(wrong(path))?;
-    Ok(Some(Checkpoint {
+    let described = rwkv_cpp::describe(&map, 0).or_else(|| of_llama2c(path, &map)).transpose().map_err(wrong(path))?;
+    Ok(described.map(|model| Checkpoint {
         dir: dir.to_path_buf(),
         config_path: path.to_path_buf(),
         config: model.config,
@@ -141,6 +132,15 @@ fn open_llama2c(dir: &Path, path: &Path) -> Result<Option<Checkpoint>, FrontendE
         metadata: None,
         notes: model.notes,
     }))
+}
+
+/// The model of a file of llama2.c, which only its name tells from others.
+fn of_llama2c(path: &Path, file: &[u8]) -> Option<Result<consolidated::Described, Wrong>> {
+    if path.extension().is_none_or(|e| e != "bin") || pytorch::is_pytorch(file) {
+        return None;
+    }
+    let described = llama2c::describe(file, 0)?;
+    Some(described.and_then(|found| consolidated::describe(&found.params, vec![found.views], found.coded)))
 }
 
 /// The files that a model was cut into, of which one is given.
@@ -330,10 +330,6 @@ fn before_gguf(file: &[u8]) -> Option<String> {
     let number = |at: usize| file.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
     let version = number(4).unwrap_or(0);
     Some(match file.get(..4)? {
-        // rwkv.cpp began to count at 100.
-        b"fmgg" | b"ggmf" if (100..200).contains(&version) => {
-            format!("this is a file of rwkv.cpp of version {version}, which is not read")
-        }
         b"lmgg" => "this is a file of GGML of 2023 or before (`ggml`, without a version), which is not read".into(),
         b"fmgg" | b"ggmf" => format!("this is a file of GGML of 2023 (`ggmf`, version {version}), which is not read"),
         b"tjgg" => format!("this is a file of GGML of 2023 (`ggjt`, version {version}), which is not read"),

@@ -7,6 +7,8 @@ mod llama2c;
 mod load;
 pub mod pytorch;
 mod quantized;
+mod rwkv_cpp;
+mod rwkv_forms;
 pub mod safetensors;
 mod shard;
 mod stored;
@@ -17,6 +19,7 @@ use crate::input;
 use llmcc_ir::quant::StoredRows;
 use llmcc_ir::ty::DType;
 use memmap2::UncheckedAdvice;
+pub(crate) use rwkv_cpp::is_rwkv;
 use safetensors::TensorInfo;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -93,6 +96,11 @@ pub struct Adapter {
     pub scale: f32,
 }
 
+/// Fuzz target: a file of rwkv.cpp; the configuration that it makes, if any.
+pub(crate) fn fuzz_rwkv_cpp(file: &[u8]) -> Option<Value> {
+    rwkv_cpp::fuzz(file)
+}
+
 /// Fuzz target: an `adapter_config.json`.
 pub(crate) fn fuzz_adapter(config: &Value) {
     adapter::fuzz(config);
@@ -131,7 +139,7 @@ impl Checkpoint {
     /// Opens a directory with `config.json` and `model.safetensors` or `pytorch_model.bin` (or the
     /// index of either and its shards), or one such file with `config.json` beside it; a GGUF file, or
     /// the first of several that a model is split into; `consolidated.*` with `params.json`, as Meta
-    /// and Mistral have it; a `.bin` of llama2.c.
+    /// and Mistral have it; a `.bin` of llama2.c or rwkv.cpp.
     ///
     /// # Errors
     /// When files are missing, unreadable or malformed.

@@ -131,6 +131,10 @@ pub(super) enum Kept {
     OneMore,
     /// `−eˣ`: the rate itself, of which the model has the logarithm.
     Rate,
+    /// Itself, halved so many times.
+    Halved(u8),
+    /// `e^(−eˣ)`: what is left after a step, of which the model has the logarithm of the rate.
+    Decay,
 }
 
 impl Kept {
@@ -139,7 +143,10 @@ impl Kept {
         match self {
             Kept::Same => v,
             Kept::OneMore => v - 1.0,
-            Kept::Rate => (-v).ln(),
+            Kept::Halved(n) => v * f32::from(n).exp2(),
+            // A rate of none, or one that leaves nothing, is a number too.
+            Kept::Rate => (-v).ln().clamp(-104.0, 88.0),
+            Kept::Decay => (-f64::from(v).ln()).ln().clamp(-104.0, 88.0) as f32,
         }
     }
 }
@@ -163,6 +170,11 @@ impl Layout for Blocks {
         let Some(read) = self.ty.read else { return };
         let blocks = self.row(shards, row).chunks_exact(self.ty.bytes);
         blocks.enumerate().for_each(|(i, block)| read(block, out, i * self.ty.columns));
+        if let Kept::Halved(n) = self.kept {
+            let scales = if out.above.is_empty() { &mut out.factors } else { &mut out.above };
+            let times = f32::from(n).exp2();
+            scales.iter_mut().for_each(|(scale, min)| (*scale, *min) = (*scale * times, *min * times));
+        }
     }
 
     fn values(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
@@ -182,7 +194,7 @@ impl Blocks {
     }
 
     /// The numbers that a row stands for.
-    fn numbers(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
+    pub fn numbers(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
         let Some(format) = self.ty.stored.dtype.and_then(DType::coded) else {
             return self.values(shards, row, out);
         };

@@ -75,6 +75,9 @@ const PHRASES: &str = concat!(
 
 const PLAIN: Cut = Cut { names: &[], patterns: &[GPT2_WORDS], composed: false, whole_words: false };
 
+/// Texts are not cut.
+pub(super) const WHOLE: Cut = Cut { patterns: &[], ..PLAIN };
+
 /// GPT-2's.
 pub(super) const GPT2: Cut = Cut {
     names: &[

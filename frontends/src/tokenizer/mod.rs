@@ -11,7 +11,7 @@ mod tiktoken;
 mod word_piece;
 mod world;
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, is_rwkv};
 use crate::error::FrontendError;
 use llmcc_text::check;
 use serde_json::{Map, Value, json};
@@ -220,6 +220,11 @@ fn find(ckpt: &Checkpoint, settings: [&Value; 2]) -> Result<Option<Source>, Fron
     if let Some(json) = ckpt.file("tokenizer.json")? {
         return Ok(Some(Source { path: path("tokenizer.json"), json, post_processed: true }));
     }
+    if is_rwkv(ckpt.config(), world::OF_PILE)
+        && let Some(json) = ckpt.file(world::PILE)?
+    {
+        return Ok(Some(Source { path: path(world::PILE), json, post_processed: true }));
+    }
     let Some((name, made)) = from_vocabulary(ckpt, settings)? else { return Ok(None) };
     let path = path(&name);
     match made {
@@ -246,6 +251,10 @@ fn from_vocabulary(
             None => Err("this vocabulary has no merges.txt beside it".into()),
         };
         return Ok(Some(("vocab.json".into(), made)));
+    }
+    if is_rwkv(ckpt.config(), world::OF_BYTES) {
+        let name = ckpt.config_path().file_name().map(|n| n.to_string_lossy().into_owned());
+        return Ok(Some((name.unwrap_or_default(), Ok(world::of_bytes()))));
     }
     if let Some(vocab) = ckpt.file(world::FILE)? {
         return Ok(Some((world::FILE.into(), world::to_tokenizer_json(&vocab))));

@@ -2,12 +2,21 @@
 //! Python's and the length counts bytes. The longest token is taken, byte by byte
 //! (<https://github.com/BlinkDL/ChatRWKV>, "RWKV World").
 
-use super::byte_level::added_token;
+use super::byte_level::{ByteLevel, added_token};
+use super::cuts::WHOLE;
 use llmcc_text::alphabet::character;
 use serde_json::{Map, Value, json};
 
 /// The name of the file in RWKV's releases.
 pub(super) const FILE: &str = "rwkv_vocab_v20230424.txt";
+
+/// The name of the `tokenizer.json` of GPT-NeoX beside rwkv.cpp, whose vocabulary RWKV-4's models of the
+/// Pile have.
+pub(super) const PILE: &str = "20B_tokenizer.json";
+/// The size of that vocabulary.
+pub(super) const OF_PILE: usize = 50_277;
+/// That of all bytes.
+pub(super) const OF_BYTES: usize = 256;
 
 /// The token of number 0, which no text has: it is around texts.
 pub(super) const END: &str = "<|endoftext|>";
@@ -73,6 +82,12 @@ pub(super) fn of_tokens(tokens: Vec<(u32, Vec<u8>)>) -> Result<Value, String> {
             "max_input_chars_per_word": 1000, "vocab": vocab,
         },
     }))
+}
+
+/// The `tokenizer.json` of a vocabulary of all bytes, each by its number.
+pub(super) fn of_bytes() -> Value {
+    let vocab = (0..=255).map(|byte: u8| (character(byte).to_string(), json!(byte))).collect();
+    ByteLevel { vocab, merges: vec![], added: vec![], cut: &WHOLE, prefix_space: false, around: None }.json()
 }
 
 /// The bytes of a literal of Python's: a text, which is UTF-8, or bytes.

@@ -9,6 +9,33 @@ use llmcc_abi::encoding::NON_LINEAR;
 /// Columns that share a scale of scales.
 const SUPER: u16 = 256;
 
+/// The magnitudes of GGML's grids of `IQ2` types, then those of its `IQ1` types (whose numbers are −1, 0 and
+/// 1, moved by an eighth), in eighths of what the former count in.
+static GRID_OF_2: [u32; 16] = with_negatives([1.0, 3.125, 5.375, 0.125, 0.875, 1.125, 0.0, 0.0]);
+
+/// Those of its grid of `IQ3_XXS`, in quarters.
+static GRID_OF_3: [u32; 16] = with_negatives([1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.5]);
+
+/// Those of its grid of `IQ3_S`.
+static ODD: [u32; 16] = with_negatives([1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0]);
+
+/// Eight numbers, and their negatives.
+const fn with_negatives(numbers: [f32; 8]) -> [u32; 16] {
+    let (mut out, mut i) = ([0; 16], 0);
+    while i < 8 {
+        out[i] = numbers[i].to_bits();
+        out[i + 8] = (-numbers[i]).to_bits();
+        i += 1;
+    }
+    out
+}
+
+/// Numbers of a table of 16, with scales of 6 bits for so many columns.
+const fn table_of(values: &'static [u32; 16], group: u16) -> Encoding {
+    let scale = Scale::new(Per::Group(group), ScaleKind::Signed { bits: 6 });
+    Encoding::two_levels(Code::Table { bits: 4, values }, scale)
+}
+
 /// `Q5_0`
 pub(super) const W5: FormatDef = FormatDef {
     name: "w5",
@@ -95,13 +122,31 @@ pub(super) const IQ4XS: FormatDef = FormatDef {
     name: "iq4xs",
     encoding: Encoding::IQ4XS,
     groups: &[32],
-    quantize: Quantize::Super(|x, codes, factors| {
-        let (scale, coded) = scales(x, factors, 32, (127.0, 31.0));
-        for ((x, codes), s) in x.chunks(32).zip(codes.chunks_mut(32)).zip(coded) {
-            nearest(x, codes, scale * s, &NON_LINEAR);
-        }
-        (scale, 0.0)
-    }),
+    quantize: Quantize::Super(|x, codes, factors| of_table((x, codes), factors, 32, (127.0, &NON_LINEAR))),
+};
+
+/// `IQ1_S`, `IQ1_M`, `IQ2_XXS`, `IQ2_XS` and `IQ2_S`, whose numbers stand in grids.
+pub(super) const IQ2: FormatDef = FormatDef {
+    name: "iq2",
+    encoding: table_of(&GRID_OF_2, 16),
+    groups: &[16],
+    quantize: Quantize::Super(|x, codes, factors| of_table((x, codes), factors, 16, (5.375, &GRID_OF_2))),
+};
+
+/// `IQ3_XXS`
+pub(super) const IQ3: FormatDef = FormatDef {
+    name: "iq3",
+    encoding: table_of(&GRID_OF_3, 32),
+    groups: &[32],
+    quantize: Quantize::Super(|x, codes, factors| of_table((x, codes), factors, 32, (15.5, &GRID_OF_3))),
+};
+
+/// `IQ3_S`
+pub(super) const IQ3S: FormatDef = FormatDef {
+    name: "iq3s",
+    encoding: table_of(&ODD, 32),
+    groups: &[32],
+    quantize: Quantize::Super(|x, codes, factors| of_table((x, codes), factors, 32, (15.0, &ODD))),
 };
 
 /// `TQ1_0` and `TQ2_0`: −1, 0 and 1.
@@ -179,6 +224,21 @@ fn symmetric(
     let (scale, coded) = scales(x, factors, group, (zero, most));
     for ((x, codes), s) in x.chunks(group).zip(codes.chunks_mut(group)).zip(coded) {
         encode(x, codes, scale * s, 0.0, -zero, zero - 1.0, zero);
+    }
+    (scale, 0.0)
+}
+
+/// A super-group of numbers of a table, of which `top` is the magnitude of the largest; scales are
+/// codes of 6 bits.
+fn of_table(
+    (x, codes): (&[f32], &mut [u8]),
+    factors: &mut [(u8, u8)],
+    group: usize,
+    (top, table): (f32, &[u32]),
+) -> (f32, f32) {
+    let (scale, coded) = scales(x, factors, group, (top, 31.0));
+    for ((x, codes), s) in x.chunks(group).zip(codes.chunks_mut(group)).zip(coded) {
+        nearest(x, codes, scale * s, table);
     }
     (scale, 0.0)
 }

@@ -93,6 +93,9 @@ pub const FORMATS: &[FormatDef] = &[
     w4z::W3Z,
     ggml::TERNARY_ROW,
     fp4::NVFP4,
+    ggml::IQ2,
+    ggml::IQ3,
+    ggml::IQ3S,
 ];
 
 /// Groups a quantized format of integers may have.

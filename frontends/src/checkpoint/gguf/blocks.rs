@@ -3,9 +3,10 @@
 //!
 //! Layouts are those of `ggml-common.h`; every decoder writes the codes and scales of one block.
 
+use super::bits::{SUPER, half, put};
+use super::vectors;
 use crate::checkpoint::safetensors::StoredType;
-use half::f16;
-use llmcc_ir::quant::{CodedRow, Elem, Format, e8m0_to_f32};
+use llmcc_ir::quant::{CodedRow, Elem, Format, e4m3_to_f32, e8m0_to_f32};
 use llmcc_ir::ty::DType;
 
 /// A type of tensors.
@@ -45,9 +46,6 @@ const fn coded(
     let bits = (8 * bytes / columns) as u64;
     BlockType { number, name, columns, bytes, stored: StoredType { name, bits, dtype: Some(dtype) }, read: Some(read) }
 }
-
-/// Columns of a super-block.
-const SUPER: usize = 256;
 
 /// All types that are read.
 static TYPES: &[BlockType] = &[
@@ -119,6 +117,22 @@ static TYPES: &[BlockType] = &[
         group(row, at, 32, e8m0_to_f32(b[0]), 0.0);
         nibbles(&b[1..17], row, at);
     }),
+    coded(40, "NVFP4", (64, 36), (Elem::named("nvfp4"), 16), |b, row, at| {
+        row.above[at / SUPER] = (1.0, 0.0);
+        for g in 0..4 {
+            // Without a sign; what would be no number is 0 in GGML.
+            let code = b[g] & 0x7f;
+            group(row, at + 16 * g, 16, if code == 0x7f { 0.0 } else { e4m3_to_f32(code) }, 0.0);
+            nibbles(&b[4 + 8 * g..12 + 8 * g], row, at + 16 * g);
+        }
+    }),
+    coded(16, "IQ2_XXS", (SUPER, 66), (Elem::named("iq2"), 16), vectors::iq2_xxs),
+    coded(17, "IQ2_XS", (SUPER, 74), (Elem::named("iq2"), 16), vectors::iq2_xs),
+    coded(22, "IQ2_S", (SUPER, 82), (Elem::named("iq2"), 16), vectors::iq2_s),
+    coded(18, "IQ3_XXS", (SUPER, 98), (Elem::named("iq3"), 32), vectors::iq3_xxs),
+    coded(21, "IQ3_S", (SUPER, 110), (Elem::named("iq3s"), 32), vectors::iq3_s),
+    coded(19, "IQ1_S", (SUPER, 50), (Elem::named("iq2"), 16), vectors::iq1_s),
+    coded(29, "IQ1_M", (SUPER, 56), (Elem::named("iq2"), 16), vectors::iq1_m),
 ];
 
 /// The type of that number.
@@ -127,13 +141,12 @@ pub(super) fn by_number(number: u32) -> Option<&'static BlockType> {
 }
 
 /// The type that GGML calls so.
-#[cfg(test)]
-pub(super) fn named(name: &str) -> Option<&'static BlockType> {
+pub(crate) fn named(name: &str) -> Option<&'static BlockType> {
     TYPES.iter().find(|t| t.name == name)
 }
 
 /// F32, which is the first.
-pub(super) fn floats() -> &'static StoredType {
+pub(crate) fn floats() -> &'static StoredType {
     &TYPES[0].stored
 }
 
@@ -145,21 +158,22 @@ pub(crate) fn of(stored: &StoredType) -> Option<&'static BlockType> {
 /// What a type that is not read is called.
 pub(super) fn unknown(number: u32) -> String {
     let name = match number {
-        16 => "IQ2_XXS",
-        17 => "IQ2_XS",
-        18 => "IQ3_XXS",
-        19 => "IQ1_S",
-        21 => "IQ3_S",
-        22 => "IQ2_S",
-        29 => "IQ1_M",
-        40 => "NVFP4",
+        4 => "Q4_2",
+        5 => "Q4_3",
+        9 => "Q8_1",
+        25 => "I16",
+        27 => "I64",
+        28 => "F64",
+        31 => "Q4_0_4_4",
+        32 => "Q4_0_4_8",
+        33 => "Q4_0_8_8",
+        36 => "IQ4_NL_4_4",
+        37 => "IQ4_NL_4_8",
+        38 => "IQ4_NL_8_8",
+        41 => "Q1_0",
         _ => return format!("{number}, which is not known"),
     };
     format!("{name}, which is not read")
-}
-
-fn half(b: &[u8], at: usize) -> f32 {
-    f16::from_le_bytes([b[at], b[at + 1]]).to_f32()
 }
 
 /// Scale and minimum of the group of `columns` columns that starts at `at`.
@@ -167,11 +181,7 @@ fn group(row: &mut CodedRow, at: usize, columns: usize, scale: f32, min: f32) {
     row.factors[at / columns] = (scale, min);
 }
 
-fn put(row: &mut CodedRow, at: usize, codes: impl Iterator<Item = u8>) {
-    row.codes[at..].iter_mut().zip(codes).for_each(|(c, u)| *c = u);
-}
-
-/// 32 codes of 16 bytes: the low nibbles, then the high ones.
+/// Two codes in each byte: the low nibbles, then the high ones.
 fn nibbles(b: &[u8], row: &mut CodedRow, at: usize) {
     put(row, at, b.iter().map(|u| u & 15).chain(b.iter().map(|u| u >> 4)));
 }

@@ -5,12 +5,15 @@
 //! to `general.alignment`, data; all little-endian. See
 //! <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
+mod bits;
 pub mod blocks;
 mod families;
 mod file;
+mod grids;
 pub(super) mod model;
 pub(super) mod names;
 mod rope;
+mod vectors;
 
 use super::safetensors::TensorInfo;
 use std::collections::{BTreeMap, BTreeSet};

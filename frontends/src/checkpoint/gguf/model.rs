@@ -74,6 +74,10 @@ pub(in crate::checkpoint) fn describe(
     let file = File { name, metadata: header, tensors: &tensors, bytes };
     let family = family(&file)?;
     let config = config(&file, family)?;
+    if let Some(made) = family.tensors {
+        let (out, notes) = made(&file)?;
+        return Ok(Model { config: config.into(), tensors: out, notes: widened_types(&tensors, notes) });
+    }
     let mut rest = tensors.clone();
     rope::TENSORS.iter().for_each(|name| drop(rest.remove(*name)));
     let (mut out, mut notes) = (BTreeMap::new(), vec![]);
@@ -100,7 +104,25 @@ pub(in crate::checkpoint) fn describe(
         let info = TensorInfo { dtype: blocks::floats(), shape: vec![numbers.len()], bytes: 0..0 };
         out.insert(called, Entry { layout: Some(Arc::new(Constant(numbers))), ..Entry::plain(0, info) });
     }
-    Ok(Model { config: config.into(), tensors: out, notes })
+    Ok(Model { config: config.into(), tensors: out, notes: widened_types(&tensors, notes) })
+}
+
+/// Says which types of tensors take more room here than in files, after what else is said.
+fn widened_types(tensors: &Tensors, mut notes: Vec<String>) -> Vec<String> {
+    let mut counts: BTreeMap<&str, (usize, &TensorInfo)> = BTreeMap::new();
+    let of_grids = |info: &&TensorInfo| ["IQ1", "IQ2", "IQ3"].iter().any(|family| info.dtype.name.starts_with(family));
+    for info in tensors.values().map(|(_, info)| info).filter(of_grids) {
+        counts.entry(info.dtype.name).or_insert((0, info)).0 += 1;
+    }
+    for (name, (count, info)) in counts {
+        let (Some(ty), Some(dtype)) = (blocks::of(info.dtype), info.dtype.dtype) else { continue };
+        let bits = (8 * ty.bytes) as f64 / ty.columns as f64;
+        notes.push(format!(
+            "{count} tensors are {name} of {bits:.2} bits for each weight: they are kept exactly, in codes of 4 bits \
+             (`{dtype}`)"
+        ));
+    }
+    notes
 }
 
 /// How dimensions of Transformers' tensors differ from those in files.

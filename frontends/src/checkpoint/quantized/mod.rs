@@ -12,6 +12,7 @@ mod microscaling;
 mod packed;
 mod sparse;
 mod ternary;
+mod torchao;
 mod words;
 
 use super::safetensors::{StoredType, TensorInfo};
@@ -51,7 +52,7 @@ const METHODS: &[(&str, Method)] = &[
     ("compressed-tensors", compressed::replace),
     ("modelopt", compressed::modelopt),
     ("bitnet", ternary::bitnet),
-    ("torchao", torchao),
+    ("torchao", torchao::torchao),
     ("mxfp4", microscaling::mxfp4),
     ("hqq", hqq::hqq),
 ];
@@ -83,12 +84,6 @@ fn note_experts(tensors: &mut Tensors<'_>) {
              order of its own: they are decoded, and stored as other matrices of floats are"
         ));
     }
-}
-
-/// Tensors of torchao are objects of Python's, not arrays.
-fn torchao(_: &Map<String, Value>, _: &mut Tensors<'_>) -> Result<(), Wrong> {
-    let what = "its tensors are objects of torchao, which are not read".into();
-    Err((what, "decode it in Python (`dequantize()` of every matrix, `save_pretrained`), or take the unquantized one"))
 }
 
 impl Tensors<'_> {

@@ -51,6 +51,19 @@ const FIXTURES: &[Fixture] = &[
     ("compressed_float", &[("row", "fp8"), ("tensor", "fp8b"), ("block", "fp8b")], 1),
     ("modelopt", &[("fp4", "nvfp4"), ("fp8", "fp8")], 2),
     ("compressed_fp4", &[("fp4", "nvfp4")], 1),
+    (
+        "torchao",
+        &[
+            ("rows", "fp8"),
+            ("one", "fp8"),
+            ("four", "w8g32"),
+            ("three", "w8g64"),
+            ("eight", "w8g128"),
+            ("zeros", "w8zg32"),
+            ("dynamic", "w8g32"),
+        ],
+        1,
+    ),
 ];
 
 /// Each matrix of each fixture is what its method decodes it to, to the bit, in the format that is
@@ -229,7 +242,7 @@ fn other_forms_are_refused_in_words() {
         ("awq", json!({ "version": "exllama" }), "`gemv` and `gemv_fast` are"),
         ("awq", json!({ "version": "marlin" }), "take the checkpoint in plain GPTQ order"),
         ("auto_round", json!({ "packing_format": "auto_round:llm_compressor" }), "those of GPTQ and AWQ are read"),
-        ("gptq", json!({ "quant_method": "torchao" }), "decode it in Python"),
+        ("gptq", json!({ "quant_method": "torchao" }), "with torchao 0.15 or later"),
         ("compressed_pack", json!({ "format": "marlin-24" }), "pack-quantized, int-quantized"),
         ("compressed_pack", json!({ "sparsity_config": { "format": "marlin-24" } }), "sparse (`marlin-24`)"),
         ("compressed_pack", json!({ "config_groups": {} }), "2, 3, 4 and 8 bits are read"),

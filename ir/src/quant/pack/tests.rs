@@ -47,6 +47,10 @@ fn bound(format: Format, x: &[f32]) -> f32 {
         // 127 where there are 113.
         "iq4nl" => amax * (14.0 / 127.0 + 2f32.powi(-8)) + tiny,
         "iq4xs" => amax * (14.0 / 127.0 + 0.5 / 31.0 + 2f32.powi(-8)) + subnormal(31.0, 127.0),
+        // Half of the largest distance of two numbers, and codes of scales half a unit off.
+        "iq2" => amax * (1.125 / 5.375 + 0.5 / 31.0 + 2f32.powi(-8)) + subnormal(31.0, 5.375),
+        "iq3" => amax * (1.25 / 15.5 + 0.5 / 31.0 + 2f32.powi(-8)) + subnormal(31.0, 15.5),
+        "iq3s" => amax * (1.0 / 15.0 + 0.5 / 31.0 + 2f32.powi(-8)) + subnormal(31.0, 15.0),
         "ternary" => amax * (0.5 + 2f32.powi(-8)) + tiny,
         // Half of the distance of 4 and 6, and scales with 4 bits.
         "nvfp4" => amax * (1.0 / 6.0 + 1.0 / 16.0 + 0.05) + tiny,

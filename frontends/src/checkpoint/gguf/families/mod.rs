@@ -8,10 +8,12 @@ mod gemma;
 mod mixtures;
 mod parallel;
 mod recurrent;
+mod time_mixes;
 
 use super::file::{Config, File, Wrong, head_dim, size};
 use super::names::Names;
-use crate::checkpoint::stored::Turns;
+use crate::checkpoint::stored::{Entry, Turns};
+use std::collections::BTreeMap;
 
 /// Models of one `general.architecture`.
 pub(super) struct Family {
@@ -49,7 +51,12 @@ pub(super) struct Family {
     pub adapt: fn(&File, &mut Config) -> Result<(), Wrong>,
     /// Vectors that are metadata.
     pub values: fn(&File) -> Result<Constants, Wrong>,
+    /// All tensors, where names and recipes do not say what they are.
+    pub tensors: Option<fn(&File) -> Result<Made, Wrong>>,
 }
+
+/// Tensors by the names of the model, and what the user should know of them.
+pub(super) type Made = (BTreeMap<String, Entry>, Vec<String>);
 
 /// Vectors by the names of Transformers' tensors.
 pub(super) type Constants = Vec<(String, Vec<f32>)>;
@@ -101,6 +108,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Family> {
         delta::FAMILIES,
         gemma::FAMILIES,
         recurrent::FAMILIES,
+        time_mixes::FAMILIES,
         encoders::FAMILIES,
     ]
     .into_iter()
@@ -151,4 +159,5 @@ const PLAIN: Family = Family {
     joins: &[],
     adapt: |_, _| Ok(()),
     values: |_| Ok(vec![]),
+    tensors: None,
 };

@@ -105,7 +105,8 @@ fn converted(ckpt: &Checkpoint, about: &Value) -> Vec<u8> {
         let form = &about["tensors"][&pattern];
         if form.is_object() {
             for (called, shape, values) in made(form, &layer, ckpt.to_f32(name).unwrap()) {
-                tensors.entry(called).or_default().insert(expert, (shape, values));
+                let place = form["stack"].as_u64().map_or(expert, |n| n as usize);
+                tensors.entry(called).or_default().insert(place, (shape, values));
             }
             continue;
         }
