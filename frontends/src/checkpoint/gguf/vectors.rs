@@ -52,8 +52,8 @@ pub(super) fn iq2_xxs(b: &[u8], row: &mut CodedRow, at: usize) {
     for g in 0..8 {
         let (entries, rest, at) = (&b[2 + 8 * g..], word(b, 6 + 8 * g), at + 32 * g);
         scale(row, at, (32, 16), rest >> 28);
-        for i in 0..4 {
-            let magnitudes = eight(grids::IQ2_XXS[usize::from(entries[i])]);
+        for (i, entry) in entries[..4].iter().enumerate() {
+            let magnitudes = eight(grids::IQ2_XXS[usize::from(*entry)]);
             put_signed(row, at + 8 * i, magnitudes, even_signs(rest >> (7 * i)));
         }
     }
@@ -107,8 +107,8 @@ pub(super) fn iq3_s(b: &[u8], row: &mut CodedRow, at: usize) {
     nibble_scales(&b[106..110], row, at, 32);
     let (low, high, signs) = (&b[2..66], &b[66..74], &b[74..106]);
     let entry = |i: usize| grids::IQ3_S[usize::from(low[i]) | usize::from(high[i / 8] >> (i % 8) & 1) << 8];
-    for i in 0..32 {
-        put_signed(row, at + 8 * i, twice_four([entry(2 * i), entry(2 * i + 1)]), signs[i]);
+    for (i, sign) in signs.iter().enumerate() {
+        put_signed(row, at + 8 * i, twice_four([entry(2 * i), entry(2 * i + 1)]), *sign);
     }
 }
 

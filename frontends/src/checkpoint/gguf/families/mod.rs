@@ -52,8 +52,11 @@ pub(super) struct Family {
     /// Vectors that are metadata.
     pub values: fn(&File) -> Result<Constants, Wrong>,
     /// All tensors, where names and recipes do not say what they are.
-    pub tensors: Option<fn(&File) -> Result<Made, Wrong>>,
+    pub tensors: Option<Make>,
 }
+
+/// Makes a family's tensors itself.
+pub(super) type Make = fn(&File) -> Result<Made, Wrong>;
 
 /// Tensors by the names of the model, and what the user should know of them.
 pub(super) type Made = (BTreeMap<String, Entry>, Vec<String>);
