@@ -10,7 +10,7 @@ use llmcc_frontends::{Checkpoint, FrontendError};
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::{Elem, Format, StoredRows};
-use llmcc_ir::target::{Family, TargetSpec};
+use llmcc_ir::target::TargetSpec;
 use llmcc_ir::ty::DType;
 use llmcc_passes::measure::Measured;
 use llmcc_passes::pack::{TensorBytes, WeightSource};
@@ -278,10 +278,7 @@ fn pass_options(options: &CompileOptions, target: &'static TargetSpec, module: &
     let coded = coded(options, module);
     // Codes of a checkpoint are multiplied as those that are made here.
     if options.weights.is_none() && !coded.is_empty() {
-        o.act = match target.family() {
-            Family::Cpu => ActPolicy::Int8,
-            Family::Gpu => ActPolicy::Bf16,
-        };
+        o.act = llmcc_passes::of_codes(target);
     }
     o.keep_codes = !coded.is_empty();
     if let Some(act) = options.act.filter(|a| target.multiplies(*a)) {

@@ -6,7 +6,7 @@ use llmcc_abi as abi;
 use llmcc_ir::kernel::{Attention, Body, Embed, Index, Kernel, ParamKind};
 use llmcc_ir::output::{Output, Pool, Rows, RowsName};
 use llmcc_ir::plan::{Operand, Plan, Regime, Slot};
-use llmcc_ir::state::{self, StateSpec};
+use llmcc_ir::state::{self, Lifetime, StateSpec};
 use llmcc_ir::target::{Arch, CpuArch, CpuIsa, TargetSpec};
 use llmcc_ir::ty::Dim;
 
@@ -282,29 +282,29 @@ fn operand(o: &Operand, regime: &Regime, a: &Alternative) -> abi::OperandDesc {
     }
 }
 
+/// What the runtime has to know of a state: how long it is kept, and its bytes; of keys and values
+/// also their sizes, for who looks into a model.
 fn state_desc((state, group): (&StateSpec, usize)) -> abi::StateDesc {
-    let group = group as u32;
-    match state {
-        StateSpec::Paged(kv) => abi::StateDesc {
-            kind: abi::state::PAGED,
-            group,
-            kv_heads: kv.kv_heads as u32,
-            key_dim: kv.own_dim() as u16,
-            value_dim: if kv.uniform() { 0 } else { kv.value_dim as u16 },
-            dtype: kv.dtype.number(),
-            window: kv.window.unwrap_or(0) as u32,
-            bytes: kv.page().bytes as u64,
-        },
-        StateSpec::Fixed(fixed) => {
-            abi::StateDesc { kind: abi::state::FIXED, group, bytes: fixed.bytes() as u64, ..abi::StateDesc::default() }
+    let desc = |kind: u32, window: usize| abi::StateDesc {
+        kind,
+        group: group as u32,
+        window: window as u32,
+        bytes: state.bytes() as u64,
+        ..abi::StateDesc::default()
+    };
+    match state.lifetime() {
+        Lifetime::Window(window) => {
+            let desc = desc(abi::state::PAGED, window.unwrap_or(0));
+            state.paged().map_or(desc, |kv| abi::StateDesc {
+                kv_heads: kv.kv_heads as u32,
+                key_dim: kv.own_dim() as u16,
+                value_dim: if kv.uniform() { 0 } else { kv.value_dim as u16 },
+                dtype: kv.dtype.number(),
+                ..desc
+            })
         }
-        StateSpec::Adapter(adapter) => abi::StateDesc {
-            kind: abi::state::ADAPTER,
-            group,
-            window: adapter.slots as u32,
-            bytes: adapter.bytes() as u64,
-            ..abi::StateDesc::default()
-        },
+        Lifetime::Last => desc(abi::state::FIXED, 0),
+        Lifetime::Chosen(slots) => desc(abi::state::ADAPTER, slots),
     }
 }
 

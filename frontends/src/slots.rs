@@ -276,7 +276,7 @@ fn extended(f: &Func, groups: &[SharedRows], slots: &AdapterSlots) -> Func {
     for (i, group) in groups.iter().enumerate() {
         for (spec, what) in group.specs(slots).into_iter().zip(["a", "b"]) {
             let name = format!("adapter{i}.{what}");
-            out.params.push(Param { name, ty: ValueType::Adapter(spec), role: Role::State });
+            out.params.push(Param { name, ty: ValueType::State(spec.into()), role: Role::State });
         }
     }
     let mut values: Vec<Value> = (0..f.params.len() as u32).map(Value).collect();

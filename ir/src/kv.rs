@@ -53,6 +53,11 @@ impl KvDType {
         self.encoding().float()
     }
 
+    /// Whether elements are 16-bit floats.
+    pub const fn is_half(self) -> bool {
+        matches!(self.float(), Some(Float::F16 | Float::Bf16))
+    }
+
     /// Whether heads of so many elements can be stored.
     pub const fn holds(self, dim: usize) -> bool {
         dim.is_multiple_of(8usize.div_ceil(self.bits()))

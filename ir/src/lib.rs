@@ -36,3 +36,38 @@ pub mod target;
 pub mod text;
 pub mod ty;
 pub mod verify;
+
+/// Items for the newcomers of the closed tables, which live in the tests (`kernel/dummy.rs`,
+/// `state/dummy.rs`): they are there where the feature `dummies` of this crate is, whose tables and
+/// those of all crates above then have the newcomers too.
+#[cfg(any(test, feature = "dummies"))]
+#[macro_export]
+macro_rules! dummies {
+    ($($item:item)*) => { $($item)* };
+}
+
+/// Items for the newcomers of the closed tables, which live in the tests: none here.
+#[cfg(not(any(test, feature = "dummies")))]
+#[macro_export]
+macro_rules! dummies {
+    ($($item:item)*) => {};
+}
+
+/// `match_family! { match body { arms } in tests { arms } }`: a match over families of kernels, with
+/// an arm for those that live in the tests where these are.
+#[cfg(any(test, feature = "dummies"))]
+#[macro_export]
+macro_rules! match_family {
+    (match $body:ident { $($arms:tt)* } in tests { $($dummies:tt)* }) => {
+        match $body { $($arms)* $($dummies)* }
+    };
+}
+
+/// `match_family! { match body { arms } in tests { arms } }`: a match over families of kernels.
+#[cfg(not(any(test, feature = "dummies")))]
+#[macro_export]
+macro_rules! match_family {
+    (match $body:ident { $($arms:tt)* } in tests { $($dummies:tt)* }) => {
+        match $body { $($arms)* }
+    };
+}

@@ -251,9 +251,7 @@ pub fn weight_type(expr: &WeightExpr, weights: &[crate::graph::Weight]) -> Resul
                 args.iter().map(|a| Ok(ValueType::Tensor(weight_type(a, weights)?))).collect();
             match op.infer(&types?)? {
                 ValueType::Tensor(t) => Ok(t),
-                ValueType::Kv(_) | ValueType::Fixed(_) | ValueType::Adapter(_) => {
-                    Err("a weight cannot be a state".into())
-                }
+                ValueType::State(_) => Err("a weight cannot be a state".into()),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 mod rows;
 
-use crate::kernel::{Kernel, Param, ParamKind, RowElem};
+use crate::kernel::{Kernel, Param, ParamKind};
 use llmcc_abi::layout::Packing;
 use rows::{float_rows, gpu_rows, int8_rows};
 
@@ -119,7 +119,7 @@ impl GpuArch {
     /// PTX version for a kernel: on sm89, e4m3 numbers are known from 8.4 on, and only kernels that
     /// have some ask for it.
     pub fn ptx_for(&self, kernel: &Kernel) -> &'static str {
-        let fp8 = |p: &Param| matches!(p.kind, ParamKind::Rows { elem: RowElem::Fp8, .. });
+        let fp8 = |p: &Param| matches!(p.kind, ParamKind::Rows { elem, .. } if elem.is_e4m3());
         if self.sm == 89 && kernel.params.iter().any(fp8) { "+ptx84" } else { self.ptx }
     }
 }
@@ -457,6 +457,7 @@ fn has_amx() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::RowElem;
 
     #[test]
     fn lines_make_sense() {

@@ -20,10 +20,13 @@ mod row_norm;
 mod top_k;
 mod wkv;
 
+llmcc_ir::dummies! { mod dummy; }
+
 use crate::work::{Launched, Work};
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, Norm, Param, ParamId, ParamKind, RowElem, Segment, Store, lcm};
 use llmcc_ir::quant::{BLOCK, Format};
+use llmcc_ir::state::StateSpec;
 use llmcc_ir::target::{Arch, CpuRows, GpuArch, RowKind, TargetSpec};
 use llmcc_ir::ty::Env;
 
@@ -128,13 +131,13 @@ fn tile_units(kernel: &Kernel) -> Vec<usize> {
         let run = lcm(BLOCK, s.expr.column_run());
         match s.store {
             Store::Rows { param, .. } => match kernel.params[param].kind {
-                ParamKind::Rows { elem: RowElem::Q8 { group }, .. } => lcm(run, group),
+                ParamKind::Rows { elem, .. } => elem.group().map_or(run, |group| lcm(run, group)),
                 _ => run,
             },
-            Store::KvKey(p) | Store::KvValue(p) => match &kernel.params[p].kind {
-                ParamKind::Kv(kv) => lcm(run, kv.stored_dim(matches!(s.store, Store::KvKey(_)))),
-                _ => run,
-            },
+            Store::KvKey(p) | Store::KvValue(p) => {
+                let kv = kernel.params[p].kind.state().and_then(StateSpec::paged);
+                kv.map_or(run, |kv| lcm(run, kv.stored_dim(matches!(s.store, Store::KvKey(_)))))
+            }
         }
     };
     kernel.body.segments().iter().map(unit).collect()
@@ -235,19 +238,14 @@ macro_rules! costs {
     };
 }
 
-costs! {
-    Matmul RowNorm Attention Pointwise Embed RopeTable Route ExpertMatmul TopK CausalConv Recurrence Wkv
-    AdapterMatmul
-}
+llmcc_ir::each_family!(costs);
 
 fn cols(kernel: &Kernel, p: ParamId) -> usize {
     match kernel.params[p].kind {
         ParamKind::Rows { cols, .. } => cols,
         ParamKind::Matrix { k, .. } => k,
         ParamKind::Vector { len } => len,
-        ParamKind::Kv(kv) => kv.width(true),
-        ParamKind::Fixed(state) => state.cols,
-        ParamKind::Adapter(adapter) => adapter.k,
+        ParamKind::State(state) => state.columns(),
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn bytes_of_row(kernel: &Kernel, p: ParamId) -> usize {
     match kernel.params[p].kind {
         ParamKind::Rows { cols, elem, .. } => row_bytes(cols, elem),
         ParamKind::Vector { len } => row_bytes(len, RowElem::F32),
-        ParamKind::Matrix { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) | ParamKind::Adapter(_) => 0,
+        ParamKind::Matrix { .. } | ParamKind::State(_) => 0,
     }
 }
 

@@ -89,8 +89,9 @@ pub struct Explain {
 
 impl Options {
     /// The usual options for weights of a format. CPUs: int8 activations when it is quantized to
-    /// integers; bf16 ones with bf16 weights on processors that multiply them faster than f32.
-    /// GPUs: activations of the weights' own type, bf16 with quantized ones.
+    /// integers, where the target multiplies such rows; bf16 ones with bf16 weights on processors
+    /// that multiply them faster than f32. GPUs: activations of the weights' own type, bf16 with
+    /// quantized ones.
     pub fn new(target: &'static TargetSpec, weights: Format) -> Options {
         let encoding = weights.encoding();
         let act = match (target.family(), encoding.float()) {
@@ -98,7 +99,7 @@ impl Options {
                 ActPolicy::Bf16
             }
             (_, Some(Float::F32)) | (Family::Cpu, Some(_)) => ActPolicy::F32,
-            (Family::Cpu, None) if encoding.integer_group().is_some() => ActPolicy::Int8,
+            (Family::Cpu, None) if encoding.integer_group().is_some() => of_codes(target),
             (Family::Cpu, None) => ActPolicy::F32,
             (Family::Gpu, Some(Float::F16)) => ActPolicy::F16,
             (Family::Gpu, _) => ActPolicy::Bf16,
@@ -108,15 +109,22 @@ impl Options {
     }
 
     /// The fastest combination of formats within an error budget. Activations: int8 for products
-    /// with quantized weights (CPUs), bf16 (GPUs).
+    /// with quantized weights (CPUs that multiply them), bf16 (GPUs).
     pub fn within(target: &'static TargetSpec, formats: Vec<Format>, error_budget: f64) -> Options {
-        let act = match target.family() {
-            Family::Cpu => ActPolicy::Int8,
-            Family::Gpu => ActPolicy::Bf16,
-        };
+        let act = of_codes(target);
         let formats = formats.into_iter().map(|f| f.with_packing(target.packing())).collect();
         let (error_budget, explain) = (Some(error_budget), Explain::default());
         Options { target, formats, act, error_budget, keep_codes: true, kv: vec![], explain }
+    }
+}
+
+/// To what inputs of products with codes are rounded, if nothing else is said: int8 on CPUs that
+/// multiply such rows, bf16 on GPUs.
+pub fn of_codes(target: &TargetSpec) -> ActPolicy {
+    match target.family() {
+        Family::Cpu if target.multiplies(ActPolicy::Int8) => ActPolicy::Int8,
+        Family::Cpu => ActPolicy::F32,
+        Family::Gpu => ActPolicy::Bf16,
     }
 }
 

@@ -132,7 +132,7 @@ impl Resolver<'_> {
     fn operand(&self, kind: &ParamKind, class: Id) -> Result<Source, PassError> {
         let storage = match *kind {
             ParamKind::Rows { .. } => return self.value(class),
-            ParamKind::Kv(_) | ParamKind::Fixed(_) | ParamKind::Adapter(_) => return self.state(class),
+            ParamKind::State(_) => return self.state(class),
             ParamKind::Matrix { n, k, format } => Storage::Matrix { n, k, format },
             ParamKind::Vector { len } => Storage::Vector { len },
         };

@@ -170,9 +170,7 @@ fn param_name(i: usize, inputs: usize, kind: &ParamKind) -> String {
         ParamKind::Rows { .. } => "x",
         ParamKind::Matrix { .. } => "w",
         ParamKind::Vector { .. } => "v",
-        ParamKind::Kv(_) => "kv",
-        ParamKind::Fixed(_) => "state",
-        ParamKind::Adapter(_) => "adapter",
+        ParamKind::State(state) => state.word(),
     };
     format!("{stem}{i}")
 }
@@ -212,8 +210,10 @@ impl fmt::Display for Spec {
             parts.push(format!("{}x{}:{}->{to}", s.weights.len(), s.n, ExprText(&s.expr)));
         }
         for p in &self.kernel.params[self.inputs..] {
-            if let ParamKind::Rows { elem: RowElem::Q8 { group }, .. } = p.kind {
-                parts.push(format!("out:q8g{group}"));
+            if let ParamKind::Rows { elem, .. } = p.kind
+                && elem.group().is_some()
+            {
+                parts.push(format!("out:{elem}"));
             }
         }
         write!(f, "{}]", parts.join(","))

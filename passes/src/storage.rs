@@ -15,6 +15,7 @@ use llmcc_ir::graph::{Arg, F32, Module, Reads, ValueType};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::WeightExpr;
 use llmcc_ir::quant::{Elem, Float, Format};
+use llmcc_ir::state::StateSpec;
 use llmcc_ir::ty::DType;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -185,7 +186,7 @@ impl<'a> Products<'a> {
         let kept = |t: &Term| matches!(t, Term::Param(i) if !replaced.contains(i));
         if !self.opts.kv.is_empty() {
             for class in g.classes().filter(|c| c.nodes.iter().any(replaces) || c.nodes.iter().any(kept)) {
-                if let Some(ValueType::Kv(spec)) = &class.data.ty
+                if let Some(spec) = class.data.ty.as_ref().and_then(ValueType::state).and_then(StateSpec::paged)
                     && state_param(g, class.id).is_some()
                 {
                     cached.insert(class.id, self.cache_types(*spec));

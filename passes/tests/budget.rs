@@ -277,7 +277,7 @@ fn cached(toy: Toy, dtype: KvDType) -> Module {
     module.states.iter_mut().filter_map(StateSpec::paged_mut).for_each(|s| s.dtype = dtype);
     for f in &mut module.funcs {
         let retype = |ty: &mut llmcc_ir::graph::ValueType| {
-            if let llmcc_ir::graph::ValueType::Kv(s) = ty {
+            if let llmcc_ir::graph::ValueType::State(StateSpec::Paged(s)) = ty {
                 s.dtype = dtype;
             }
         };

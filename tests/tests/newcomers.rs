@@ -1,8 +1,15 @@
-//! What `docs/adding-target.md` says, tried: a machine that is in no table of targets.
+//! What `docs/adding-target.md` says, tried: a machine that is in no table of targets. And a state and
+//! a family of kernels that are not in what is shipped, through artifact and runtime.
 
+use llmcc_abi::Span;
+use llmcc_cli::loaded::{EngineOptions, Model};
 use llmcc_cli::session::CompileOptions;
+use llmcc_codegen::Backend;
+use llmcc_codegen::artifact::{Alternative, Texts, data_segment, layout_code};
+use llmcc_codegen::cpu::CpuBackend;
+use llmcc_codegen::link::{Linker, WeightsPlace};
 use llmcc_ir::quant::Format;
-use llmcc_ir::target::{self, TargetSpec};
+use llmcc_ir::target::{self, Arch, CpuArch, RowKind, TargetSpec};
 use llmcc_tests::{Artifact, Golden, golden, logits_in_pieces, options};
 
 /// AVX2 with other rates and more cores.
@@ -34,5 +41,141 @@ fn a_target_is_one_line() {
             let want = logits_in_pieces(&Artifact::compile(&known).open(1), &g.tokens, &[7, 1, 32]);
             assert_eq!(logits, want);
         }
+    }
+}
+
+/// A processor that multiplies f32 rows only: integer weights are multiplied as what they decode to,
+/// as with `--act f32` elsewhere.
+#[test]
+fn a_target_may_multiply_f32_alone() {
+    let known = target::find("x86-64-v3").expect("a target");
+    let isa = known.cpu().expect("a processor");
+    let rows = match &known.arch {
+        Arch::Cpu(cpu) => Box::leak(cpu.rows.iter().copied().filter(|r| r.kind == RowKind::F32).collect::<Box<[_]>>()),
+        Arch::Gpu(_) => unreachable!("a processor"),
+    };
+    assert_eq!(rows.len(), 1);
+    let spec = TargetSpec { name: "f32-only", arch: Arch::Cpu(CpuArch { isa, rows }), ..*known };
+    let only: &TargetSpec = Box::leak(Box::new(spec));
+    let g = Golden::load("llama3");
+    for format in ["w4g32", "w8g32", "w4ag32", "bf16"] {
+        let logits = |target, act| {
+            let options = CompileOptions {
+                targets: vec![target],
+                weights: Some(Format::parse(format).expect("a format")),
+                act,
+                ..options(&golden("llama3"))
+            };
+            logits_in_pieces(&Artifact::compile(&options).open(1), &g.tokens, &[7, 1, 32])
+        };
+        assert_eq!(logits(only, None), logits(known, Some(RowKind::F32)), "{format}");
+    }
+}
+
+/// Rows of a table, to which each token of a sequence adds half of what the one before it did.
+const CLIMB: &str = "plan \"climb\" {
+  info vocab=16 hidden=16 max_context=64
+  tally 0: tally<u32, most 5>
+  weight 0: matrix f32[16, 16] = weight 0
+  kernel @embed rows T {
+    param %table: matrix f32[16, 16]
+    param %x: rows f32[T, 16]
+    embed table=%table out=%x
+  }
+  kernel @climb rows T {
+    param %x: rows f32[T, 16]
+    param %n: tally<u32, most 5>
+    param %y: rows f32[T, 16]
+    climb x=%x step=0.5 tally=%n out=%y
+  }
+  kernel @logits rows R {
+    param %x: rows f32[T, 16]
+    param %y: rows f32[R, 16]
+    row_norm x=%x gather out=%y
+  }
+  slot 0: per_token=64 per_row=0
+  slot 1: per_token=64 per_row=0
+  slot 2: per_token=0 per_row=64
+  regime any {
+    buffer %0: f32[T, 16] in slot 0
+    buffer %1: f32[T, 16] in slot 1
+    buffer %2: f32[R, 16] in slot 2
+    call 0: @embed(weight 0, %0)
+    call 1: @climb(%0, tally 0, %1)
+    call 2: @logits(%1, %2)
+  }
+  logits slot 2
+}
+";
+
+/// Links the plan by hand, as `session` does what it has compiled.
+fn link(text: &str, path: &std::path::Path) {
+    let plan = llmcc_ir::text::parse_plan(text).expect("a plan");
+    assert_eq!(llmcc_ir::verify::verify_plan(&plan), []);
+    let target = target::find("x86-64").expect("a target");
+    let objects: Vec<_> =
+        plan.kernels.iter().map(|k| CpuBackend::default().lower(k, target).expect("CPUs have it")).collect();
+    let code = layout_code(&[&objects]);
+    let offsets = llmcc_passes::pack::weight_offsets(&plan);
+    let mut table = vec![0; plan.weights[0].storage.bytes()];
+    let rows: Vec<f32> = (0..256).map(|i| (i / 16) as f32).collect();
+    llmcc_ir::quant::pack_block(Format::F32, &rows, 16, &mut table).expect("packs");
+    let weights = Span { off: 0, len: table.len() as u64 };
+    let alternative = Alternative { plan: &plan, target, objects: &objects, weight_offsets: &offsets, weights };
+    let place = WeightsPlace::Embed;
+    let mut linker = Linker::start(path, llmcc_rt_image::CORE, &code.bytes, place, weights.len).expect("started");
+    std::io::Write::write_all(&mut linker.weights(offsets.clone()), &table).expect("written");
+    linker.end_weights().expect("weights");
+    let texts = Texts { manifest: b"{}".to_vec(), ..Texts::default() };
+    linker.seal(&data_segment(&[alternative], &code, &texts)).expect("sealed");
+    linker.finish().expect("finished");
+}
+
+/// The runtime keeps the state of each sequence, however its tokens are cut into steps.
+#[test]
+fn a_state_and_a_family_are_a_file_and_a_line_each() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let path = dir.path().join("climb.so");
+    link(CLIMB, &path);
+    for threads in [1, 2] {
+        let options = EngineOptions { threads, ..EngineOptions::default() };
+        let model = Model::open(&path, options).unwrap_or_else(|e| panic!("{e}"));
+        let mut all = vec![];
+        for cuts in [&[7][..], &[1, 1, 5], &[3, 4]] {
+            // Two sequences side by side; the second one has the same tokens, backwards.
+            let seqs = [model.seq_new().expect("a sequence"), model.seq_new().expect("a sequence")];
+            let (mut at, mut out) = (0, vec![vec![], vec![]]);
+            for n in cuts {
+                let tokens: Vec<i32> = (at..at + n).flat_map(|i| [i, 6 - i]).collect();
+                let of: Vec<i32> = (at..at + n).flat_map(|_| seqs).collect();
+                let rows: Vec<u32> = (0..2 * *n as u32).collect();
+                let logits = model.step(&tokens, &of, &rows).unwrap_or_else(|e| panic!("{e}"));
+                logits.chunks(16).enumerate().for_each(|(i, row)| out[i % 2].push(row.to_vec()));
+                at += n;
+            }
+            seqs.into_iter().for_each(|s| model.seq_free(s).expect("freed"));
+            all.push(out);
+        }
+        for out in all {
+            for i in 0..7 {
+                let climbed = 0.5 * (i % 5) as f32;
+                assert_eq!((out[0][i][0], out[1][i][15]), (i as f32 + climbed, (6 - i) as f32 + climbed));
+            }
+        }
+    }
+}
+
+/// What is shipped has no newcomers: their feature is asked for by tests alone.
+#[test]
+fn newcomers_are_in_tests_only() {
+    let root = llmcc_tests::root();
+    for folder in
+        ["ir", "frontends", "passes", "codegen", "codegen/gpu", "cli", "runtime/rt", "runtime/image", "benches"]
+    {
+        let text = std::fs::read_to_string(root.join(folder).join("Cargo.toml")).expect("a manifest");
+        let shipped = text.split("[dev-dependencies]").next().unwrap_or_default();
+        let lines = shipped.lines().filter(|l| l.contains("dummies") || l.contains("llmcc-test-support"));
+        let found: Vec<&str> = lines.filter(|l| *l != "dummies = []").collect();
+        assert!(found.is_empty(), "{folder}: {found:?}");
     }
 }

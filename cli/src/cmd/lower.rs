@@ -12,6 +12,7 @@ use llmcc_codegen::link::Pending;
 use llmcc_codegen::{Backend, GpuCode, Object};
 use llmcc_ir::gpu::schedule::{self, Input, MatmulSchedule};
 use llmcc_ir::kernel::{Body, Expr, Field, Kernel, Norm, Param, ParamKind, Prologue, RowElem, Segment, Store};
+use llmcc_ir::state::StateSpec;
 use llmcc_ir::target::{Arch, Family, GpuArch, RowKind, TargetSpec, Wish};
 use llmcc_ir::ty::Env;
 use llmcc_passes::cost;
@@ -179,17 +180,27 @@ fn param(p: &Param) -> Value {
             json!({ "kind": "matrix", "n": n, "k": k, "format": format.def().name, "group": format.group, "bytes": format.packed_bytes(*n, *k) })
         }
         ParamKind::Vector { len } => json!({ "kind": "vector", "len": len }),
-        ParamKind::Kv(s) => {
-            let mut kv = json!({ "kind": "kv", "elem": s.dtype.to_string(), "heads": s.kv_heads, "head_dim": s.key_dim, "window": s.window });
-            if !s.uniform() {
-                kv["value_dim"] = s.value_dim.into();
-                kv["latent"] = s.latent.into();
-            }
-            kv
-        }
-        ParamKind::Fixed(s) => json!({ "kind": "state", "heads": s.heads, "rows": s.rows, "cols": s.cols }),
-        ParamKind::Adapter(s) => json!({ "kind": "adapter", "n": s.n, "k": s.k, "slots": s.slots }),
+        ParamKind::State(s) => state(s),
     }
+}
+
+fn state(s: &StateSpec) -> Value {
+    if let Some(s) = s.paged() {
+        let (elem, heads, head_dim) = (s.dtype.to_string(), s.kv_heads, s.key_dim);
+        let mut kv = json!({ "kind": "kv", "elem": elem, "heads": heads, "head_dim": head_dim, "window": s.window });
+        if !s.uniform() {
+            kv["value_dim"] = s.value_dim.into();
+            kv["latent"] = s.latent.into();
+        }
+        return kv;
+    }
+    if let Some(s) = s.fixed() {
+        return json!({ "kind": "state", "heads": s.heads, "rows": s.rows, "cols": s.cols });
+    }
+    if let Some(s) = s.adapter() {
+        return json!({ "kind": "adapter", "n": s.n, "k": s.k, "slots": s.slots });
+    }
+    json!({ "kind": s.word(), "text": s.to_string() })
 }
 
 fn elem_name(elem: RowElem) -> String {

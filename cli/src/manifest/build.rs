@@ -16,7 +16,7 @@ use llmcc_ir::graph::Op;
 use llmcc_ir::kv::{self, KvSpec};
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
 use llmcc_ir::quant::Format;
-use llmcc_ir::state::{self, FixedSpec, StateSpec};
+use llmcc_ir::state::{self, Lifetime};
 use llmcc_passes::ActPolicy;
 use llmcc_passes::pack::PackReport;
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,7 +68,12 @@ impl Manifest {
                 tensors: tensors(f, plan),
             },
             versions: f.lowered.versions.iter().map(|v| describe(f.lowered, v)).collect(),
-            kv: plan.states.iter().filter(|s| s.adapter().is_none()).map(|s| s.to_string()).collect(),
+            kv: plan
+                .states
+                .iter()
+                .filter(|s| !matches!(s.lifetime(), Lifetime::Chosen(_)))
+                .map(|s| s.to_string())
+                .collect(),
             adapters: f.lowered.adapters.clone(),
             memory: memory(plan),
             certificate: Certificate {
@@ -144,8 +149,14 @@ fn describe(l: &Lowered, v: &lowered::Version) -> Version {
 
 fn memory(plan: &Plan) -> Memory {
     let (per_token, per_row) = plan.arena();
-    let per_sequence = plan.states.iter().filter_map(StateSpec::fixed).map(FixedSpec::bytes).sum();
-    let adapters = plan.states.iter().filter_map(StateSpec::adapter).map(|a| a.slots * a.bytes()).sum();
+    let (mut per_sequence, mut adapters) = (0, 0);
+    for state in &plan.states {
+        match state.lifetime() {
+            Lifetime::Window(_) => {}
+            Lifetime::Last => per_sequence += state.bytes(),
+            Lifetime::Chosen(slots) => adapters += slots * state.bytes(),
+        }
+    }
     let room = if adapters > 0 { " + adapters" } else { "" };
     let sequences = if per_sequence > 0 { " + per_sequence·sequences" } else { "" };
     Memory {

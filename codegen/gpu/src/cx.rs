@@ -42,7 +42,7 @@ impl Cx<'_> {
         let written = self.kernel.written();
         let of = |(p, param): (ParamId, &Param)| match param.kind {
             _ if written.contains(&p) => Access::Write,
-            ParamKind::Rows { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) | ParamKind::Adapter(_) => Access::Result,
+            ParamKind::Rows { .. } | ParamKind::State(_) => Access::Result,
             ParamKind::Matrix { .. } | ParamKind::Vector { .. } => Access::Read,
         };
         let mut access: Vec<Access> = self.kernel.params.iter().enumerate().map(of).collect();

@@ -6,6 +6,7 @@ use crate::{attention, causal_conv, experts, matmul, pointwise, recurrence, samp
 use llmcc_codegen::CodegenError;
 use llmcc_ir::gpu::schedule;
 use llmcc_ir::kernel::{Body, Checked, ExpertMatmul, Kernel, Matmul, ParamKind, RowNorm};
+use llmcc_ir::match_family;
 use llmcc_ir::quant::{BLOCK, Packing};
 use llmcc_ir::target::{GpuArch, TargetSpec};
 
@@ -58,12 +59,7 @@ fn operands(kernel: Checked<'_>, target: &TargetSpec) -> Result<(), String> {
             ParamKind::Matrix { format, .. } if format.packing != Packing::Fragment => {
                 return Err(format!("operand `{}` must be packed in fragments, for a GPU", p.name));
             }
-            ParamKind::Rows { .. }
-            | ParamKind::Matrix { .. }
-            | ParamKind::Vector { .. }
-            | ParamKind::Kv(_)
-            | ParamKind::Fixed(_)
-            | ParamKind::Adapter(_) => {}
+            ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::State(_) => {}
         }
     }
     Ok(())
@@ -72,7 +68,8 @@ fn operands(kernel: Checked<'_>, target: &TargetSpec) -> Result<(), String> {
 /// What a family's kernels have no threads, registers or memory for.
 fn family(cx: &Cx<'_>) -> Result<(), String> {
     let unless = |fine: bool, what: String| if fine { Ok(()) } else { Err(what) };
-    match &cx.kernel.body {
+    let body = &cx.kernel.body;
+    match_family! { match body {
         Body::RowNorm(k) => row_norm(cx, k),
         Body::Pointwise(k) => fits(cx, "rows that are normalized or become codes", pointwise::shared_bytes(cx, k)),
         Body::Attention(k) => {
@@ -99,7 +96,9 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
             Err(format!("{what}; compile for a CPU, or merge the adapter (`--lora`)"))
         }
         Body::Matmul(_) | Body::Embed(_) | Body::RopeTable(_) | Body::Route(_) | Body::Wkv(_) => Ok(()),
-    }
+    } in tests {
+        Body::Climb(_) => Err("rows that climb have no GPU kernel; compile for a CPU".into()),
+    }}
 }
 
 /// The scale of an fp8 row is known to who has the row.

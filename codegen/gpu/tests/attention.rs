@@ -100,7 +100,7 @@ impl Shape {
             let cols = self.heads() * of_head;
             Param { name: name.into(), kind: ParamKind::Rows { rows: Dim::Tokens, cols, elem } }
         };
-        let kv = Param { name: "kv".into(), kind: ParamKind::Kv(self.spec()) };
+        let kv = Param { name: "kv".into(), kind: ParamKind::State(self.spec().into()) };
         let body = Attention {
             q: 0,
             own: self.latent.then_some(3),
@@ -196,7 +196,7 @@ impl Step {
 
     fn case(&self, kernel: Kernel) -> Case {
         let out = OperandData::poisoned(&kernel.params[2].kind, &self.batch).unwrap();
-        let mut operands = vec![OperandData::Rows(self.q.clone()), OperandData::Kv(self.state.clone()), out];
+        let mut operands = vec![OperandData::Rows(self.q.clone()), OperandData::State(self.state.clone().into()), out];
         for param in &kernel.params[3..] {
             operands.push(match param.name.as_str() {
                 "own" => OperandData::Rows(self.own.clone()),

@@ -110,7 +110,9 @@ fn compare(case: &Case, seed: u64) {
                     assert!(close, "seed {seed} operand {i}: {b}, not {a}\n{}", case.text());
                 }
             }
-            (OperandData::Kv(w), OperandData::Kv(g), _) => compare_caches(case, w, g, seed),
+            (OperandData::State(w), OperandData::State(g), _) => {
+                compare_caches(case, w.paged().expect("a cache"), g.paged().expect("a cache"), seed);
+            }
             _ => {}
         }
     }

@@ -23,7 +23,10 @@ fn target(seed: u64) -> &'static TargetSpec {
 fn bits(o: &OperandData) -> Vec<u64> {
     match o {
         OperandData::Rows(r) => r.data.iter().map(|x| x.to_bits().into()).collect(),
-        OperandData::Fixed(s) => (0..s.sequences()).flat_map(|i| s.clone().of(i).to_vec()).map(f64::to_bits).collect(),
+        OperandData::State(s) => {
+            let fixed = s.fixed().expect("a state of fixed size");
+            (0..fixed.sequences()).flat_map(|i| fixed.clone().of(i).to_vec()).map(f64::to_bits).collect()
+        }
         _ => vec![],
     }
 }

@@ -183,3 +183,11 @@ fn what_the_verifier_refuses_is_an_internal_error() {
     let error = llmcc_gpu::emit(&kernel, target("sm90")).expect_err("it is refused");
     assert!(matches!(&error, CodegenError::Internal { what, .. } if what.contains("64 columns, not 65")), "{error}");
 }
+
+/// A family of no table of what is shipped.
+#[test]
+fn a_newcomer_is_refused_in_words() {
+    let text = "kernel @k rows T {\n  param %x: rows f32[T, 4]\n  param %n: tally<u32, most 7>\n  \
+                param %y: rows f32[T, 4]\n  climb x=%x step=1.0 tally=%n out=%y\n}\n";
+    assert_eq!(said(text, target("sm80")), "rows that climb have no GPU kernel; compile for a CPU");
+}

@@ -373,7 +373,7 @@ impl Plan {
         let count = self.heads_per_kv * self.spec.value_dim;
         let sums = e.offset(low.args.scratch, self.sums);
         let row = e.index(out, token, row_bytes(self.out_cols, self.out_elem));
-        if let RowElem::Q8 { group } = self.out_elem {
+        if let Some(group) = self.out_elem.group() {
             let first = e.times(head, count);
             let width = e.int(count as i64);
             let layout = layout::q8_row(self.out_cols, group);

@@ -189,21 +189,14 @@ impl Input {
         if !self.own {
             return row;
         }
-        let bytes = match self.elem {
-            RowElem::F32 => 4,
-            RowElem::Bf16 => 2,
-            RowElem::Q8 { .. } => 1,
-            RowElem::F16 | RowElem::Fp8 => unreachable!("`supported` refuses such rows"),
-        };
-        e.index(row, slot, self.k * bytes)
+        e.index(row, slot, self.k * self.elem.encoding().bits() as usize / 8)
     }
 
     /// Copies a slot's columns to `to`.
     fn bring(&self, low: &Lowering, e: &mut Emit, pair: (Value, Value), to: Value) {
         let from = self.slot(low, e, pair);
         let RowElem::Q8 { group } = self.elem else {
-            let bytes = if self.elem == RowElem::F32 { self.k * 4 } else { self.k * 2 };
-            return copy(e, from, to, bytes);
+            return copy(e, from, to, self.k * self.elem.encoding().bits() as usize / 8);
         };
         if !self.own {
             return copy(e, from, to, layout::q8_row(self.k, group).bytes);

@@ -228,7 +228,7 @@ fn columns(low: &Lowering, p: ParamId) -> usize {
     match low.kernel.params[p].kind {
         ParamKind::Vector { len } => len,
         ParamKind::Rows { cols, .. } => cols,
-        ParamKind::Matrix { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) | ParamKind::Adapter(_) => 0,
+        ParamKind::Matrix { .. } | ParamKind::State(_) => 0,
     }
 }
 
@@ -315,11 +315,7 @@ impl Plan<'_> {
             let x = match low.kernel.params[p].kind {
                 ParamKind::Rows { cols, .. } => e.index(low.args.operand(p), token, cols * 4),
                 // The same for all tokens.
-                ParamKind::Vector { .. }
-                | ParamKind::Matrix { .. }
-                | ParamKind::Kv(_)
-                | ParamKind::Fixed(_)
-                | ParamKind::Adapter(_) => low.args.operand(p),
+                ParamKind::Vector { .. } | ParamKind::Matrix { .. } | ParamKind::State(_) => low.args.operand(p),
             };
             e.offset(x, start * 4)
         };

@@ -259,7 +259,7 @@ impl Slot<'_> {
             let index = e.add(index, self.page.slot);
             let p = e.index(self.page.page, index, 4);
             e.store(scale, p, if self.key { layout.k_scales } else { layout.v_scales });
-            if self.spec.dtype == KvDType::Int4 {
+            if self.spec.dtype.bits() == 4 {
                 return self.store_pairs(e, (head, number), (inverse, valid));
             }
             let first = self.address(e, col);

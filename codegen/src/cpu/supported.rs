@@ -4,7 +4,6 @@
 use super::multiplied;
 use crate::CodegenError;
 use llmcc_ir::kernel::{Attention, Body, Checked, ParamKind, RowElem};
-use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::{Float, Format, Packing};
 use llmcc_ir::target::{RowKind, TargetSpec};
 
@@ -27,12 +26,7 @@ pub(super) fn check(kernel: Checked<'_>, target: &TargetSpec, portable: bool) ->
             ParamKind::Matrix { format, .. } if format.packing != Packing::Panel => {
                 return refuse(format!("operand `{}` must be packed in panels, for a CPU", p.name));
             }
-            ParamKind::Rows { .. }
-            | ParamKind::Matrix { .. }
-            | ParamKind::Vector { .. }
-            | ParamKind::Kv(_)
-            | ParamKind::Fixed(_)
-            | ParamKind::Adapter(_) => {}
+            ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::State(_) => {}
         }
     }
     if kernel.body.product().is_some() {
@@ -60,7 +54,7 @@ fn attends(kernel: Checked<'_>, k: &Attention, portable: bool) -> Result<(), Cod
     if portable && (softcap.is_some() || sinks.is_some() || bias.is_some() || !causal || chunked) {
         return refuse("softcap, sinks, biases, chunks and looking ahead need the attention microkernel");
     }
-    if portable && kernel.kv(kv).dtype == KvDType::Int4 {
+    if portable && kernel.kv(kv).dtype.bits() == 4 {
         return refuse("int4 caches need the attention microkernel");
     }
     Ok(())

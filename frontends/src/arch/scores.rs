@@ -2,7 +2,7 @@
 
 use super::lifter::Draft;
 use super::names::{ATTN_BIAS, ATTN_SINKS, Kind};
-use llmcc_ir::graph::{BinaryOp, F32, Op, Value, ValueType};
+use llmcc_ir::graph::{BinaryOp, F32, Op, Value};
 
 /// What is added to scores by the distance of the key.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -101,7 +101,7 @@ pub(super) struct Scoring {
 pub(super) fn attended(f: &mut Draft, a: &Scoring, q: Value, kv: Value, positions: Value) -> Value {
     let heads = a.heads;
     // A chunk that no sequence outgrows is none.
-    let cut = matches!(f.ty(kv), Some(ValueType::Kv(spec)) if spec.window.is_some());
+    let cut = f.ty(kv).and_then(|t| t.state()?.paged()).is_some_and(|spec| spec.window.is_some());
     let op = Op::Attention {
         heads,
         scale: F32::new(a.scale),

@@ -5,6 +5,7 @@ use super::kv::{KvRow, Part};
 use super::{EvalError, Fp8Rows, KvState, Q8Rows, Rows};
 use crate::kernel::RowElem;
 use crate::kv::{KvDType, KvSpec};
+use crate::quant::Float;
 use half::{bf16, f16};
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_abi::layout::{Page, fp8_place, fp8_row, half_row, kv_nibble, q8_row};
@@ -26,7 +27,11 @@ pub fn half_rows_to_bytes(rows: &Rows, elem: RowElem) -> Vec<u8> {
     let mut out = vec![0u8; rows.rows() * bytes];
     for (i, row) in out.chunks_mut(bytes.max(1)).enumerate() {
         for (o, v) in row.chunks_exact_mut(2).zip(rows.row(i)) {
-            let bits = if elem == RowElem::Bf16 { bf16::from_f32(*v).to_bits() } else { f16::from_f32(*v).to_bits() };
+            let bits = match elem.float() {
+                Some(Float::F16) => f16::from_f32(*v).to_bits(),
+                Some(Float::Bf16) => bf16::from_f32(*v).to_bits(),
+                Some(Float::F32 | Float::E4m3) | None => unreachable!("{elem} rows have no elements of 16 bits"),
+            };
             o.copy_from_slice(&bits.to_le_bytes());
         }
     }
@@ -37,7 +42,11 @@ pub fn half_rows_to_bytes(rows: &Rows, elem: RowElem) -> Vec<u8> {
 pub fn half_rows_from_bytes(cols: usize, elem: RowElem, bytes: &[u8]) -> Rows {
     let value = |b: &[u8]| {
         let bits = u16::from_le_bytes([b[0], b[1]]);
-        if elem == RowElem::Bf16 { bf16::from_bits(bits).to_f32() } else { f16::from_bits(bits).to_f32() }
+        match elem.float() {
+            Some(Float::F16) => f16::from_bits(bits).to_f32(),
+            Some(Float::Bf16) => bf16::from_bits(bits).to_f32(),
+            Some(Float::F32 | Float::E4m3) | None => unreachable!("{elem} rows have no elements of 16 bits"),
+        }
     };
     let rows = bytes.chunks_exact(half_row(cols).max(1));
     Rows { cols, data: rows.flat_map(|row| row.chunks_exact(2).take(cols).map(value)).collect() }

@@ -86,7 +86,7 @@ fn layer_func(kv: KvSpec) -> Func {
     let x = f.param("x", rows(HIDDEN), Role::Data);
     let table = f.param("rope", rows(HEAD), Role::Data);
     let positions = f.param("positions", ints(Dim::Tokens), Role::Data);
-    let kv = f.param("kv", ValueType::Kv(kv), Role::State);
+    let kv = f.param("kv", ValueType::State(kv.into()), Role::State);
     let w: Vec<Value> = LAYER_WEIGHTS
         .iter()
         .map(|(name, n, k)| f.param(*name, if *k == 0 { vector(*n) } else { matrix(*n, *k) }, Role::Weight))
@@ -298,7 +298,7 @@ pub(crate) fn kernels(kv: KvSpec, format: Format) -> Vec<Kernel> {
             vec![
                 p("x", t(HIDDEN)),
                 p("rope", t(HEAD)),
-                p("kv", ParamKind::Kv(kv)),
+                p("kv", ParamKind::State(kv.into())),
                 p("g", g.clone()),
                 p("wq", w(HEADS * HEAD, HIDDEN)),
                 p("wk", w(HEAD, HIDDEN)),
@@ -310,7 +310,7 @@ pub(crate) fn kernels(kv: KvSpec, format: Format) -> Vec<Kernel> {
         kernel(
             "attention",
             tok,
-            vec![p("q", t(HEADS * HEAD)), p("kv", ParamKind::Kv(kv)), p("out", t(HEADS * HEAD))],
+            vec![p("q", t(HEADS * HEAD)), p("kv", ParamKind::State(kv.into())), p("out", t(HEADS * HEAD))],
             Body::Attention(usual_attention()),
         ),
         kernel(

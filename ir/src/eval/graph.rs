@@ -1,9 +1,9 @@
 //! Graph level.
 
-use super::state::State;
 use super::tensor::{Tensor, Value};
 use super::{Batch, EvalError};
 use crate::graph::{Arg, Func, Module, Node, Operands, ValueType};
+use crate::state::State;
 use crate::ty::{DType, TensorType};
 
 /// Evaluates a function in f64. Returns its results; `states` are updated in place.
@@ -91,10 +91,8 @@ fn check_args(func: &Func, args: &[Value], states: &[State], batch: &Batch) -> R
     for (p, a) in func.params.iter().zip(args) {
         let fits = match (&p.ty, a) {
             (ValueType::Tensor(t), Value::Tensor(v)) => has_type(v, t, batch),
-            (ValueType::Kv(_) | ValueType::Fixed(_) | ValueType::Adapter(_), Value::State(i)) => {
-                states.get(*i).map(State::spec) == p.ty.state()
-            }
-            (ValueType::Tensor(_) | ValueType::Kv(_) | ValueType::Fixed(_) | ValueType::Adapter(_), _) => false,
+            (ValueType::State(_), Value::State(i)) => states.get(*i).map(State::spec).as_ref() == p.ty.state(),
+            (ValueType::Tensor(_) | ValueType::State(_), _) => false,
         };
         if !fits {
             return Err(EvalError::operand(&func.name, &p.name, format!("is not of type {}", p.ty)));

@@ -3,11 +3,11 @@
 use super::kv::KvState;
 use super::rows::elem_name;
 use super::scalar::{dot, normalize, rope, subtract_mean};
-use super::state::{AdapterState, FixedState};
 use super::{Batch, EvalError, Fp8Rows, Q8Rows, Rows};
 use crate::graph::{column, combined, expert};
 use crate::kernel::{Checked, Expr, Kernel, MatrixOperand, Norm, Outcome, ParamId, ParamKind, RowElem, Segment, Store};
 use crate::quant::unpack_row;
+use crate::state::{AdapterState, FixedState, State};
 use crate::ty::Dim;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -26,12 +26,8 @@ pub enum OperandData<'a> {
     Matrix(Cow<'a, [u8]>),
     /// For [`ParamKind::Vector`].
     Vector(Cow<'a, [f32]>),
-    /// For [`ParamKind::Kv`].
-    Kv(KvState),
-    /// For [`ParamKind::Fixed`].
-    Fixed(FixedState),
-    /// For [`ParamKind::Adapter`].
-    Adapter(AdapterState),
+    /// For [`ParamKind::State`].
+    State(State),
 }
 
 impl OperandData<'_> {
@@ -47,11 +43,7 @@ impl OperandData<'_> {
                     RowElem::Fp8 => OperandData::Fp8(Fp8Rows::poisoned(m, cols)),
                 })
             }
-            ParamKind::Matrix { .. }
-            | ParamKind::Vector { .. }
-            | ParamKind::Kv(_)
-            | ParamKind::Fixed(_)
-            | ParamKind::Adapter(_) => None,
+            ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::State(_) => None,
         }
     }
 }
@@ -80,7 +72,7 @@ pub fn eval_kernel(kernel: &Kernel, batch: &Batch, operands: &mut [OperandData<'
     let Outcome { stores, states } = kernel.body.family().eval(&run)?;
     for (param, mut state) in states {
         state.round();
-        operands[param] = OperandData::Fixed(state);
+        operands[param] = OperandData::State(state);
     }
     for (to, values) in stores {
         store(kernel, batch, operands, &to, &values)?;
@@ -125,14 +117,8 @@ fn check_operands(kernel: &Kernel, batch: &Batch, operands: &[OperandData<'_>]) 
             (ParamKind::Vector { len }, OperandData::Vector(v)) => {
                 (v.len() < *len).then(|| format!("must have {len} elements, not {}", v.len()))
             }
-            (ParamKind::Kv(spec), OperandData::Kv(kv)) => {
-                (kv.spec != *spec).then(|| format!("must be {spec}, not {}", kv.spec))
-            }
-            (ParamKind::Fixed(spec), OperandData::Fixed(state)) => {
-                (state.spec != *spec).then(|| format!("must be {spec}, not {}", state.spec))
-            }
-            (ParamKind::Adapter(spec), OperandData::Adapter(state)) => {
-                (state.spec != *spec).then(|| format!("must be {spec}, not {}", state.spec))
+            (ParamKind::State(spec), OperandData::State(state)) => {
+                (state.spec() != *spec).then(|| format!("must be {spec}, not {}", state.spec()))
             }
             (kind, _) => Some(format!("is not of the kind {kind:?}")),
         };
@@ -160,11 +146,7 @@ impl KernelRun<'_, '_> {
             OperandData::Rows(r) => r.row(i).iter().map(|v| f64::from(*v)).collect(),
             OperandData::Q8(r) => r.row(i),
             OperandData::Fp8(r) => r.row(i),
-            OperandData::Matrix(_)
-            | OperandData::Vector(_)
-            | OperandData::Kv(_)
-            | OperandData::Fixed(_)
-            | OperandData::Adapter(_) => self.other(param),
+            OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::State(_) => self.other(param),
         }
     }
 
@@ -185,22 +167,20 @@ impl KernelRun<'_, '_> {
     }
 
     pub fn kv(&self, param: ParamId) -> &KvState {
-        match &self.operands[param] {
-            OperandData::Kv(kv) => kv,
-            _ => self.other(param),
-        }
+        self.state(param).paged().unwrap_or_else(|| self.other(param))
     }
 
     pub fn fixed(&self, param: ParamId) -> &FixedState {
-        match &self.operands[param] {
-            OperandData::Fixed(state) => state,
-            _ => self.other(param),
-        }
+        self.state(param).fixed().unwrap_or_else(|| self.other(param))
     }
 
     pub fn adapter(&self, param: ParamId) -> &AdapterState {
+        self.state(param).adapter().unwrap_or_else(|| self.other(param))
+    }
+
+    pub fn state(&self, param: ParamId) -> &State {
         match &self.operands[param] {
-            OperandData::Adapter(state) => state,
+            OperandData::State(state) => state,
             _ => self.other(param),
         }
     }
@@ -393,7 +373,7 @@ fn store(
                 r.store(i, start, &row);
             }
             (Store::Rows { .. }, OperandData::Fp8(r)) if row.len() == r.cols && i < r.rows() => r.store(i, &row),
-            (Store::KvKey(_) | Store::KvValue(_), OperandData::Kv(kv))
+            (Store::KvKey(_) | Store::KvValue(_), OperandData::State(State::Paged(kv)))
                 if row.len() == kv.spec.width(matches!(to, Store::KvKey(_))) && kernel.rows == Dim::Tokens =>
             {
                 let (seq, position) = (batch.seqs[i], batch.positions[i] as usize);

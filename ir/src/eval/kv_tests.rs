@@ -106,7 +106,7 @@ fn widths_are_checked() {
     let latent = KvSpec { key_dim: 8, value_dim: 5, latent: true, ..heads(KvDType::F32, 1, 8, None) };
     let typed = |op: Op, args: Vec<crate::graph::ValueType>| op.infer(&args).map(|t| t.to_string());
     let positions = || TensorType::new(crate::ty::DType::I32, [Dim::Tokens]).into();
-    let state = |kv: KvSpec| crate::graph::ValueType::Kv(kv);
+    let state = |kv: KvSpec| crate::graph::ValueType::State(kv.into());
     let attend = |q: usize, own: usize, kv| {
         let op = Op::LatentAttention { heads: 2, scale: F32::new(1.0) };
         typed(op, vec![rows(q).into(), rows(own).into(), state(kv), positions()])

@@ -19,7 +19,6 @@ mod plan;
 mod recurrent;
 mod rows;
 mod scalar;
-mod state;
 mod tensor;
 mod top_k;
 mod weight;
@@ -31,6 +30,7 @@ mod kv_tests;
 #[cfg(test)]
 mod tests;
 
+pub use crate::state::{AdapterState, FixedState, State};
 pub use bytes::{
     fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages,
     q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
@@ -45,8 +45,6 @@ pub(crate) use recurrent::{Each, Inputs, convolve, recur, weighted_means};
 pub use rows::{Fp8Rows, Q8Rows, Rows, dequantize_q8_row, quantize_q8_row};
 pub use scalar::rope_angle;
 pub(crate) use scalar::{dot, normalize, rope, rope_row, rope_set, subtract_mean};
-pub(crate) use state::adapted;
-pub use state::{AdapterState, FixedState, State};
 pub use tensor::{Tensor, Value};
 pub(crate) use top_k::top_k;
 pub use weight::{WeightTensor, eval_weight, eval_weight_op};

@@ -1,14 +1,13 @@
 //! Plan level.
 
 use super::kernel::{OperandData, eval_kernel};
-use super::kv::KvState;
-use super::state::{FixedState, State};
 use super::{
     Batch, EvalError, Rows, fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes,
     q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
 use crate::kernel::{Kernel, ParamKind, RowElem};
 use crate::plan::{Buffer, Launch, Operand, Plan, Regime};
+use crate::state::State;
 use crate::verify::accesses;
 use std::borrow::Cow;
 
@@ -110,8 +109,7 @@ impl<'a> Run<'a> {
         let done = eval_kernel(kernel, self.batch, &mut operands);
         for (j, (data, operand)) in operands.into_iter().zip(&launch.operands).enumerate() {
             match (data, operand) {
-                (OperandData::Kv(kv), Operand::State(s)) => states[*s] = State::Paged(kv),
-                (OperandData::Fixed(fixed), Operand::State(s)) => states[*s] = State::Fixed(fixed),
+                (OperandData::State(state), Operand::State(s)) => states[*s] = state,
                 (data, Operand::Buffer(b)) if stored.contains(&j) => {
                     if let OperandData::Rows(rows) = &data {
                         watch(kernel, rows);
@@ -167,18 +165,9 @@ impl<'a> Run<'a> {
                 let bytes = self.weights.get(w)?.get(..len * 4)?;
                 Some(OperandData::Vector(Cow::Owned(rows_from_bytes(*len, bytes).data)))
             }
-            (ParamKind::Kv(spec), Operand::State(s)) => match states.get_mut(s)? {
-                State::Paged(kv) => Some(OperandData::Kv(std::mem::replace(kv, KvState::new(*spec)))),
-                State::Fixed(_) | State::Adapter(_) => None,
-            },
-            (ParamKind::Fixed(spec), Operand::State(s)) => match states.get_mut(s)? {
-                State::Fixed(fixed) => Some(OperandData::Fixed(std::mem::replace(fixed, FixedState::new(*spec)))),
-                State::Paged(_) | State::Adapter(_) => None,
-            },
-            (ParamKind::Adapter(_), Operand::State(s)) => match states.get(s)? {
-                State::Adapter(adapter) => Some(OperandData::Adapter(adapter.clone())),
-                State::Paged(_) | State::Fixed(_) => None,
-            },
+            (ParamKind::State(spec), Operand::State(s)) => {
+                Some(OperandData::State(std::mem::replace(states.get_mut(s)?, State::new(*spec))))
+            }
             _ => None,
         }
     }
@@ -191,11 +180,7 @@ impl<'a> Run<'a> {
             OperandData::Rows(r) => rows_to_bytes(r),
             OperandData::Q8(r) => q8_rows_to_bytes(r),
             OperandData::Fp8(r) => fp8_rows_to_bytes(r),
-            OperandData::Matrix(_)
-            | OperandData::Vector(_)
-            | OperandData::Kv(_)
-            | OperandData::Fixed(_)
-            | OperandData::Adapter(_) => return,
+            OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::State(_) => return,
         };
         let slot = self.regime.buffers[buffer].slot;
         self.slots[slot][..bytes.len()].copy_from_slice(&bytes);

@@ -1,7 +1,7 @@
 //! Convolutions over time and recurrences: what they compute, token by token.
 
-use super::state::FixedState;
 use crate::graph::Update;
+use crate::state::FixedState;
 
 /// An input of a recurrence.
 pub(crate) enum Each {

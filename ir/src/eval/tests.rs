@@ -8,6 +8,7 @@ use crate::kernel::{
 use crate::kv::KvDType;
 use crate::plan::WeightExpr;
 use crate::quant::{Format, Packing};
+use crate::state::StateSpec;
 use crate::ty::{Dim, TensorType};
 use proptest::prelude::*;
 use std::borrow::Cow;
@@ -346,7 +347,7 @@ fn attention_by_hand_with_window_and_two_sequences() {
     let spec = heads(KvDType::F32, 1, 1, Some(2));
     let params = vec![
         param("q", f32_rows(Dim::Tokens, 2)),
-        param("kv", ParamKind::Kv(spec)),
+        param("kv", ParamKind::State(spec.into())),
         param("out", f32_rows(Dim::Tokens, 2)),
     ];
     let body = Attention { heads: 2, scale: F32::new(0.5), ..fixture::usual_attention() };
@@ -361,7 +362,7 @@ fn attention_by_hand_with_window_and_two_sequences() {
     kv.store_value(1, 0, &[7.0]);
     let batch =
         Batch { tokens: vec![0, 0], seqs: vec![0, 1], positions: vec![2, 0], out_rows: vec![], ..Batch::default() };
-    let mut o = [rows(2, &[1.0, 0.0, 3.0, 4.0]), OperandData::Kv(kv), rows(2, &[0.0; 4])];
+    let mut o = [rows(2, &[1.0, 0.0, 3.0, 4.0]), OperandData::State(kv.into()), rows(2, &[0.0; 4])];
     eval_kernel(&k, &batch, &mut o).unwrap();
     // Head 0 of token 0: scores 1 and 2 over the last two positions; head 1: equal scores. Sequence
     // 1 sees one position.
@@ -379,7 +380,7 @@ fn softcaps_sinks_and_both_ways_by_hand() {
     let spec = heads(KvDType::F32, 1, 1, Some(2));
     let params = vec![
         param("q", f32_rows(Dim::Tokens, 1)),
-        param("kv", ParamKind::Kv(spec)),
+        param("kv", ParamKind::State(spec.into())),
         param("sinks", ParamKind::Vector { len: 1 }),
         param("out", f32_rows(Dim::Tokens, 1)),
     ];
@@ -406,7 +407,7 @@ fn softcaps_sinks_and_both_ways_by_hand() {
         ..fixture::usual_attention()
     };
     let k = kernel("a", Dim::Tokens, params, Body::Attention(body));
-    let mut o = [rows(1, &[1.0, 1.0]), OperandData::Kv(kv), OperandData::Vector(vec![0.5].into()), rows(1, &[0.0; 2])];
+    let mut o = [rows(1, &[1.0, 1.0]), OperandData::State(kv.into()), vector(&[0.5]), rows(1, &[0.0; 2])];
     eval_kernel(&k, &batch, &mut o).unwrap();
     assert!(data(&o[3]).iter().zip(want).all(|(g, w)| (f64::from(*g) - w).abs() < 1e-5), "{:?} {want:?}", data(&o[3]));
 }
@@ -669,9 +670,10 @@ proptest! {
             (ParamKind::Matrix { n, .. }, 0..4) => *n = to,
             (ParamKind::Matrix { k, .. }, _) => *k = to,
             (ParamKind::Vector { len }, _) => *len = to,
-            (ParamKind::Kv(spec), _) => spec.key_dim = to,
-            (ParamKind::Fixed(spec), _) => spec.rows = to,
-            (ParamKind::Adapter(spec), _) => spec.n = to,
+            (ParamKind::State(StateSpec::Paged(spec)), _) => spec.key_dim = to,
+            (ParamKind::State(StateSpec::Fixed(spec)), _) => spec.rows = to,
+            (ParamKind::State(StateSpec::Adapter(spec)), _) => spec.n = to,
+            (ParamKind::State(StateSpec::Tally(spec)), _) => spec.most = to,
         }
         if let Body::Matmul(m) = &mut k.body {
             m.prologue = (at > 2).then_some(Prologue::plain(RowElem::Q8 { group }));
@@ -682,9 +684,7 @@ proptest! {
         let operand = |p: &crate::kernel::Param| match p.kind {
             ParamKind::Matrix { .. } => OperandData::Matrix(vec![0; 1 << 14].into()),
             ParamKind::Vector { .. } => vector(&[1.0; 70]),
-            ParamKind::Kv(spec) => OperandData::Kv(KvState::new(spec)),
-            ParamKind::Fixed(spec) => OperandData::Fixed(FixedState::new(spec)),
-            ParamKind::Adapter(spec) => OperandData::Adapter(AdapterState::new(spec)),
+            ParamKind::State(spec) => OperandData::State(State::new(spec)),
             ParamKind::Rows { elem: RowElem::Q8 { group: 0 }, .. } => rows(0, &[]),
             ParamKind::Rows { .. } => OperandData::poisoned(&p.kind, &batch).unwrap(),
         };

@@ -1,7 +1,7 @@
 //! Which attention kernels run on the pipeline between warps, and its tiles: what the emitter
 //! follows.
 
-use crate::kv::{KvDType, KvSpec};
+use crate::kv::KvSpec;
 use crate::target::GpuArch;
 
 /// Prompts by `wgmma`, where the target has it. Set it to false, and all prompts go back to
@@ -24,7 +24,7 @@ pub struct Warpgroups {
 /// The schedule for a cache, query heads per KV head and tokens of a block; `None` if another
 /// kernel does it.
 pub fn warpgroups(kv: &KvSpec, group: usize, tile_m: usize, gpu: &GpuArch) -> Option<Warpgroups> {
-    let half = matches!(kv.dtype, KvDType::F16 | KvDType::Bf16);
+    let half = kv.dtype.is_half();
     let suits = WARPGROUPS
         && gpu.processor == "sm_90a"
         && half

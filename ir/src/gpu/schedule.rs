@@ -146,7 +146,7 @@ impl<'a> Facts<'a> {
         let (Body::Matmul(body), Some(gpu)) = (&kernel.body, target.gpu()) else { return None };
         let ParamKind::Rows { cols: k, elem, .. } = kernel.params.get(body.x)?.kind else { return None };
         let elem = body.prologue.map_or(elem, |p| p.elem);
-        if elem.group().is_some() || body.segments.is_empty() || k == 0 {
+        if elem.is_quantized() && elem != RowElem::Fp8 || body.segments.is_empty() || k == 0 {
             return None;
         }
         let facts = Facts { kernel, body, gpu, target, k, elem };
@@ -382,7 +382,7 @@ impl<'a> Facts<'a> {
     /// Columns of a run of int8 cache entries.
     fn int8_run(&self, s: &Segment) -> Option<usize> {
         let (Store::KvKey(p) | Store::KvValue(p)) = s.store else { return None };
-        let ParamKind::Kv(kv) = &self.kernel.params.get(p)?.kind else { return None };
+        let kv = self.kernel.params.get(p)?.kind.state()?.paged()?;
         kv.dtype.encoding().is_quantized().then(|| kv.stored_dim(matches!(s.store, Store::KvKey(_))))
     }
 
@@ -483,7 +483,7 @@ impl<'a> Facts<'a> {
             |g: &Segment| g.weights.first().and_then(|w| self.format(*w)).map_or(0, |f| wgmma_strip_bytes(f, units));
         let unit = |g: &Segment| if s.variant.is_wgmma() { strip(g) } else { self.unit_bytes(g) };
         let rings = most(&|p, g| s.warps * p.stages * p.strips * unit(&g[0]));
-        let bytes = if self.elem == RowElem::Fp8 { 1 } else { 2 };
+        let bytes = if self.elem.is_quantized() { self.elem.encoding().bits() as usize / 8 } else { 2 };
         let stages = most(&|p, _| p.stages) * s.rows * TILE_K * units * s.depth * bytes + rings;
         let sums = most(&|_, g| sums_bytes(s.depth, s.rows, &g[0])) + most(&|_, g| self.epilogue_bytes(g, s.rows));
         1040 + if s.apart { stages + sums } else { stages.max(sums) }

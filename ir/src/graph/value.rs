@@ -1,7 +1,6 @@
 //! Types of values, and numbers that can be attributes.
 
-use crate::kv::KvSpec;
-use crate::state::{AdapterSpec, FixedSpec, StateSpec};
+use crate::state::StateSpec;
 use crate::ty::TensorType;
 use std::fmt;
 
@@ -38,22 +37,16 @@ impl fmt::Display for F32 {
 pub enum ValueType {
     /// A tensor.
     Tensor(TensorType),
-    /// State of an attention layer.
-    Kv(KvSpec),
-    /// State of fixed size.
-    Fixed(FixedSpec),
-    /// A matrix of adapters.
-    Adapter(AdapterSpec),
+    /// A state.
+    State(StateSpec),
 }
 
 impl ValueType {
     /// The state, if it is one.
-    pub fn state(&self) -> Option<StateSpec> {
+    pub const fn state(&self) -> Option<&StateSpec> {
         match self {
             ValueType::Tensor(_) => None,
-            ValueType::Kv(kv) => Some(StateSpec::Paged(*kv)),
-            ValueType::Fixed(fixed) => Some(StateSpec::Fixed(*fixed)),
-            ValueType::Adapter(adapter) => Some(StateSpec::Adapter(*adapter)),
+            ValueType::State(spec) => Some(spec),
         }
     }
 
@@ -61,7 +54,7 @@ impl ValueType {
     pub fn tensor(&self) -> Option<&TensorType> {
         match self {
             ValueType::Tensor(t) => Some(t),
-            ValueType::Kv(_) | ValueType::Fixed(_) | ValueType::Adapter(_) => None,
+            ValueType::State(_) => None,
         }
     }
 }
@@ -70,20 +63,14 @@ impl fmt::Display for ValueType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ValueType::Tensor(t) => t.fmt(f),
-            ValueType::Kv(k) => k.fmt(f),
-            ValueType::Fixed(s) => s.fmt(f),
-            ValueType::Adapter(s) => s.fmt(f),
+            ValueType::State(s) => s.fmt(f),
         }
     }
 }
 
 impl From<StateSpec> for ValueType {
     fn from(s: StateSpec) -> ValueType {
-        match s {
-            StateSpec::Paged(kv) => ValueType::Kv(kv),
-            StateSpec::Fixed(fixed) => ValueType::Fixed(fixed),
-            StateSpec::Adapter(adapter) => ValueType::Adapter(adapter),
-        }
+        ValueType::State(s)
     }
 }
 

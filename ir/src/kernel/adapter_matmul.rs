@@ -1,8 +1,8 @@
 //! Products with the matrices of each sequence's adapter.
 
-use super::{Family, Field, Outcome, Param, ParamId, ParamKind, ReadFamily, Store, Use};
-use crate::eval::{EvalError, KernelRun, adapted};
-use crate::state::AdapterSpec;
+use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Store, Use};
+use crate::eval::{EvalError, KernelRun};
+use crate::state::{AdapterSpec, adapted};
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 
@@ -32,7 +32,7 @@ impl Family for AdapterMatmul {
 
     fn items(&self, params: &[Param]) -> (usize, bool) {
         // Where the operand is something else, which the verifier refuses, any number does.
-        let Some(ParamKind::Adapter(s)) = params.get(self.adapter).map(|p| &p.kind) else { return (1, true) };
+        let Some(s) = params.get(self.adapter).and_then(|p| p.kind.state()?.adapter()) else { return (1, true) };
         (s.n / AdapterSpec::BLOCK, true)
     }
 

@@ -61,14 +61,14 @@ impl Family for Attention {
     }
 
     fn has_whole_groups(&self, params: &[Param], elem: RowElem) -> bool {
-        let Some(ParamKind::Kv(kv)) = params.get(self.kv).map(|p| &p.kind) else { return false };
+        let Some(kv) = params.get(self.kv).and_then(|p| p.kind.state()?.paged()) else { return false };
         // A work item is the heads that share keys and values.
         let columns = self.heads / kv.kv_heads.max(1) * kv.value_dim;
         !elem.by_row() && columns.is_multiple_of(elem.group().unwrap_or(1))
     }
 
     fn items(&self, params: &[Param]) -> (usize, bool) {
-        let Some(ParamKind::Kv(kv)) = params.get(self.kv).map(|p| &p.kind) else { return (1, true) };
+        let Some(kv) = params.get(self.kv).and_then(|p| p.kind.state()?.paged()) else { return (1, true) };
         (kv.kv_heads * ATTEND_PARTS, true)
     }
 
@@ -111,7 +111,7 @@ impl Family for Attention {
             if elem.by_row() {
                 v.error("store-group", "fp8 rows have a scale of all their columns, which only row-wise kernels see");
             }
-            if let RowElem::Q8 { group } = elem
+            if let Some(group) = elem.group()
                 && (group == 0 || !item.is_multiple_of(group))
             {
                 v.error(

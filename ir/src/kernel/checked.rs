@@ -4,7 +4,7 @@ use super::{Kernel, ParamId, ParamKind, RowElem};
 use crate::diag::{Diagnostic, Severity};
 use crate::kv::KvSpec;
 use crate::quant::Format;
-use crate::state::{AdapterSpec, FixedSpec};
+use crate::state::{AdapterSpec, FixedSpec, StateSpec};
 use crate::ty::Dim;
 use crate::verify::verify_kernel;
 use std::ops::Deref;
@@ -58,11 +58,9 @@ impl<'a> Checked<'a> {
     pub fn rows(self, p: ParamId) -> RowsOperand {
         match self.0.params[p].kind {
             ParamKind::Rows { rows, cols, elem } => RowsOperand { rows, cols, elem },
-            ParamKind::Matrix { .. }
-            | ParamKind::Vector { .. }
-            | ParamKind::Kv(_)
-            | ParamKind::Fixed(_)
-            | ParamKind::Adapter(_) => self.unused(p, "a matrix of rows"),
+            ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::State(_) => {
+                self.unused(p, "a matrix of rows")
+            }
         }
     }
 
@@ -70,11 +68,9 @@ impl<'a> Checked<'a> {
     pub fn matrix(self, p: ParamId) -> MatrixOperand {
         match self.0.params[p].kind {
             ParamKind::Matrix { n, k, format } => MatrixOperand { n, k, format },
-            ParamKind::Rows { .. }
-            | ParamKind::Vector { .. }
-            | ParamKind::Kv(_)
-            | ParamKind::Fixed(_)
-            | ParamKind::Adapter(_) => self.unused(p, "a packed matrix"),
+            ParamKind::Rows { .. } | ParamKind::Vector { .. } | ParamKind::State(_) => {
+                self.unused(p, "a packed matrix")
+            }
         }
     }
 
@@ -82,48 +78,28 @@ impl<'a> Checked<'a> {
     pub fn vector(self, p: ParamId) -> usize {
         match self.0.params[p].kind {
             ParamKind::Vector { len } => len,
-            ParamKind::Rows { .. }
-            | ParamKind::Matrix { .. }
-            | ParamKind::Kv(_)
-            | ParamKind::Fixed(_)
-            | ParamKind::Adapter(_) => self.unused(p, "a vector"),
+            ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::State(_) => self.unused(p, "a vector"),
         }
     }
 
     /// An operand that the body uses as an attention state.
     pub fn kv(self, p: ParamId) -> KvSpec {
-        match self.0.params[p].kind {
-            ParamKind::Kv(spec) => spec,
-            ParamKind::Rows { .. }
-            | ParamKind::Matrix { .. }
-            | ParamKind::Vector { .. }
-            | ParamKind::Fixed(_)
-            | ParamKind::Adapter(_) => self.unused(p, "an attention state"),
-        }
+        *self.state(p, "an attention state", StateSpec::paged)
     }
 
     /// An operand that the body uses as a state of fixed size.
     pub fn fixed(self, p: ParamId) -> FixedSpec {
-        match self.0.params[p].kind {
-            ParamKind::Fixed(spec) => spec,
-            ParamKind::Rows { .. }
-            | ParamKind::Matrix { .. }
-            | ParamKind::Vector { .. }
-            | ParamKind::Kv(_)
-            | ParamKind::Adapter(_) => self.unused(p, "a state of fixed size"),
-        }
+        *self.state(p, "a state of fixed size", StateSpec::fixed)
     }
 
     /// An operand that the body uses as a matrix of adapters.
     pub fn adapter(self, p: ParamId) -> AdapterSpec {
-        match self.0.params[p].kind {
-            ParamKind::Adapter(spec) => spec,
-            ParamKind::Rows { .. }
-            | ParamKind::Matrix { .. }
-            | ParamKind::Vector { .. }
-            | ParamKind::Kv(_)
-            | ParamKind::Fixed(_) => self.unused(p, "a matrix of adapters"),
-        }
+        *self.state(p, "a matrix of adapters", StateSpec::adapter)
+    }
+
+    /// An operand that the body uses as a state of the kind that `get` asks for.
+    pub fn state<T>(self, p: ParamId, what: &str, get: impl Fn(&'a StateSpec) -> Option<&'a T>) -> &'a T {
+        self.0.params[p].kind.state().and_then(get).unwrap_or_else(|| self.unused(p, what))
     }
 
     /// The verifier would have refused the kernel, unless who asks takes the operand for another

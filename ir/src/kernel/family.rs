@@ -1,9 +1,9 @@
 //! What every family of kernels has, and the table of families.
 
-use super::{Kernel, Norm, Param, ParamId, ParamKind, Prologue, RowElem, Segment, Store};
-use crate::eval::{EvalError, FixedState, KernelRun, RowValues};
+use super::{Kernel, Norm, Param, ParamId, Prologue, RowElem, Segment, Store};
+use crate::eval::{EvalError, KernelRun, RowValues};
 use crate::graph::F32;
-use crate::state::FixedSpec;
+use crate::state::{FixedSpec, State};
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
 use std::ops::Range;
@@ -87,8 +87,8 @@ pub struct Experts {
 pub(crate) struct Outcome {
     /// What is stored where.
     pub stores: Vec<(Store, RowValues)>,
-    /// The states of fixed size that it updates, as they are afterwards.
-    pub states: Vec<(ParamId, FixedState)>,
+    /// The states that it updates, as they are afterwards.
+    pub states: Vec<(ParamId, State)>,
 }
 
 impl Outcome {
@@ -98,8 +98,8 @@ impl Outcome {
     }
 
     /// The rows of `out`, and `state` as it is afterwards.
-    pub fn recurrent((out, rows): (ParamId, RowValues), state: (ParamId, FixedState)) -> Outcome {
-        Outcome { stores: vec![(Store::all(out), rows)], states: vec![state] }
+    pub fn recurrent((out, rows): (ParamId, RowValues), (id, state): (ParamId, impl Into<State>)) -> Outcome {
+        Outcome { stores: vec![(Store::all(out), rows)], states: vec![(id, state.into())] }
     }
 }
 
@@ -115,7 +115,7 @@ pub(super) fn channel_items(params: &[Param], state: ParamId) -> (usize, bool) {
 /// Work items of a kernel that has `count` of them for its state, each with all tokens in order.
 pub(super) fn state_items(params: &[Param], state: ParamId, count: fn(&FixedSpec) -> usize) -> (usize, bool) {
     // Where the operand is something else, which the verifier refuses, any number does.
-    let Some(ParamKind::Fixed(s)) = params.get(state).map(|p| &p.kind) else { return (1, false) };
+    let Some(s) = params.get(state).and_then(|p| p.kind.state()?.fixed()) else { return (1, false) };
     (count(s), false)
 }
 
@@ -184,38 +184,72 @@ pub(crate) trait ReadFamily: Family + Sized {
 }
 
 /// One line per family: the variant of [`Body`], its name in text, and its name in kernels' names.
+/// Families `in tests` are not in what is shipped. Makes `each_family!` too, which calls a macro with
+/// the names of all families there are: backends and cost model make their own tables of it.
 macro_rules! families {
-    ($( #[doc = $doc:literal] $family:ident $name:literal $short:literal; )*) => {
-        /// The computation of a kernel.
-        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Body { $( #[doc = $doc] $family($family), )* }
+    (
+        ($d:tt)
+        $( #[doc = $doc:literal] $family:ident $name:literal $short:literal; )*
+      in tests:
+        $( #[doc = $test_doc:literal] $test:ident $test_name:literal $test_short:literal; )*
+    ) => {
+        family::families! { @
+            $( [#[doc = $doc]] $family $name $short; )*
+            $( [#[doc = $test_doc] #[cfg(any(test, feature = "dummies"))]] $test $test_name $test_short; )*
+        }
 
         impl Body {
             /// Names of the families in `.lir` text.
             pub const NAMES: &'static [&'static str] = &[$($name),*];
+        }
 
+        /// Calls a macro with the names of the families of kernels.
+        #[cfg(any(test, feature = "dummies"))]
+        #[macro_export]
+        macro_rules! each_family {
+            ($d callback:ident) => { $d callback! { $($family)* $($test)* } };
+        }
+
+        /// Calls a macro with the names of the families of kernels.
+        #[cfg(not(any(test, feature = "dummies")))]
+        #[macro_export]
+        macro_rules! each_family {
+            ($d callback:ident) => { $d callback! { $($family)* } };
+        }
+    };
+    (@ $( [#[doc = $doc:literal] $(#[$cfg:meta])?] $family:ident $name:literal $short:literal; )*) => {
+        /// The computation of a kernel.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Body { $( #[doc = $doc] $(#[$cfg])? $family($family), )* }
+
+        impl Body {
             /// Name of the family in `.lir` text.
             pub fn name(&self) -> &'static str {
-                match self { $( Body::$family(_) => $name, )* }
+                match self { $( $(#[$cfg])? Body::$family(_) => $name, )* }
             }
 
             /// Name of the family in the names of kernels.
             pub fn short_name(&self) -> &'static str {
-                match self { $( Body::$family(_) => $short, )* }
+                match self { $( $(#[$cfg])? Body::$family(_) => $short, )* }
+            }
+
+            /// Whether a family is called that in `.lir` text.
+            pub(crate) fn is_name(name: &str) -> bool {
+                match name { $( $(#[$cfg])? $name => true, )* _ => false }
             }
 
             pub(crate) fn family(&self) -> &dyn Family {
-                match self { $( Body::$family(k) => k, )* }
+                match self { $( $(#[$cfg])? Body::$family(k) => k, )* }
             }
 
             fn family_mut(&mut self) -> &mut dyn Family {
-                match self { $( Body::$family(k) => k, )* }
+                match self { $( $(#[$cfg])? Body::$family(k) => k, )* }
             }
 
             /// The rest of a kernel of the family `name`; `None` if there is none of that name.
             pub(crate) fn read<'a>(name: &str, r: &KernelReader<'a>, p: &mut Parser<'a>) -> Option<Parsed<Body>> {
                 match name {
-                    $( $name => Some($family::read(r, p).map(Body::$family)), )*
+                    $( $(#[$cfg])? $name => Some($family::read(r, p).map(Body::$family)), )*
                     _ => None,
                 }
             }

@@ -33,6 +33,8 @@ mod adapter_matmul;
 mod attention;
 mod causal_conv;
 mod checked;
+#[cfg(any(test, feature = "dummies"))]
+mod dummy;
 mod embed;
 mod expert_matmul;
 mod expr;
@@ -53,6 +55,8 @@ pub use adapter_matmul::AdapterMatmul;
 pub use attention::Attention;
 pub use causal_conv::CausalConv;
 pub use checked::{Checked, MatrixOperand, RowsOperand};
+#[cfg(any(test, feature = "dummies"))]
+pub use dummy::Climb;
 pub use embed::{Embed, Index};
 pub use expert_matmul::ExpertMatmul;
 pub use expr::{Expr, Norm, Segment, Store, lcm};
@@ -68,9 +72,8 @@ pub use rows::RowElem;
 pub use top_k::TopK;
 pub use wkv::Wkv;
 
-use crate::kv::KvSpec;
 use crate::quant::Format;
-use crate::state::{AdapterSpec, FixedSpec};
+use crate::state::StateSpec;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::ty::Dim;
 pub use llmcc_abi::{ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS};
@@ -127,15 +130,22 @@ pub enum ParamKind {
         /// Elements.
         len: usize,
     },
-    /// The page pool of an attention state.
-    Kv(KvSpec),
-    /// The slots of a state of fixed size.
-    Fixed(FixedSpec),
-    /// The slots of a matrix of adapters.
-    Adapter(AdapterSpec),
+    /// The pages or slots of a state.
+    State(StateSpec),
+}
+
+impl ParamKind {
+    /// The state, if it is one.
+    pub const fn state(&self) -> Option<&StateSpec> {
+        match self {
+            ParamKind::State(spec) => Some(spec),
+            ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Vector { .. } => None,
+        }
+    }
 }
 
 family::families! {
+    ($)
     /// Matrix products of one input, with fused epilogues.
     Matmul "matmul" "matmul";
     /// Row-wise normalization and/or quantization.
@@ -162,4 +172,7 @@ family::families! {
     Wkv "wkv" "wkv";
     /// Products with the matrices of each sequence's adapter.
     AdapterMatmul "adapter_matmul" "adapter";
+  in tests:
+    /// A newcomer: rows with steps that the tokens of their sequence climb, see `dummy.rs`.
+    Climb "climb" "climb";
 }

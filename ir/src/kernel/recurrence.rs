@@ -64,9 +64,7 @@ impl Recurrence {
                 let (start, n) = columns.unwrap_or((0, cols));
                 Each::Rows((0..x.m).map(|i| x.row(p, i)[start..][..n].to_vec()).collect())
             }
-            ParamKind::Matrix { .. } | ParamKind::Kv(_) | ParamKind::Fixed(_) | ParamKind::Adapter(_) => {
-                Each::Same(vec![])
-            }
+            ParamKind::Matrix { .. } | ParamKind::State(_) => Each::Same(vec![]),
         };
         let inputs = Inputs {
             q: each(self.q, Some((self.q_start, self.groups * rows))),

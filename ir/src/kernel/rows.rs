@@ -23,11 +23,11 @@ pub enum RowElem {
     Fp8,
 }
 
-/// Those without a parameter, with their names in text.
-const NAMED: &[(RowElem, &str)] =
-    &[(RowElem::F32, "f32"), (RowElem::F16, "f16"), (RowElem::Bf16, "bf16"), (RowElem::Fp8, "fp8")];
-
 impl RowElem {
+    /// Those without a parameter, with their names in text.
+    pub const NAMED: &[(RowElem, &'static str)] =
+        &[(RowElem::F32, "f32"), (RowElem::F16, "f16"), (RowElem::Bf16, "bf16"), (RowElem::Fp8, "fp8")];
+
     /// What the numbers are.
     pub const fn encoding(self) -> Encoding {
         match self {
@@ -45,7 +45,7 @@ impl RowElem {
     pub fn parse(name: &str) -> Option<RowElem> {
         match name.strip_prefix("q8g") {
             Some(group) => group.parse().ok().map(|group| RowElem::Q8 { group }),
-            None => NAMED.iter().find(|(_, n)| *n == name).map(|(elem, _)| *elem),
+            None => RowElem::NAMED.iter().find(|(_, n)| *n == name).map(|(elem, _)| *elem),
         }
     }
 
@@ -77,6 +77,11 @@ impl RowElem {
         matches!(self.float(), Some(Float::F16 | Float::Bf16))
     }
 
+    /// Whether elements are e4m3 numbers.
+    pub const fn is_e4m3(self) -> bool {
+        matches!(self.encoding().code, Code::Float(Float::E4m3))
+    }
+
     /// What a float element reads back as once `x` is stored; int8 and fp8 rows quantize by groups,
     /// not by element, and leave `x` as it is.
     pub fn round(self, x: f32) -> f32 {
@@ -92,7 +97,7 @@ impl fmt::Display for RowElem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RowElem::Q8 { group } => write!(f, "q8g{group}"),
-            named => f.write_str(NAMED.iter().find(|(elem, _)| elem == named).map_or("?", |(_, name)| name)),
+            named => f.write_str(RowElem::NAMED.iter().find(|(elem, _)| elem == named).map_or("?", |(_, name)| name)),
         }
     }
 }
@@ -103,7 +108,7 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for elem in NAMED.iter().map(|(elem, _)| *elem).chain([RowElem::Q8 { group: 32 }]) {
+        for elem in RowElem::NAMED.iter().map(|(elem, _)| *elem).chain([RowElem::Q8 { group: 32 }]) {
             assert_eq!(RowElem::parse(&elem.to_string()), Some(elem));
         }
         for wrong in ["", "q8", "q8g", "w4g32", "fp8g32"] {

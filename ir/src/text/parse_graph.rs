@@ -10,7 +10,8 @@ use crate::output::Output;
 use crate::state::StateSpec;
 use std::collections::HashMap;
 
-const MODULE_WORDS: &[&str] = &["info", "weight", "kv", "state", "adapter", "func", "step"];
+/// Words that start a part of a module, beside those of its states.
+const MODULE_WORDS: &[&str] = &["info", "weight", "func", "step"];
 
 /// What of a module has been read.
 #[derive(Default)]
@@ -39,7 +40,10 @@ pub(super) fn module(p: &mut Parser) -> Parsed<Module> {
     let name = p.string("the module's name in quotes")?;
     let head = p.since(head);
     let mut parts = Parts::default();
-    p.statements(|kind, word| kind == Kind::Word && MODULE_WORDS.contains(&word), |p| statement(p, &mut parts))?;
+    p.statements(
+        |kind, word| kind == Kind::Word && (MODULE_WORDS.contains(&word) || StateSpec::is_word(word)),
+        |p| statement(p, &mut parts),
+    )?;
     // The missing parts of a text with other errors are probably among those.
     let lacks = |what: &str| fault("missing-part", head.clone(), format!("the module has no `{what}`"));
     let (mut info, step) = match (parts.info, parts.step) {
@@ -77,7 +81,7 @@ fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
             }
         }
         "weight" => weight(p, parts)?,
-        "kv" | "state" | "adapter" => state(p, &mut parts.states, &mut parts.next_state)?,
+        word if StateSpec::is_word(word) => state(p, &mut parts.states, &mut parts.next_state)?,
         "func" => func_of(p, parts)?,
         "step" => {
             let again = parts.step.is_some();
@@ -87,7 +91,10 @@ fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
                 return Err(fault("duplicate-name", first.range(), "`step` is given twice"));
             }
         }
-        _ => return Err(p.one_of("a part of a module", MODULE_WORDS)),
+        _ => {
+            let words = [&["info", "weight"], StateSpec::WORDS, &["func", "step"]].concat();
+            return Err(p.one_of("a part of a module", &words));
+        }
     }
     Ok(())
 }
@@ -192,7 +199,7 @@ pub(super) fn func(p: &mut Parser) -> Parsed<Func> {
 }
 
 fn value_type(p: &mut Parser) -> Parsed<ValueType> {
-    let state = ["kv", "state", "adapter"].contains(&p.peek_word());
+    let state = StateSpec::is_word(p.peek_word());
     Ok(if state { p.state_spec()?.into() } else { ValueType::Tensor(p.tensor_type()?) })
 }
 
@@ -369,7 +376,8 @@ fn arg<'a>(p: &mut Parser<'a>, scope: &Scope<'a>) -> Parsed<Arg> {
     if p.eat_word("weight") {
         return Ok(Arg::Weight(p.size("the weight's number")?));
     }
-    if p.eat_word("kv") || p.eat_word("state") || p.eat_word("adapter") {
+    if StateSpec::is_word(p.peek_word()) {
+        p.next();
         return Ok(Arg::State(p.size("the state's number")?));
     }
     match Input::ALL.iter().find(|(_, name)| p.peek_word() == *name) {
@@ -378,9 +386,8 @@ fn arg<'a>(p: &mut Parser<'a>, scope: &Scope<'a>) -> Parsed<Arg> {
             Ok(Arg::Input(*input))
         }
         None => {
-            let words: Vec<&'static str> =
-                ["weight", "kv", "state", "adapter"].into_iter().chain(Input::ALL.iter().map(|(_, n)| *n)).collect();
-            Err(p.one_of("`%value` or one of", &words))
+            let inputs: Vec<&'static str> = Input::ALL.iter().map(|(_, n)| *n).collect();
+            Err(p.one_of("`%value` or one of", &[&["weight"], StateSpec::WORDS, &inputs].concat()))
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::kernel::{
     Body, Expr, Kernel, Norm, Param, ParamId, ParamKind, Pointwise, Prologue, RowElem, Segment, Store,
 };
 use crate::quant::{FORMATS, Format};
+use crate::state::StateSpec;
 use crate::ty::Dim;
 
 /// `kernel @name rows T { param … body }`
@@ -22,7 +23,7 @@ pub(super) fn kernel(p: &mut Parser) -> Parsed<Kernel> {
     let mut k = KernelReader { kernel: name, scope: Scope::new(), params: vec![] };
     let mut body: Option<Body> = None;
     p.statements(
-        |kind, word| kind == Kind::Word && (word == "param" || Body::NAMES.contains(&word)),
+        |kind, word| kind == Kind::Word && (word == "param" || Body::is_name(word)),
         |p| {
             if p.peek_word() == "param" {
                 return k.param(p);
@@ -132,7 +133,7 @@ impl<'a> KernelReader<'a> {
 
     fn body(&self, p: &mut Parser<'a>) -> Parsed<Body> {
         let name = p.peek_word();
-        if !Body::NAMES.contains(&name) {
+        if !Body::is_name(name) {
             return Err(p.one_of("`param` or a computation", Body::NAMES));
         }
         p.next();
@@ -251,16 +252,11 @@ fn kind(p: &mut Parser) -> Parsed<ParamKind> {
     if p.eat_word("vector") {
         return Ok(ParamKind::Vector { len: vector_len(p)? });
     }
-    if p.peek_word() == "kv" {
-        return Ok(ParamKind::Kv(p.kv_spec()?));
+    if let Some(state) = StateSpec::read(p) {
+        return Ok(ParamKind::State(state?));
     }
-    if p.peek_word() == "state" {
-        return Ok(ParamKind::Fixed(p.fixed_spec()?));
-    }
-    if p.peek_word() == "adapter" {
-        return Ok(ParamKind::Adapter(p.adapter_spec()?));
-    }
-    Err(p.one_of("a kind of operand", &["rows", "matrix", "vector", "kv", "state", "adapter"]))
+    let kinds = [&["rows", "matrix", "vector"], StateSpec::WORDS].concat();
+    Err(p.one_of("a kind of operand", &kinds))
 }
 
 /// `norm{eps=1e-5, width=256}`, or `center` after the width.

@@ -14,20 +14,13 @@ use crate::plan::{Buffer, Candidates, Launch, Operand, PackedWeight, Plan, Regim
 use crate::state::StateSpec;
 use std::collections::HashMap;
 
-const PLAN_WORDS: &[&str] = &[
-    "info",
-    "kv",
-    "state",
-    "adapter",
-    "weight",
-    "kernel",
-    "slot",
-    "regime",
-    "logits",
-    "embedding",
-    "scores",
-    "candidates",
-];
+/// Words that start a part of a plan, beside `info` and those of its states.
+const PLAN_WORDS: &[&str] = &["weight", "kernel", "slot", "regime", "logits", "embedding", "scores", "candidates"];
+
+/// Whether a part of a plan starts so.
+fn starts_part(kind: Kind, word: &str) -> bool {
+    kind == Kind::Word && (word == "info" || PLAN_WORDS.contains(&word) || StateSpec::is_word(word))
+}
 
 /// What of a plan has been read.
 #[derive(Default)]
@@ -54,7 +47,7 @@ pub(super) fn plan(p: &mut Parser) -> Parsed<Plan> {
     let name = p.string("the plan's name in quotes")?;
     let head = p.since(head);
     let mut parts = Parts::default();
-    p.statements(|kind, word| kind == Kind::Word && PLAN_WORDS.contains(&word), |p| statement(p, &mut parts))?;
+    p.statements(starts_part, |p| statement(p, &mut parts))?;
     let lacks = |what: &str| fault("missing-part", head.clone(), format!("the plan has no `{what}`"));
     let (info, output) = match (parts.info, parts.output) {
         (Some(info), Some((output, slot))) => (ModelInfo { output, ..info }, slot),
@@ -87,7 +80,7 @@ fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
             let k = p.field_size("k")?;
             parts.candidates.replace(Candidates { slot, k }).is_some()
         }
-        "kv" | "state" | "adapter" => {
+        word if StateSpec::is_word(word) => {
             state(p, &mut parts.states, &mut parts.next_state)?;
             false
         }
@@ -252,7 +245,8 @@ impl<'a> RegimeReader<'_, 'a> {
         if p.eat_word("weight") {
             return Ok(Operand::Weight(p.size("the weight's number")?));
         }
-        if p.eat_word("kv") || p.eat_word("state") || p.eat_word("adapter") {
+        if StateSpec::is_word(p.peek_word()) {
+            p.next();
             return Ok(Operand::State(p.size("the state's number")?));
         }
         let (label, range) = p.label("an operand: `%buffer`, `weight n`, `kv n` or `state n`")?;

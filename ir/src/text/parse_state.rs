@@ -1,35 +1,13 @@
-//! Parsing states: what sequences keep.
+//! Parsing states: what sequences keep. Kinds of states read themselves.
 
 use super::parse::{Parsed, Parser};
 use crate::kv::{KvDType, KvSpec};
-use crate::state::{AdapterSpec, FixedSpec, StateSpec};
+use crate::state::StateSpec;
 
 impl Parser<'_> {
-    /// Any of the next three.
+    /// A state of any kind, of those that the table has.
     pub fn state_spec(&mut self) -> Parsed<StateSpec> {
-        Ok(match self.peek_word() {
-            "state" => self.fixed_spec()?.into(),
-            "adapter" => self.adapter_spec()?.into(),
-            _ => self.kv_spec()?.into(),
-        })
-    }
-
-    /// `adapter<bf16, 48x64, slots 4>`
-    pub fn adapter_spec(&mut self) -> Parsed<AdapterSpec> {
-        self.expect_word("adapter")?;
-        self.expect(b'<')?;
-        self.expect_word("bf16")?;
-        self.expect(b',')?;
-        let n = self.size("`rows x columns`, as in `48x64`")?;
-        // `48x64` is the number 48 and the word `x64`.
-        let by = self.peek_word().strip_prefix('x').and_then(|k| k.parse().ok());
-        let Some(k) = by else { return Err(self.unexpected("`x` and the columns, as in `48x64`")) };
-        self.next();
-        self.expect(b',')?;
-        self.expect_word("slots")?;
-        let slots = self.size("how many adapters there is room for")?;
-        self.expect(b'>')?;
-        Ok(AdapterSpec { n, k, slots })
+        StateSpec::read(self).unwrap_or_else(|| Ok(self.kv_spec()?.into()))
     }
 
     /// `name=[16, 32]`
@@ -38,24 +16,6 @@ impl Parser<'_> {
         self.expect(b'=')?;
         self.expect(b'[')?;
         self.list(b']', |p| p.size("a whole number"))
-    }
-
-    /// `state<f32, 4x64x128>`
-    pub fn fixed_spec(&mut self) -> Parsed<FixedSpec> {
-        self.expect_word("state")?;
-        self.expect(b'<')?;
-        self.expect_word("f32")?;
-        self.expect(b',')?;
-        let heads = self.size("`heads x rows x columns`, as in `4x64x128`")?;
-        // `4x64x128` is the number 4 and the word `x64x128`.
-        let rest = self.peek_word().strip_prefix('x').and_then(|rest| rest.split_once('x'));
-        let sizes = rest.and_then(|(rows, cols)| Some((rows.parse().ok()?, cols.parse().ok()?)));
-        let Some((rows, cols)) = sizes else {
-            return Err(self.unexpected("`x`, rows, `x` and columns, as in `4x64x128`"));
-        };
-        self.next();
-        self.expect(b'>')?;
-        Ok(FixedSpec { heads, rows, cols })
     }
 
     /// `kv<f16, 4x32, window 4096>`, `kv<f16, 4x48/32>`, `kv<f16, 1x576/512, latent>`

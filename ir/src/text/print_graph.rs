@@ -44,11 +44,7 @@ pub(super) fn states(out: &mut String, states: &[StateSpec]) {
 
 /// What state `i` is called; all words count all states.
 pub(super) fn state_word(states: &[StateSpec], i: usize) -> &'static str {
-    match states.get(i) {
-        Some(StateSpec::Fixed(_)) => "state",
-        Some(StateSpec::Adapter(_)) => "adapter",
-        Some(StateSpec::Paged(_)) | None => "kv",
-    }
+    states.get(i).map_or("kv", StateSpec::word)
 }
 
 fn weight(out: &mut String, i: usize, w: &Weight) {

@@ -34,9 +34,7 @@ impl fmt::Display for Kind<'_> {
             ParamKind::Rows { rows, cols, elem } => write!(f, "rows {elem}[{rows}, {cols}]"),
             ParamKind::Matrix { n, k, format } => write!(f, "matrix {format}[{n}, {k}]"),
             ParamKind::Vector { len } => write!(f, "vector f32[{len}]"),
-            ParamKind::Kv(spec) => spec.fmt(f),
-            ParamKind::Fixed(spec) => spec.fmt(f),
-            ParamKind::Adapter(spec) => spec.fmt(f),
+            ParamKind::State(spec) => spec.fmt(f),
         }
     }
 }

@@ -237,9 +237,7 @@ fn param_kind() -> impl Strategy<Value = ParamKind> {
         (dim(), size(), elem()).prop_map(|(rows, cols, elem)| ParamKind::Rows { rows, cols, elem }),
         (size(), size(), format()).prop_map(|(n, k, format)| ParamKind::Matrix { n, k, format }),
         size().prop_map(|len| ParamKind::Vector { len }),
-        kv().prop_map(ParamKind::Kv),
-        fixed().prop_map(ParamKind::Fixed),
-        adapter().prop_map(ParamKind::Adapter),
+        state().prop_map(ParamKind::State),
     ]
 }
 

@@ -21,14 +21,7 @@ pub struct Access {
 pub fn accesses(kernel: &Kernel) -> Vec<Access> {
     let all = |param: ParamId| match kernel.params.get(param).map(|p| &p.kind) {
         Some(ParamKind::Rows { cols, .. }) => 0..*cols,
-        Some(
-            ParamKind::Matrix { .. }
-            | ParamKind::Vector { .. }
-            | ParamKind::Kv(_)
-            | ParamKind::Fixed(_)
-            | ParamKind::Adapter(_),
-        )
-        | None => 0..0,
+        Some(ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::State(_)) | None => 0..0,
     };
     let access = |(param, used): (ParamId, Use)| {
         let cols = used.cols.unwrap_or_else(|| all(param));

@@ -272,17 +272,12 @@ struct FuncVerifier<'a> {
 impl FuncVerifier<'_> {
     fn param(&mut self, p: &Param, place: Place) {
         let ok = match (&p.ty, p.role) {
-            (ValueType::Kv(kv), Role::State) => return state_spec(&mut self.sink, &place, &(*kv).into()),
-            (ValueType::Adapter(adapter), Role::State) => {
-                return state_spec(&mut self.sink, &place, &(*adapter).into());
-            }
-            (ValueType::Fixed(fixed), Role::State) => return state_spec(&mut self.sink, &place, &(*fixed).into()),
+            (ValueType::State(spec), Role::State) => return state_spec(&mut self.sink, &place, spec),
             (ValueType::Tensor(t), Role::Data) => matches!(t.shape.first(), Some(Dim::Tokens | Dim::Rows)),
             (ValueType::Tensor(t), Role::Weight | Role::SharedWeight) => {
                 t.dtype.is_float() && (1..=3).contains(&t.shape.len()) && t.elements().is_some_and(|n| n > 0)
             }
-            (ValueType::Kv(_) | ValueType::Fixed(_) | ValueType::Adapter(_), _)
-            | (ValueType::Tensor(_), Role::State) => false,
+            (ValueType::State(_), _) | (ValueType::Tensor(_), Role::State) => false,
         };
         if !ok {
             self.sink.error(
@@ -390,7 +385,7 @@ impl FuncVerifier<'_> {
         for v in &self.func.results {
             match self.func.ty(*v) {
                 None => self.sink.error("undefined-value", place(), format!("result {} is not defined", v.0)),
-                Some(ValueType::Kv(_) | ValueType::Fixed(_) | ValueType::Adapter(_)) => self.sink.error(
+                Some(ValueType::State(_)) => self.sink.error(
                     "state-result",
                     place(),
                     format!("result {} is a state; states are updated in place", v.0),

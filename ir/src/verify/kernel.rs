@@ -1,6 +1,6 @@
 //! Rules of the kernel level.
 
-use super::{Access, Sink, accesses, adapter_spec, fixed_spec, format_ok, kv_spec};
+use super::{Access, Sink, accesses, format_ok, state_spec};
 use crate::diag::{Diagnostic, Place};
 use crate::graph::F32;
 use crate::kernel::{Expr, Kernel, Norm, Param, ParamId, ParamKind, RowElem, Segment, Store, lcm};
@@ -65,17 +65,15 @@ impl<'a> KernelVerifier<'a> {
                 Some(format!("has {rows} rows instead of T or R"))
             }
             ParamKind::Rows { cols: 0, .. } => Some("has no columns".into()),
-            ParamKind::Rows { elem: RowElem::Q8 { group }, .. } if !ROW_GROUPS.contains(&group) => {
-                Some(format!("is quantized in groups of {group}"))
+            ParamKind::Rows { elem, .. } if elem.group().is_some_and(|group| !ROW_GROUPS.contains(&group)) => {
+                Some(format!("is quantized in groups of {}", elem.group().unwrap_or_default()))
             }
             ParamKind::Matrix { n, k, .. } if n == 0 || k == 0 => Some(format!("is an empty matrix [{n}, {k}]")),
             ParamKind::Matrix { format, .. } if !format_ok(format) => {
                 Some(format!("has the format {format} in groups of {}", format.group))
             }
             ParamKind::Vector { len: 0 } => Some("is an empty vector".into()),
-            ParamKind::Kv(spec) => return kv_spec(&mut self.sink, &place, &spec),
-            ParamKind::Fixed(spec) => return fixed_spec(&mut self.sink, &place, &spec),
-            ParamKind::Adapter(spec) => return adapter_spec(&mut self.sink, &place, &spec),
+            ParamKind::State(spec) => return state_spec(&mut self.sink, &place, &spec),
             ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::Vector { .. } => None,
         };
         if let Some(problem) = problem {
@@ -137,14 +135,9 @@ impl<'a> KernelVerifier<'a> {
     pub fn f32_each(&mut self, id: ParamId) -> Option<usize> {
         match self.kernel.params.get(id).map(|p| &p.kind) {
             Some(ParamKind::Vector { len }) => Some(*len),
-            Some(
-                ParamKind::Rows { .. }
-                | ParamKind::Matrix { .. }
-                | ParamKind::Kv(_)
-                | ParamKind::Fixed(_)
-                | ParamKind::Adapter(_),
-            )
-            | None => self.f32_rows(id, self.kernel.rows),
+            Some(ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::State(_)) | None => {
+                self.f32_rows(id, self.kernel.rows)
+            }
         }
     }
 
@@ -244,16 +237,15 @@ impl<'a> KernelVerifier<'a> {
 
     /// Rows of `elem` are multiplied with matrices of `format`.
     pub fn multiplies(&mut self, elem: RowElem, format: Format) {
-        if let Some(group) = elem.group()
-            && format.encoding().integer_group() != Some(group)
-        {
-            self.error(
+        match elem {
+            RowElem::Q8 { group } if format.encoding().integer_group() != Some(group) => self.error(
                 "int8-group",
                 format!("int8 input in groups of {group} needs weights of integers in the same groups, not {format}"),
-            );
-        }
-        if elem == RowElem::Fp8 && format.encoding() != Encoding::FP8 {
-            self.error("fp8-weights", format!("fp8 input needs fp8 weights, not {format}"));
+            ),
+            RowElem::Fp8 if format.encoding() != Encoding::FP8 => {
+                self.error("fp8-weights", format!("fp8 input needs fp8 weights, not {format}"));
+            }
+            RowElem::F32 | RowElem::F16 | RowElem::Bf16 | RowElem::Q8 { .. } | RowElem::Fp8 => {}
         }
     }
 
@@ -372,7 +364,7 @@ impl<'a> KernelVerifier<'a> {
                         "fp8 rows have a scale of all their columns, which only row-wise kernels see",
                     );
                 }
-                let RowElem::Q8 { group } = elem else { return 1 };
+                let Some(group) = elem.group() else { return 1 };
                 let whole = group > 0
                     && start.is_multiple_of(group)
                     && (s.n.is_multiple_of(group) || start.checked_add(s.n) == Some(cols));

@@ -24,9 +24,8 @@ pub use plan::{verify_packed, verify_plan, verify_target};
 pub use rules::RULES;
 
 use crate::diag::{Diagnostic, Place, Severity};
-use crate::kv::KvSpec;
 use crate::quant::Format;
-use crate::state::{AdapterSpec, FixedSpec, StateSpec};
+use crate::state::StateSpec;
 use std::collections::HashSet;
 
 /// Collects findings.
@@ -59,46 +58,10 @@ impl Sink {
     }
 }
 
-/// Sizes of a state are positive.
+/// Sizes of a state are positive, and no more than there can be.
 fn state_spec(sink: &mut Sink, place: &Place, spec: &StateSpec) {
-    match spec {
-        StateSpec::Paged(kv) => kv_spec(sink, place, kv),
-        StateSpec::Fixed(fixed) => fixed_spec(sink, place, fixed),
-        StateSpec::Adapter(adapter) => adapter_spec(sink, place, adapter),
-    }
-}
-
-/// A state holds something, and no more than memory can be asked for.
-fn fixed_spec(sink: &mut Sink, place: &Place, spec: &FixedSpec) {
-    if spec.is_empty() || spec.len() > FixedSpec::MOST {
-        let message = format!("{spec} does not have between 1 and {} numbers", FixedSpec::MOST);
-        sink.error("state-spec", place.clone(), message);
-    }
-}
-
-/// A matrix of adapters holds something: whole blocks of rows, for a number of adapters there can be.
-fn adapter_spec(sink: &mut Sink, place: &Place, spec: &AdapterSpec) {
-    let AdapterSpec { n, k, slots } = *spec;
-    let whole = n > 0 && n.is_multiple_of(AdapterSpec::BLOCK) && k > 0;
-    let few = n.saturating_mul(k) <= FixedSpec::MOST && (1..=AdapterSpec::MOST).contains(&slots);
-    if !whole || !few {
-        let message =
-            format!("{spec}: whole blocks of 16 rows, for 1 to {} adapters, are what there may be", AdapterSpec::MOST);
-        sink.error("state-spec", place.clone(), message);
-    }
-}
-
-/// Sizes of keys and values are positive.
-fn kv_spec(sink: &mut Sink, place: &Place, spec: &KvSpec) {
-    if spec.latent && spec.key_dim <= spec.value_dim {
-        let message = format!("{spec}: a key is something of its own, followed by the value");
-        return sink.error("kv-spec", place.clone(), message);
-    }
-    if spec.kv_heads == 0 || spec.own_dim() == 0 || spec.value_dim == 0 || spec.window == Some(0) {
-        sink.error("kv-spec", place.clone(), format!("{spec} has a size of 0"));
-    }
-    if !spec.dtype.holds(spec.own_dim()) || !spec.dtype.holds(spec.value_dim) {
-        sink.error("kv-spec", place.clone(), format!("{spec}: codes of 4 bits come in pairs, heads have an even size"));
+    for (code, message) in spec.verify() {
+        sink.error(code, place.clone(), message);
     }
 }
 

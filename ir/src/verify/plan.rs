@@ -264,9 +264,7 @@ impl<'a> RegimeVerifier<'a> {
                 self.storage(w, Storage::Matrix { n: *n, k: *k, format: *format })
             }
             (ParamKind::Vector { len }, Operand::Weight(w)) => self.storage(w, Storage::Vector { len: *len }),
-            (ParamKind::Kv(spec), Operand::State(s)) => self.state(s, (*spec).into()),
-            (ParamKind::Fixed(spec), Operand::State(s)) => self.state(s, (*spec).into()),
-            (ParamKind::Adapter(spec), Operand::State(s)) => self.state(s, (*spec).into()),
+            (ParamKind::State(spec), Operand::State(s)) => self.state(s, *spec),
             (kind, operand) => Some(format!("cannot be {operand:?}: its parameter is {kind:?}")),
         }
     }

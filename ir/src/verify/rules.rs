@@ -126,7 +126,8 @@ mod tests {
         let beside = std::fs::read_dir(root.join("tests/lir/verify")).unwrap();
         let beside: String = beside.map(|f| std::fs::read_to_string(f.unwrap().path()).unwrap()).collect();
         let source = root.join("src");
-        let files = ["verify", "kernel"].into_iter().flat_map(|dir| std::fs::read_dir(source.join(dir)).unwrap());
+        let files =
+            ["verify", "kernel", "state"].into_iter().flat_map(|dir| std::fs::read_dir(source.join(dir)).unwrap());
         let files = files.map(|f| f.unwrap().path()).filter(|path| {
             let name = path.file_name().unwrap().to_string_lossy();
             name != "rules.rs" && !name.ends_with("tests.rs")

@@ -121,7 +121,7 @@ fn weights_and_data_are_kept_apart() {
     bad_layer("param-role", "function `layer`, parameter `wq`", |f| f.params[5].role = Role::Data);
     bad_layer("param-role", "function `layer`, parameter `kv`", |f| f.params[3].role = Role::Data);
     bad_layer("kv-spec", "function `layer`, parameter `kv`", |f| {
-        f.params[3].ty = ValueType::Kv(KvSpec { kv_heads: 0, ..spec() })
+        f.params[3].ty = ValueType::State(KvSpec { kv_heads: 0, ..spec() }.into())
     });
 }
 

@@ -3,18 +3,11 @@
 use super::{CALL, Cost, OnCpu, OnGpu};
 use crate::cost_gpu::LATENCY;
 use crate::work::{Launched, Work};
-use llmcc_ir::kernel::{AdapterMatmul, Kernel, ParamKind, RowElem};
+use llmcc_ir::kernel::{AdapterMatmul, Kernel, RowElem};
 use llmcc_ir::state::AdapterSpec;
 
 fn spec(kernel: &Kernel, k: &AdapterMatmul) -> Option<AdapterSpec> {
-    match kernel.params[k.adapter].kind {
-        ParamKind::Adapter(spec) => Some(spec),
-        ParamKind::Rows { .. }
-        | ParamKind::Matrix { .. }
-        | ParamKind::Vector { .. }
-        | ParamKind::Kv(_)
-        | ParamKind::Fixed(_) => None,
-    }
+    kernel.params[k.adapter].kind.state()?.adapter().copied()
 }
 
 /// Multiply-adds of so many rows.

@@ -3,7 +3,8 @@
 use super::{ATTENTION, ATTENTION_SEQUENCE, ATTENTION_TOKEN, Cost, HALF_PAGE, OnCpu, OnGpu, imbalance};
 use crate::cost_gpu::{LATENCY, TENSOR};
 use crate::work::{Launched, Work};
-use llmcc_ir::kernel::{ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS, Attention, Param, ParamKind, RowElem};
+use llmcc_ir::kernel::{ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS, Attention, Param, RowElem};
+use llmcc_ir::kv::KvSpec;
 use llmcc_ir::target::RowKind;
 
 /// Tokens that a block takes together on a GPU: of a prompt as many as fill its rows; of few tokens
@@ -14,10 +15,14 @@ fn tokens_of_a_block(tokens: usize, group: usize) -> usize {
     if tokens > MANY { (ROWS / group.max(1)).max(1) } else { 1 }
 }
 
+fn cache<'a>(params: &'a [Param], k: &Attention) -> Option<&'a KvSpec> {
+    params[k.kv].kind.state()?.paged()
+}
+
 impl Cost for Attention {
     fn cpu(&self, on: &OnCpu<'_>) -> f64 {
         let OnCpu { kernel, t, m, env, context } = *on;
-        let ParamKind::Kv(kv) = kernel.params[self.kv].kind else { return 0.0 };
+        let Some(kv) = cache(&kernel.params, self) else { return 0.0 };
         // Whole pages are computed; half of the last one is beyond the context on average.
         let context = kv.window.map_or(context, |w| w.min(context)) + HALF_PAGE;
         let sequences = env.rows.clamp(1, m.max(1));
@@ -34,7 +39,7 @@ impl Cost for Attention {
 
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
         let OnGpu { kernel, t, gpu, m, context, .. } = *on;
-        let ParamKind::Kv(kv) = kernel.params[self.kv].kind else { return 0.0 };
+        let Some(kv) = cache(&kernel.params, self) else { return 0.0 };
         let context = kv.window.map_or(context, |w| w.min(context));
         let bytes = (context * kv.token_bytes()) as f64;
         let flops = (2 * m * context * self.heads * (kv.key_dim + kv.value_dim)) as f64;
@@ -42,13 +47,13 @@ impl Cost for Attention {
     }
 
     fn gpu_tiles(&mut self, params: &[Param], rows: usize) {
-        if let ParamKind::Kv(kv) = params[self.kv].kind {
+        if let Some(kv) = cache(params, self) {
             self.tile_m = tokens_of_a_block(rows, self.heads / kv.kv_heads.max(1));
         }
     }
 
     fn work(&self, on: &Launched<'_>) -> Work {
-        let ParamKind::Kv(kv) = on.kernel.params[self.kv].kind else { return Work::default() };
+        let Some(kv) = cache(&on.kernel.params, self) else { return Work::default() };
         let context = kv.window.map_or(on.context, |w| w.min(on.context));
         Work {
             bytes: (context * kv.token_bytes() * on.sequences.clamp(1, on.m.max(1))) as f64,

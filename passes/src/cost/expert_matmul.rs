@@ -25,11 +25,7 @@ fn share(k: &ExpertMatmul, m: usize) -> (f64, usize) {
 fn elem(kernel: &Kernel, k: &ExpertMatmul) -> RowElem {
     match kernel.params[k.x].kind {
         ParamKind::Rows { elem, .. } => elem,
-        ParamKind::Matrix { .. }
-        | ParamKind::Vector { .. }
-        | ParamKind::Kv(_)
-        | ParamKind::Fixed(_)
-        | ParamKind::Adapter(_) => RowElem::F32,
+        ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::State(_) => RowElem::F32,
     }
 }
 

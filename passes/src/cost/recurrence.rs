@@ -4,7 +4,7 @@ use super::{Cost, ELEMENTWISE, EXP_STEPS_WIDE, OnCpu, OnGpu};
 use crate::cost_gpu::LATENCY;
 use crate::work::{Launched, Work};
 use llmcc_ir::graph::Update;
-use llmcc_ir::kernel::{Kernel, ParamKind, Recurrence, RowElem};
+use llmcc_ir::kernel::{Kernel, Recurrence, RowElem};
 use llmcc_ir::state::FixedSpec;
 
 /// Steps of 128-bit vectors per number of a state and token, of the microkernel with longer ones:
@@ -41,14 +41,7 @@ fn products(update: Update) -> usize {
 const TOKEN: f64 = 0.15e-6;
 
 fn state(kernel: &Kernel, k: &Recurrence) -> Option<FixedSpec> {
-    match kernel.params[k.state].kind {
-        ParamKind::Fixed(spec) => Some(spec),
-        ParamKind::Rows { .. }
-        | ParamKind::Matrix { .. }
-        | ParamKind::Vector { .. }
-        | ParamKind::Kv(_)
-        | ParamKind::Adapter(_) => None,
-    }
+    kernel.params[k.state].kind.state()?.fixed().copied()
 }
 
 impl Cost for Recurrence {

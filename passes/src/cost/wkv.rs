@@ -3,7 +3,8 @@
 use super::{Cost, ELEMENTWISE, EXP_STEPS, OnCpu, OnGpu};
 use crate::cost_gpu::LATENCY;
 use crate::work::{Launched, Work};
-use llmcc_ir::kernel::{Kernel, ParamKind, RowElem, Wkv};
+use llmcc_ir::kernel::{Kernel, RowElem, Wkv};
+use llmcc_ir::state::StateSpec;
 
 /// Exponentials of a channel and token.
 const EXPONENTIALS: f64 = 4.0;
@@ -11,14 +12,7 @@ const EXPONENTIALS: f64 = 4.0;
 const TOKEN: f64 = 0.15e-6;
 
 fn channels(kernel: &Kernel, k: &Wkv) -> usize {
-    match kernel.params[k.state].kind {
-        ParamKind::Fixed(spec) => spec.cols,
-        ParamKind::Rows { .. }
-        | ParamKind::Matrix { .. }
-        | ParamKind::Vector { .. }
-        | ParamKind::Kv(_)
-        | ParamKind::Adapter(_) => 0,
-    }
+    kernel.params[k.state].kind.state().and_then(StateSpec::fixed).map_or(0, |spec| spec.cols)
 }
 
 impl Cost for Wkv {

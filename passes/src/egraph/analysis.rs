@@ -5,6 +5,7 @@ use super::lang::{Form, Term};
 use egg::{Analysis, DidMerge, EGraph, Id};
 use llmcc_ir::graph::{Attr, F32, Func, Head, Role, ValueType};
 use llmcc_ir::kv::KvSpec;
+use llmcc_ir::state::StateSpec;
 
 /// The e-graph of one function.
 pub type Graph = EGraph<Term, Facts>;
@@ -109,9 +110,10 @@ impl Analysis<Term> for Facts {
 /// A packed weight is known when compiling too; a cache has the type in which it is kept.
 fn stored(g: &Graph, form: Form, of: Id) -> Data {
     let Data { ty, weight, shared, .. } = g[of].data.clone();
-    let ty = match (form, ty) {
-        (Form::Cached(dtype), Some(ValueType::Kv(spec))) => Some(ValueType::Kv(KvSpec { dtype, ..spec })),
-        (_, ty) => ty,
+    let kept = ty.as_ref().and_then(ValueType::state).and_then(StateSpec::paged);
+    let ty = match (form, kept) {
+        (Form::Cached(dtype), Some(spec)) => Some(ValueType::State(KvSpec { dtype, ..*spec }.into())),
+        (_, _) => ty,
     };
     Data { ty, weight, shared, ..Data::default() }
 }

@@ -3,7 +3,7 @@
 use super::{Context, OpNode};
 use crate::spec::Draft;
 use egg::Id;
-use llmcc_ir::graph::{Attr, AttrType, ValueType};
+use llmcc_ir::graph::{Attr, AttrType};
 use llmcc_ir::kernel::{AdapterMatmul, Body, ParamKind, RowElem};
 
 /// The product, of rows wherever they are.
@@ -16,12 +16,12 @@ fn matmul(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     let [x, adapter] = op.args[..] else { return None };
     let attr: &Attr = cx.graph[*op.attrs.first()?].data.attr.as_ref()?;
     let parts = Vec::<usize>::from_attr(attr)?;
-    let Some(ValueType::Adapter(spec)) = cx.graph[adapter].data.ty else { return None };
+    let spec = *cx.graph[adapter].data.ty.as_ref()?.state()?.adapter()?;
     let (x, start) = cx.columns_of(x);
     let kind = cx.rows_kind(x)?;
     Some(Draft::new(rows, |d| {
         let x = d.input(x, kind);
-        let adapter = d.input(adapter, ParamKind::Adapter(spec));
+        let adapter = d.input(adapter, ParamKind::State(spec.into()));
         let out = d.output(cols, RowElem::F32);
         Body::AdapterMatmul(AdapterMatmul { x, start, parts, adapter, out })
     }))

@@ -62,7 +62,7 @@ pub fn run_stores(cx: &mut Context<'_>, class: Id, op: &OpNode) {
         put_all(cx, class, &op.args[1..3], |cx, choice| {
             let mut d = draft(rows);
             let parts: Option<Vec<Fragment>> = choice.iter().map(|s| cx.fragment(&mut d, s)).collect();
-            let kv = d.input(before, ParamKind::Kv(spec));
+            let kv = d.input(before, ParamKind::State(spec.into()));
             let stores = [(true, Store::KvKey(kv)), (false, Store::KvValue(kv))];
             let piece = |(value, (key, store))| Piece { value, n: spec.width(key), store };
             let pieces = parts?.into_iter().zip(stores).map(piece).collect();

@@ -104,7 +104,7 @@ fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, 
     let q_kind = cx.rows_kind(q)?;
     Some(Draft::new(rows, |d| {
         let q = d.input(q, q_kind);
-        let kv = d.input(kv, ParamKind::Kv(spec));
+        let kv = d.input(kv, ParamKind::State(spec.into()));
         let own = None;
         let [sinks, bias] = [sinks, bias].map(|v| v.map(|(v, len)| d.input(v, ParamKind::Vector { len })));
         let out = d.output(cols, RowElem::F32);
@@ -121,7 +121,7 @@ fn latent_attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (K
     Some(Draft::new(rows, |d| {
         let q = d.input(q, q_kind);
         let own = Some(d.input(own, own_kind));
-        let kv = d.input(kv, ParamKind::Kv(spec));
+        let kv = d.input(kv, ParamKind::State(spec.into()));
         let out = d.output(cols, RowElem::F32);
         let (softcap, sinks, bias, causal, chunked, tile_m) = (None, None, None, true, false, 1);
         Body::Attention(Attention { q, own, kv, out, heads, scale, softcap, sinks, bias, causal, chunked, tile_m })

@@ -26,7 +26,6 @@ use crate::egraph::{Form, Graph, Head, Term};
 use crate::spec::{Draft, Output, Spec};
 use crate::storage::Storages;
 use egg::Id;
-use llmcc_ir::graph::ValueType;
 use llmcc_ir::kernel::ParamKind;
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Format;
@@ -134,7 +133,7 @@ fn add_stores(graph: &mut Graph, storages: &Storages) -> (Packed, Cached) {
     }
     let mut cached = Cached::new();
     for (class, forms) in &storages.cached {
-        let Some(ValueType::Kv(spec)) = graph[*class].data.ty else { continue };
+        let Some(spec) = paged(graph, *class) else { continue };
         let add = |(dtype, error): &(_, _)| {
             (KvSpec { dtype: *dtype, ..spec }, graph.add(Term::Store(Form::Cached(*dtype), *error, [*class])))
         };
@@ -142,6 +141,11 @@ fn add_stores(graph: &mut Graph, storages: &Storages) -> (Packed, Cached) {
     }
     graph.rebuild();
     (packed, cached)
+}
+
+/// The keys and values that a class is.
+fn paged(graph: &Graph, class: Id) -> Option<KvSpec> {
+    graph[class].data.ty.as_ref()?.state()?.paged().copied()
 }
 
 impl Context<'_> {
@@ -153,11 +157,8 @@ impl Context<'_> {
     /// The classes of an updated attention state, one for each type that it may be cached in.
     fn states(&self, class: Id) -> Vec<(KvSpec, Id)> {
         let class = self.graph.find(class);
-        match (self.cached.get(&class), self.graph[class].data.ty.as_ref()) {
-            (Some(forms), _) => forms.clone(),
-            (None, Some(ValueType::Kv(spec))) => vec![(*spec, class)],
-            (None, _) => vec![],
-        }
+        let forms = self.cached.get(&class).cloned();
+        forms.unwrap_or_else(|| paged(self.graph, class).map(|spec| (spec, class)).into_iter().collect())
     }
 
     /// Every operation that happens at run time, with its class, in order of class number.

@@ -24,13 +24,10 @@ pub fn attribute(elem: RowElem) -> Option<usize> {
     }
 }
 
-fn storage(attribute: usize) -> RowElem {
-    match attribute {
-        F16 => RowElem::F16,
-        BF16 => RowElem::Bf16,
-        FP8 => RowElem::Fp8,
-        group => RowElem::Q8 { group },
-    }
+/// The rows that have this attribute.
+fn storage(number: usize) -> RowElem {
+    let named = RowElem::NAMED.iter().map(|(elem, _)| *elem).find(|elem| attribute(*elem) == Some(number));
+    named.unwrap_or(RowElem::Q8 { group: number })
 }
 
 /// Adds the kernels that compute `quant{storage}(x)`.

@@ -3,7 +3,7 @@
 use super::{Context, OpNode};
 use crate::spec::Draft;
 use egg::Id;
-use llmcc_ir::graph::{AttrType, Update, ValueType};
+use llmcc_ir::graph::{AttrType, Update};
 use llmcc_ir::kernel::{Body, CausalConv, ParamKind, Recurrence, RowElem, Wkv};
 use llmcc_ir::state::FixedSpec;
 use llmcc_ir::ty::Dim;
@@ -32,7 +32,7 @@ fn convolution(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
     Some(Draft::new(rows, |d| {
         let x = d.input(of, kind);
         let taps = d.input(taps, ParamKind::Vector { len: width * k });
-        let state = d.input(state, ParamKind::Fixed(spec));
+        let state = d.input(state, ParamKind::State(spec.into()));
         let out = d.output(channels, RowElem::F32);
         Body::CausalConv(CausalConv { x, start, taps, width, state, out })
     }))
@@ -71,7 +71,7 @@ fn recurrence(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
             update,
             with: d.input(with.0, with.1),
             write: write.map(|(class, kind)| d.input(class, kind)),
-            state: d.input(state, ParamKind::Fixed(spec)),
+            state: d.input(state, ParamKind::State(spec.into())),
             out: d.output(width, RowElem::F32),
         })
     }))
@@ -91,7 +91,7 @@ fn weighted_mean(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
             v_start,
             decay: d.input(decay, vector.clone()),
             bonus: d.input(bonus, vector),
-            state: d.input(state, ParamKind::Fixed(spec)),
+            state: d.input(state, ParamKind::State(spec.into())),
             out: d.output(width, RowElem::F32),
         })
     }))
@@ -110,8 +110,5 @@ fn columns(cx: &Context<'_>, class: Id) -> Option<usize> {
 
 /// The state of fixed size of a class.
 fn fixed(cx: &Context<'_>, class: Id) -> Option<FixedSpec> {
-    match cx.graph[class].data.ty {
-        Some(ValueType::Fixed(spec)) => Some(spec),
-        Some(ValueType::Tensor(_) | ValueType::Kv(_) | ValueType::Adapter(_)) | None => None,
-    }
+    cx.graph[class].data.ty.as_ref()?.state()?.fixed().copied()
 }

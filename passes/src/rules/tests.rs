@@ -86,7 +86,7 @@ impl Instance {
                     vec![i.param(TensorType::new(DType::I32, [rows]), Role::Data, Some(input))]
                 }
                 Sample::Appended => {
-                    let kv = i.param(ValueType::Kv(kv_spec()), Role::State, None);
+                    let kv = i.param(ValueType::State(kv_spec().into()), Role::State, None);
                     let k = i.param(TensorType::rows(Dim::Tokens, 4), Role::Data, None);
                     let v = i.param(TensorType::rows(Dim::Tokens, 4), Role::Data, None);
                     let p = i.param(TensorType::new(DType::I32, [Dim::Tokens]), Role::Data, Some(Input::Positions));
@@ -127,8 +127,8 @@ impl Instance {
                     EvalValue::tensor(Tensor::new([cols], data).unwrap())
                 }
                 (_, Some(input)) => EvalValue::input(*input, &batch),
-                (ValueType::Kv(_) | ValueType::Fixed(_) | ValueType::Adapter(_), None) => {
-                    states.push(State::new(ty.state().unwrap()));
+                (ValueType::State(_), None) => {
+                    states.push(State::new(*ty.state().unwrap()));
                     EvalValue::State(states.len() - 1)
                 }
                 (ValueType::Tensor(t), None) => {

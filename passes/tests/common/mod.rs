@@ -132,7 +132,7 @@ impl Toy {
         let x = f.param("x", rows(self.hidden), Role::Data);
         let table = f.param("rope", rows(self.head_dim), Role::Data);
         let positions = f.param("positions", ints(Dim::Tokens), Role::Data);
-        let kv = f.param("kv", ValueType::Kv(self.spec()), Role::State);
+        let kv = f.param("kv", ValueType::State(self.spec().into()), Role::State);
         let names = self.layer_weights();
         let w: Vec<Value> = names
             .iter()

@@ -2,11 +2,11 @@
 
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::eval::{
-    Batch, FixedState, KvState, OperandData, Q8Rows, Rows, eval_kernel, fp8_rows_from_bytes, fp8_rows_to_bytes,
-    half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages, q8_rows_from_bytes, q8_rows_to_bytes,
-    rows_from_bytes, rows_to_bytes,
+    Batch, KvState, OperandData, Q8Rows, Rows, eval_kernel, fp8_rows_from_bytes, fp8_rows_to_bytes,
+    half_rows_from_bytes, half_rows_to_bytes, q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
 use llmcc_ir::kernel::{Kernel, ParamKind, RowElem};
+use llmcc_ir::state::{Lifetime, State};
 
 /// A kernel with its operands and a step.
 #[derive(Clone)]
@@ -47,18 +47,17 @@ impl Case {
     }
 
     fn states(&self) -> impl Iterator<Item = &KvState> {
-        self.operands.iter().filter_map(|o| if let OperandData::Kv(k) = o { Some(k) } else { None })
+        self.operands.iter().filter_map(|o| if let OperandData::State(s) = o { s.paged() } else { None })
     }
 
     /// Those of the step, and those that are stored.
     fn sequences(&self) -> usize {
         let kept = |o: &OperandData| match o {
-            OperandData::Fixed(state) => state.sequences(),
-            OperandData::Adapter(state) => state.sequences(),
+            OperandData::State(state) => state.sequences(),
             _ => 0,
         };
         let kept = self.operands.iter().map(kept);
-        let stored = self.states().map(KvState::sequences).chain(kept).max().unwrap_or(0);
+        let stored = kept.max().unwrap_or(0);
         self.batch.seqs.iter().max().map_or(0, |s| s + 1).max(stored)
     }
 
@@ -78,7 +77,8 @@ impl Case {
 
     /// Whether the kernel multiplies by adapters and a sequence has none.
     fn without_adapter(&self, seq: usize) -> bool {
-        let none = |o: &OperandData| matches!(o, OperandData::Adapter(a) if a.of(seq).is_none());
+        let none =
+            |o: &OperandData| matches!(o, OperandData::State(s) if s.adapter().is_some_and(|a| a.of(seq).is_none()));
         self.operands.iter().any(none)
     }
 
@@ -91,33 +91,13 @@ impl Case {
             (OperandData::Fp8(r), _) => fp8_rows_to_bytes(r),
             (OperandData::Matrix(b), _) => b.to_vec(),
             (OperandData::Vector(v), _) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-            (OperandData::Kv(state), ParamKind::Kv(spec)) => {
-                let page = spec.page().bytes;
-                let pages = tables.iter().flatten().max().map_or(0, |p| *p as usize + 1);
+            (OperandData::State(state), _) => {
+                let pages = tables.iter().flatten().max().map_or(1, |p| *p as usize + 1);
                 // All ones is NaN in every float format.
-                let mut pool = vec![0xff; pages * page];
-                kv_to_pages(state, tables, &mut pool).expect("the pool has these pages");
+                let mut pool = vec![0xff; pages * state.spec().bytes()];
+                state.to_pool(tables, &mut pool).expect("the pool has these pages");
                 pool
             }
-            (OperandData::Fixed(state), _) => {
-                let slots = first_pages(tables);
-                let count = slots.iter().max().map_or(0, |s| *s as usize + 1);
-                let mut pool = vec![0xff; count * state.spec.bytes()];
-                let mut state = state.clone();
-                // Sequences without a token yet have zeros.
-                (0..tables.len()).for_each(|s| _ = state.of(s));
-                state.to_slots(&slots, &mut pool).expect("the pool has these slots");
-                pool
-            }
-            (OperandData::Adapter(state), _) => {
-                // Slot 0 is nobody's.
-                let slots = first_pages(tables);
-                let count = slots.iter().max().map_or(1, |s| *s as usize + 1);
-                let mut pool = vec![0xff; count * state.spec.bytes()];
-                state.to_slots(&slots, &mut pool).expect("the pool has these slots");
-                pool
-            }
-            (o, k) => panic!("{o:?} does not fit {k:?}"),
         }
     }
 
@@ -130,13 +110,13 @@ impl Case {
                 OperandData::Q8(q8_rows_from_bytes(cols, group, bytes))
             }
             ParamKind::Rows { cols, elem, .. } => OperandData::Rows(half_rows_from_bytes(cols, elem, bytes)),
-            ParamKind::Kv(spec) => {
-                OperandData::Kv(kv_from_pages(spec, tables, &self.lens(), bytes).expect("the pool has these pages"))
+            // No step writes it.
+            ParamKind::State(spec) if matches!(spec.lifetime(), Lifetime::Chosen(_)) => self.operands[i].clone(),
+            ParamKind::State(spec) => {
+                let state = State::from_pool(spec, tables, &self.lens(), bytes);
+                OperandData::State(state.expect("the pool has these pages"))
             }
-            ParamKind::Fixed(spec) => OperandData::Fixed(
-                FixedState::from_slots(spec, &first_pages(tables), bytes).expect("the pool has these slots"),
-            ),
-            ParamKind::Matrix { .. } | ParamKind::Vector { .. } | ParamKind::Adapter(_) => self.operands[i].clone(),
+            ParamKind::Matrix { .. } | ParamKind::Vector { .. } => self.operands[i].clone(),
         }
     }
 
@@ -172,11 +152,6 @@ impl Case {
             operands: self.operands.iter().map(|o| row_of(o, i)).collect(),
         })
     }
-}
-
-/// The slot of each sequence's states of fixed size.
-fn first_pages(tables: &[Vec<u32>]) -> Vec<u32> {
-    tables.iter().filter_map(|t| t.first().copied()).collect()
 }
 
 /// Row `i` of rows; other operands as they are.

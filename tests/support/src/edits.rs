@@ -4,9 +4,11 @@
 //! The changes are made in the text, word by word, so that a field that a family gets is changed as
 //! well: a family's text must say all of its fields ([`check`] looks), and each must be changed.
 
+use crate::recurrent::fixed_numbers;
 use crate::{Case, Gen};
-use llmcc_ir::eval::{KvState, OperandData};
-use llmcc_ir::kernel::{Field, Kernel, ParamKind};
+use llmcc_ir::eval::OperandData;
+use llmcc_ir::kernel::{Field, Kernel, ParamId, ParamKind};
+use llmcc_ir::state::{State, StateSpec};
 use llmcc_ir::text::{parse_kernel, print_kernel};
 use std::collections::BTreeSet;
 
@@ -143,24 +145,33 @@ fn case_of(text: &str) -> Option<Case> {
             ParamKind::Rows { rows, cols, .. } => g.input(rows, cols),
             ParamKind::Matrix { n, k, format } => g.matrix(n, k, format),
             ParamKind::Vector { len } => g.vector(len),
-            ParamKind::Kv(spec) => {
-                let mut state = KvState::new(spec);
-                for t in 0..g.batch.tokens.len() {
-                    for position in 0..=g.batch.positions[t] as usize {
-                        let mut row =
-                            |key| g.rng.floats(spec.width(key)).into_iter().map(f64::from).collect::<Vec<_>>();
-                        let (key, value) = (row(true), row(false));
-                        state.store_key(g.batch.seqs[t], position, &key);
-                        state.store_value(g.batch.seqs[t], position, &value);
-                    }
-                }
-                g.kv(state)
-            }
-            ParamKind::Fixed(spec) => g.fixed(spec),
-            ParamKind::Adapter(spec) => g.adapter(spec),
+            ParamKind::State(spec) => state_of(&mut g, spec),
         };
     }
     Some(g.case_named(kernel))
+}
+
+/// A state of random numbers, keys and values of all positions that the step's tokens see.
+fn state_of(g: &mut Gen, spec: StateSpec) -> ParamId {
+    if let Some(spec) = spec.fixed() {
+        return g.fixed(*spec);
+    }
+    if let Some(spec) = spec.adapter() {
+        return g.adapter(*spec);
+    }
+    let mut state = State::new(spec);
+    if let Some(kv) = state.paged_mut() {
+        let spec = kv.spec;
+        for t in 0..g.batch.tokens.len() {
+            for position in 0..=g.batch.positions[t] as usize {
+                let mut row = |key| g.rng.floats(spec.width(key)).into_iter().map(f64::from).collect::<Vec<_>>();
+                let (key, value) = (row(true), row(false));
+                kv.store_key(g.batch.seqs[t], position, &key);
+                kv.store_value(g.batch.seqs[t], position, &value);
+            }
+        }
+    }
+    g.state(state)
 }
 
 /// The largest difference of a number; infinite where only one is a number.
@@ -179,8 +190,8 @@ fn numbers(x: &OperandData<'_>) -> Vec<f64> {
         OperandData::Rows(r) => r.data.iter().map(|v| f64::from(*v)).collect(),
         OperandData::Q8(r) => (0..r.scales.len() / r.groups().max(1)).flat_map(|i| r.row(i)).collect(),
         OperandData::Fp8(r) => (0..r.scales.len()).flat_map(|i| r.row(i)).collect(),
-        OperandData::Fixed(s) => (0..s.sequences()).flat_map(|seq| s.clone().of(seq).to_vec()).collect(),
-        OperandData::Matrix(_) | OperandData::Vector(_) | OperandData::Kv(_) | OperandData::Adapter(_) => vec![],
+        OperandData::State(state) => fixed_numbers(state),
+        OperandData::Matrix(_) | OperandData::Vector(_) => vec![],
     }
 }
 

@@ -7,7 +7,7 @@ use llmcc_ir::graph::{BinaryOp, F32, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Index, Kernel, Norm, Param, ParamId, ParamKind, RowElem};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::quant::{BLOCK, Elem, Format, pack_block};
-use llmcc_ir::state::{AdapterSpec, FixedSpec};
+use llmcc_ir::state::{AdapterSpec, FixedSpec, State};
 use llmcc_ir::ty::Dim;
 use std::borrow::Cow;
 
@@ -174,7 +174,7 @@ impl Gen {
             let numbers = self.rng.floats(spec.len());
             state.of(seq).iter_mut().zip(numbers).for_each(|(to, x)| *to = x.into());
         }
-        self.push(ParamKind::Fixed(spec), OperandData::Fixed(state))
+        self.state(state)
     }
 
     /// Random adapters for some sequences; others have none.
@@ -185,12 +185,18 @@ impl Gen {
             let numbers = self.rng.floats(spec.n * spec.k);
             state.set(seq, numbers.into_iter().map(|x| RowElem::Bf16.round(x).into()).collect());
         }
-        self.push(ParamKind::Adapter(spec), OperandData::Adapter(state))
+        self.state(state)
+    }
+
+    /// A state.
+    pub fn state(&mut self, state: impl Into<State>) -> ParamId {
+        let state = state.into();
+        self.push(ParamKind::State(state.spec()), OperandData::State(state))
     }
 
     /// A cache.
     pub fn kv(&mut self, state: KvState) -> ParamId {
-        self.push(ParamKind::Kv(state.spec), OperandData::Kv(state))
+        self.state(state)
     }
 
     /// One of `elems`, with groups of a random size if it has any.

@@ -1,7 +1,7 @@
 //! Convolutions over time and linear recurrences: random ones, and steps cut in two.
 
 use crate::{Case, Gen};
-use llmcc_ir::eval::{Batch, OperandData, Rows};
+use llmcc_ir::eval::{Batch, FixedState, OperandData, Rows, State};
 use llmcc_ir::graph::Update;
 use llmcc_ir::kernel::{AdapterMatmul, Body, CausalConv, Param, ParamId, ParamKind, Recurrence, RowElem, Wkv};
 use llmcc_ir::state::{AdapterSpec, FixedSpec};
@@ -127,7 +127,7 @@ impl Case {
         let numbers = |o: &OperandData| -> Vec<f64> {
             match o {
                 OperandData::Rows(r) => r.data.iter().map(|v| f64::from(*v)).collect(),
-                OperandData::Fixed(s) => (0..s.sequences()).flat_map(|seq| s.clone().of(seq).to_vec()).collect(),
+                OperandData::State(state) => fixed_numbers(state),
                 _ => vec![],
             }
         };
@@ -175,7 +175,7 @@ impl Case {
         let mut second = self.part(cut..self.m());
         if cut > 0 {
             for (o, after) in second.operands.iter_mut().zip(run(&self.part(0..cut))) {
-                if let OperandData::Fixed(_) = o {
+                if let OperandData::State(_) = o {
                     *o = after;
                 }
             }
@@ -186,6 +186,12 @@ impl Case {
         });
         run(&second).into_iter().zip(wanted).collect()
     }
+}
+
+/// The numbers of a state of fixed size; none of another one.
+pub(crate) fn fixed_numbers(state: &State) -> Vec<f64> {
+    let of = |s: &FixedState| (0..s.sequences()).flat_map(|seq| s.clone().of(seq).to_vec()).collect();
+    state.fixed().map_or(vec![], of)
 }
 
 fn part_of(r: &Rows, tokens: Range<usize>) -> Rows {

@@ -19,11 +19,7 @@ impl Line {
     pub fn new(cx: &Cx<'_>, p: ParamId, start: usize) -> Line {
         let cols = match cx.kernel.params[p].kind {
             ParamKind::Vector { .. } => None,
-            ParamKind::Rows { .. }
-            | ParamKind::Matrix { .. }
-            | ParamKind::Kv(_)
-            | ParamKind::Fixed(_)
-            | ParamKind::Adapter(_) => Some(cx.cols(p)),
+            ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::State(_) => Some(cx.cols(p)),
         };
         Line { p, start, cols }
     }

@@ -178,7 +178,10 @@ pub(super) fn same_bits(a: &OperandData, b: &OperandData) -> bool {
         (OperandData::Q8(a), OperandData::Q8(b)) => {
             a.codes == b.codes && a.sums == b.sums && bits(&a.scales) == bits(&b.scales)
         }
-        (OperandData::Kv(a), OperandData::Kv(b)) => same_state(a, b),
+        (OperandData::State(a), OperandData::State(b)) => match (a.paged(), b.paged()) {
+            (Some(a), Some(b)) => same_state(a, b),
+            (_, _) => a == b,
+        },
         (a, b) => a == b,
     }
 }

@@ -7,6 +7,7 @@ mod generate;
 mod jit;
 mod listing;
 mod matmul;
+mod newcomer;
 mod recurrent;
 mod scalar;
 mod supported;
@@ -107,8 +108,7 @@ fn run_all(case: &Case, check: impl Fn(&[OperandData])) {
 
 /// The last row of the batch, run alone, gives the same bits.
 fn assert_alone(case: &Case, object: &crate::Object, run: &Run, together: &[OperandData<'static>]) {
-    if case.operands.iter().any(|o| matches!(o, OperandData::Kv(_) | OperandData::Fixed(_) | OperandData::Adapter(_)))
-        || case.kernel.rows != llmcc_ir::ty::Dim::Tokens
+    if case.operands.iter().any(|o| matches!(o, OperandData::State(_))) || case.kernel.rows != llmcc_ir::ty::Dim::Tokens
     {
         return;
     }

@@ -176,7 +176,8 @@ fn stored(dtype: KvDType, x: &[f32], key: bool, run: &Run) -> (Vec<f64>, Vec<f64
     let (case, store) = apply(|p| Expr::Rows { param: p, start: 0 }, kv, x);
     let (Store::KvKey(param) | Store::KvValue(param)) = store else { unreachable!() };
     let read = |o: OperandData| {
-        let OperandData::Kv(state) = o else { unreachable!() };
+        let OperandData::State(state) = o else { unreachable!() };
+        let state = state.paged().expect("a cache");
         if key { state.key(0, 3, 0) } else { state.value(0, 3, 0) }.unwrap()
     };
     (read(case.run(run).swap_remove(param)), read(case.expected().swap_remove(param)))

@@ -17,7 +17,7 @@ impl Rule for KvAppend {
             }
         }
         a.index(3, Dim::Tokens)?;
-        Ok(ValueType::Kv(spec))
+        Ok(ValueType::State(spec.into()))
     }
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {

@@ -2,9 +2,9 @@
 
 use super::of::{AdapterMatMul, HeadMatMul, MatMul};
 use super::rule::{Operands, Rule, Types};
-use crate::eval::{EvalError, Tensor, Value, adapted, dot};
+use crate::eval::{EvalError, Tensor, Value, dot};
 use crate::graph::value::ValueType;
-use crate::state::AdapterSpec;
+use crate::state::{AdapterSpec, adapted};
 use crate::ty::{Dim, TensorType};
 
 impl Rule for MatMul {

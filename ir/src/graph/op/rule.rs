@@ -3,7 +3,7 @@
 use crate::eval::{AdapterState, Batch, EvalError, FixedState, KvState, State, Tensor, Value};
 use crate::graph::value::ValueType;
 use crate::kv::KvSpec;
-use crate::state::{AdapterSpec, FixedSpec};
+use crate::state::{AdapterSpec, FixedSpec, StateSpec};
 use crate::ty::{DType, Dim, TensorType};
 
 /// Typing and meaning of an operation.
@@ -40,30 +40,25 @@ impl<'a> Types<'a> {
     }
 
     pub fn kv(&self, i: usize) -> Result<KvSpec, String> {
-        match &self.args[i] {
-            ValueType::Kv(k) => Ok(*k),
-            t @ (ValueType::Tensor(_) | ValueType::Fixed(_) | ValueType::Adapter(_)) => {
-                Err(format!("argument {} of `{}` must be an attention state, not {t}", i + 1, self.name))
-            }
-        }
+        self.state(i, "an attention state", StateSpec::paged).copied()
     }
 
     /// A state of fixed size, `[heads, rows, cols]`.
     pub fn fixed(&self, i: usize, want: FixedSpec) -> Result<(), String> {
-        match &self.args[i] {
-            ValueType::Fixed(have) if *have == want => Ok(()),
-            t => Err(format!("argument {} of `{}` must be {want}, not {t}", i + 1, self.name)),
-        }
+        let have = self.state(i, &want.to_string(), |s| s.fixed().filter(|have| **have == want));
+        have.map(|_| ())
     }
 
     /// A matrix of adapters.
     pub fn adapter(&self, i: usize) -> Result<AdapterSpec, String> {
-        match &self.args[i] {
-            ValueType::Adapter(spec) => Ok(*spec),
-            t @ (ValueType::Tensor(_) | ValueType::Kv(_) | ValueType::Fixed(_)) => {
-                Err(format!("argument {} of `{}` must be a matrix of adapters, not {t}", i + 1, self.name))
-            }
-        }
+        self.state(i, "a matrix of adapters", StateSpec::adapter).copied()
+    }
+
+    /// A state of the kind that `get` asks for.
+    fn state<T>(&self, i: usize, what: &str, get: impl Fn(&StateSpec) -> Option<&T>) -> Result<&T, String> {
+        let t = &self.args[i];
+        let wrong = || format!("argument {} of `{}` must be {what}, not {t}", i + 1, self.name);
+        t.state().and_then(get).ok_or_else(wrong)
     }
 
     /// f32 activations `[M, cols]` or a float weight `[n, k]`: (rows, cols, dtype).
@@ -147,32 +142,20 @@ impl<'a> Operands<'a> {
 
     /// Keys and values: their index among the states, and they themselves.
     pub fn kv(&mut self, i: usize) -> Result<(usize, &mut KvState), EvalError> {
-        match self.state(i) {
-            Some((at, State::Paged(kv))) => Ok((at, kv)),
-            Some((_, State::Fixed(_) | State::Adapter(_))) | None => {
-                Err(EvalError::malformed("", format!("argument {} must be an attention state", i + 1)))
-            }
-        }
+        let found = self.state(i).and_then(|(at, state)| Some((at, state.paged_mut()?)));
+        found.ok_or_else(|| not_a(i, "an attention state"))
     }
 
     /// A state of fixed size.
     pub fn fixed(&mut self, i: usize) -> Result<&mut FixedState, EvalError> {
-        match self.state(i) {
-            Some((_, State::Fixed(fixed))) => Ok(fixed),
-            Some((_, State::Paged(_) | State::Adapter(_))) | None => {
-                Err(EvalError::malformed("", format!("argument {} must be a state of fixed size", i + 1)))
-            }
-        }
+        let found = self.state(i).and_then(|(_, state)| state.fixed_mut());
+        found.ok_or_else(|| not_a(i, "a state of fixed size"))
     }
 
     /// A matrix of adapters.
     pub fn adapter(&mut self, i: usize) -> Result<&AdapterState, EvalError> {
-        match self.state(i) {
-            Some((_, State::Adapter(adapter))) => Ok(adapter),
-            Some((_, State::Paged(_) | State::Fixed(_))) | None => {
-                Err(EvalError::malformed("", format!("argument {} must be a matrix of adapters", i + 1)))
-            }
-        }
+        let found = self.state(i).and_then(|(_, state)| state.adapter());
+        found.ok_or_else(|| not_a(i, "a matrix of adapters"))
     }
 
     fn state(&mut self, i: usize) -> Option<(usize, &mut State)> {
@@ -181,4 +164,8 @@ impl<'a> Operands<'a> {
             Value::Tensor(_) => None,
         }
     }
+}
+
+fn not_a(i: usize, what: &str) -> EvalError {
+    EvalError::malformed("", format!("argument {} must be {what}", i + 1))
 }

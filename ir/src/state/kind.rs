@@ -1,0 +1,214 @@
+//! What every kind of state has, and the table of kinds.
+
+use crate::eval::EvalError;
+use crate::text::{Parsed, Parser};
+use std::fmt;
+
+/// How long a state keeps what it keeps: what states must agree on to share a block table, and all
+/// that the runtime has to know beside the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Tokens within a window, or all: pages.
+    Window(Option<usize>),
+    /// The state after the last token: a slot.
+    Last,
+    /// For as long as the sequence has its adapter, of so many; no step changes it.
+    Chosen(usize),
+}
+
+/// The shape of a kind of state.
+pub(crate) trait StateKind: fmt::Display {
+    /// How long it is kept.
+    fn lifetime(&self) -> Lifetime;
+
+    /// Bytes of a page, or of a slot: whole cache lines.
+    fn bytes(&self) -> usize;
+
+    /// Columns of the rows that go into it or through it.
+    fn columns(&self) -> usize;
+
+    /// The code and the message of each mistake in its sizes.
+    fn verify(&self) -> Vec<(&'static str, String)>;
+}
+
+/// A shape that can be read.
+pub(crate) trait ReadState: StateKind + Sized {
+    /// What was printed of it.
+    fn read(p: &mut Parser<'_>) -> Parsed<Self>;
+}
+
+/// What the evaluators have of a state, for all sequences.
+pub(crate) trait Kept {
+    /// One more than the largest number of a sequence that has anything.
+    fn sequences(&self) -> usize;
+
+    /// Rounds what a kernel has computed as memory holds it; nothing where that is done when it is
+    /// stored.
+    fn round(&mut self) {}
+
+    /// Writes it into a pool of pages or slots, `tables[s]` being those of sequence `s`.
+    ///
+    /// # Errors
+    /// A sequence has no page, or one outside the pool.
+    fn to_pool(&self, tables: &[Vec<u32>], pool: &mut [u8]) -> Result<(), EvalError>;
+}
+
+/// A state that can be made.
+pub(crate) trait NewKept<Spec>: Kept + Sized {
+    /// Without tokens.
+    fn empty(spec: Spec) -> Self;
+
+    /// What sequences of these lengths have in a pool.
+    ///
+    /// # Errors
+    /// As [`Kept::to_pool`].
+    fn from_pool(spec: Spec, tables: &[Vec<u32>], lens: &[usize], pool: &[u8]) -> Result<Self, EvalError>;
+}
+
+/// Bytes of the slot that is the first entry of the table of sequence `seq`.
+pub(super) fn slot(tables: &[Vec<u32>], seq: usize, bytes: usize) -> Option<std::ops::Range<usize>> {
+    let start = (*tables.get(seq)?.first()? as usize).checked_mul(bytes)?;
+    Some(start..start.checked_add(bytes)?)
+}
+
+pub(super) fn outside(seq: usize) -> EvalError {
+    EvalError::batch(format!("sequence {seq} has no slot in the pool"))
+}
+
+/// One line per kind: the variant of [`StateSpec`](super::StateSpec) and of
+/// [`State`](super::State), what they hold, its name in text, and how a state is asked for it. Kinds
+/// `in tests` are not in what is shipped.
+macro_rules! kinds {
+    (
+        $( #[doc = $doc:literal] $kind:ident $spec:ident $state:ident $word:literal $get:ident $get_mut:ident; )*
+      in tests:
+        $( #[doc = $test_doc:literal] $test:ident $test_spec:ident $test_state:ident $test_word:literal
+           $test_get:ident $test_get_mut:ident; )*
+    ) => {
+        kind::kinds! { @
+            $( [#[doc = $doc]] $kind $spec $state $word $get $get_mut; )*
+            $( [#[doc = $test_doc] #[cfg(any(test, feature = "dummies"))]]
+               $test $test_spec $test_state $test_word $test_get $test_get_mut; )*
+        }
+
+        impl StateSpec {
+            /// What states are called in text; all words count all states.
+            pub const WORDS: &'static [&'static str] = &[$($word),*];
+        }
+    };
+    (@ $( [#[doc = $doc:literal] $(#[$cfg:meta])?]
+          $kind:ident $spec:ident $state:ident $word:literal $get:ident $get_mut:ident; )*) => {
+        /// A state of every sequence.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum StateSpec { $( #[doc = $doc] $(#[$cfg])? $kind($spec), )* }
+
+        /// What evaluators have of a state, for all sequences.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum State { $( #[doc = $doc] $(#[$cfg])? $kind($state), )* }
+
+        $(
+            $(#[$cfg])?
+            impl From<$spec> for StateSpec {
+                fn from(spec: $spec) -> StateSpec {
+                    StateSpec::$kind(spec)
+                }
+            }
+
+            $(#[$cfg])?
+            impl From<$state> for State {
+                fn from(state: $state) -> State {
+                    State::$kind(state)
+                }
+            }
+
+            $(#[$cfg])?
+            impl StateSpec {
+                #[doc = concat!("As [`StateSpec::", stringify!($kind), "`], if it is that.")]
+                pub const fn $get(&self) -> Option<&$spec> {
+                    if let StateSpec::$kind(spec) = self { Some(spec) } else { None }
+                }
+
+                /// The same, to change it.
+                pub const fn $get_mut(&mut self) -> Option<&mut $spec> {
+                    if let StateSpec::$kind(spec) = self { Some(spec) } else { None }
+                }
+            }
+
+            $(#[$cfg])?
+            impl State {
+                #[doc = concat!("As [`State::", stringify!($kind), "`], if it is that.")]
+                pub const fn $get(&self) -> Option<&$state> {
+                    if let State::$kind(state) = self { Some(state) } else { None }
+                }
+
+                /// The same, to change it.
+                pub const fn $get_mut(&mut self) -> Option<&mut $state> {
+                    if let State::$kind(state) = self { Some(state) } else { None }
+                }
+            }
+        )*
+
+        impl StateSpec {
+            fn kind(&self) -> &dyn StateKind {
+                match self { $( $(#[$cfg])? StateSpec::$kind(spec) => spec, )* }
+            }
+
+            /// What it is called in text.
+            pub fn word(&self) -> &'static str {
+                match self { $( $(#[$cfg])? StateSpec::$kind(_) => $word, )* }
+            }
+
+            /// Whether a kind of state is called that.
+            pub(crate) fn is_word(word: &str) -> bool {
+                match word { $( $(#[$cfg])? $word => true, )* _ => false }
+            }
+
+            /// What was printed of a state; `None` if there is no kind of that name.
+            pub(crate) fn read(p: &mut Parser<'_>) -> Option<Parsed<StateSpec>> {
+                match p.peek_word() {
+                    $( $(#[$cfg])? $word => Some(<$spec as ReadState>::read(p).map(StateSpec::from)), )*
+                    _ => None,
+                }
+            }
+        }
+
+        impl State {
+            /// A state without tokens.
+            pub fn new(spec: StateSpec) -> State {
+                match spec { $( $(#[$cfg])? StateSpec::$kind(spec) => State::$kind($state::empty(spec)), )* }
+            }
+
+            /// What sequences of these lengths have in a pool of pages or slots, `tables[s]` being
+            /// those of sequence `s`.
+            ///
+            /// # Errors
+            /// A sequence has no page, or one outside the pool.
+            pub fn from_pool(
+                spec: StateSpec,
+                tables: &[Vec<u32>],
+                lens: &[usize],
+                pool: &[u8],
+            ) -> Result<State, EvalError> {
+                Ok(match spec { $(
+                    $(#[$cfg])? StateSpec::$kind(spec) => {
+                        State::$kind($state::from_pool(spec, tables, lens, pool)?)
+                    }
+                )* })
+            }
+
+            /// What it is.
+            pub fn spec(&self) -> StateSpec {
+                match self { $( $(#[$cfg])? State::$kind(state) => state.spec.into(), )* }
+            }
+
+            fn kept(&self) -> &dyn Kept {
+                match self { $( $(#[$cfg])? State::$kind(state) => state, )* }
+            }
+
+            fn kept_mut(&mut self) -> &mut dyn Kept {
+                match self { $( $(#[$cfg])? State::$kind(state) => state, )* }
+            }
+        }
+    };
+}
+pub(super) use kinds;

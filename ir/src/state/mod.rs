@@ -1,0 +1,131 @@
+//! What sequences keep from step to step, and what they choose: one table.
+//!
+//! Keys and values that grow page by page; numbers of fixed size, such as the matrices of a
+//! recurrence; the matrix of an adapter. A kind's file has its shape (`StateKind`) with its text and its
+//! rules, and what evaluators have of it (`Kept`). How long it is kept ([`Lifetime`]) says how the
+//! runtime stores it: a kind that lives as long as one that there is needs nothing else.
+
+mod adapter;
+#[cfg(any(test, feature = "dummies"))]
+mod dummy;
+mod fixed;
+mod kind;
+mod paged;
+
+pub(crate) use adapter::adapted;
+pub use adapter::{AdapterSpec, AdapterState};
+#[cfg(any(test, feature = "dummies"))]
+pub use dummy::{TallySpec, TallyState};
+pub use fixed::{FixedSpec, FixedState};
+pub use kind::Lifetime;
+
+use crate::eval::{EvalError, KvState};
+use crate::kv::KvSpec;
+use crate::text::{Parsed, Parser};
+use kind::{Kept, NewKept, ReadState, StateKind};
+use std::fmt;
+
+kind::kinds! {
+    /// Keys and values, in pages that grow with the sequence.
+    Paged KvSpec KvState "kv" paged paged_mut;
+    /// Numbers that do not grow with it.
+    Fixed FixedSpec FixedState "state" fixed fixed_mut;
+    /// A matrix of the adapter that the sequence has.
+    Adapter AdapterSpec AdapterState "adapter" adapter adapter_mut;
+  in tests:
+    /// A newcomer: how many tokens the sequence has had, see `dummy.rs`.
+    Tally TallySpec TallyState "tally" tally tally_mut;
+}
+
+impl StateSpec {
+    /// How long it is kept.
+    pub fn lifetime(&self) -> Lifetime {
+        self.kind().lifetime()
+    }
+
+    /// Bytes of a page, or of a slot.
+    pub fn bytes(&self) -> usize {
+        self.kind().bytes()
+    }
+
+    /// Columns of the rows that go into it or through it.
+    pub fn columns(&self) -> usize {
+        self.kind().columns()
+    }
+
+    /// The code and the message of each mistake in its sizes.
+    pub(crate) fn verify(&self) -> Vec<(&'static str, String)> {
+        self.kind().verify()
+    }
+
+    /// Whether both can have one block table.
+    pub fn lives_as_long_as(&self, other: &StateSpec) -> bool {
+        self.lifetime() == other.lifetime()
+    }
+}
+
+impl fmt::Display for StateSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind().fmt(f)
+    }
+}
+
+impl State {
+    /// One more than the largest number of a sequence that has anything.
+    pub fn sequences(&self) -> usize {
+        self.kept().sequences()
+    }
+
+    /// Rounds what a kernel has computed as memory holds it.
+    pub(crate) fn round(&mut self) {
+        self.kept_mut().round();
+    }
+
+    /// Writes it into a pool of pages or slots, `tables[s]` being those of sequence `s`.
+    ///
+    /// # Errors
+    /// A sequence has no page, or one outside the pool.
+    pub fn to_pool(&self, tables: &[Vec<u32>], pool: &mut [u8]) -> Result<(), EvalError> {
+        self.kept().to_pool(tables, pool)
+    }
+}
+
+/// The group of each state: those that live as long share a block table. Groups count up in the
+/// order of their first states.
+pub fn groups(states: &[StateSpec]) -> Vec<usize> {
+    let mut lifetimes = vec![];
+    let group = |s: &StateSpec| {
+        lifetimes.iter().position(|l| *l == s.lifetime()).unwrap_or_else(|| {
+            lifetimes.push(s.lifetime());
+            lifetimes.len() - 1
+        })
+    };
+    states.iter().map(group).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::KvDType;
+
+    /// Windows and states of fixed size are groups of their own.
+    #[test]
+    fn states_are_grouped_by_how_long_they_live() {
+        let kv = |window| {
+            StateSpec::Paged(KvSpec {
+                dtype: KvDType::F16,
+                kv_heads: 1,
+                key_dim: 8,
+                value_dim: 8,
+                latent: false,
+                window,
+            })
+        };
+        let fixed = |rows| StateSpec::Fixed(FixedSpec { heads: 1, rows, cols: 5 });
+        let states = [kv(None), fixed(3), kv(Some(8)), fixed(4), kv(None), kv(Some(8))];
+        assert_eq!(groups(&states), [0, 1, 2, 1, 0, 2]);
+        assert!(fixed(1).lives_as_long_as(&fixed(2)) && !fixed(1).lives_as_long_as(&kv(None)));
+        assert_eq!(fixed(3).fixed().map(FixedSpec::bytes), Some(64));
+        assert_eq!(fixed(4).fixed().map(FixedSpec::bytes), Some(128));
+    }
+}

@@ -1,0 +1,61 @@
+//! Keys and values: their shape is in [`crate::kv`], what evaluators have of them in [`crate::eval`].
+
+use super::kind::{Kept, Lifetime, NewKept, ReadState, StateKind};
+use crate::eval::{EvalError, KvState, kv_from_pages, kv_to_pages};
+use crate::kv::KvSpec;
+use crate::text::{Parsed, Parser};
+
+impl StateKind for KvSpec {
+    fn lifetime(&self) -> Lifetime {
+        Lifetime::Window(self.window)
+    }
+
+    fn bytes(&self) -> usize {
+        self.page().bytes
+    }
+
+    fn columns(&self) -> usize {
+        self.width(true)
+    }
+
+    /// Sizes are positive.
+    fn verify(&self) -> Vec<(&'static str, String)> {
+        let mut found = vec![];
+        if self.latent && self.key_dim <= self.value_dim {
+            return vec![("kv-spec", format!("{self}: a key is something of its own, followed by the value"))];
+        }
+        if self.kv_heads == 0 || self.own_dim() == 0 || self.value_dim == 0 || self.window == Some(0) {
+            found.push(("kv-spec", format!("{self} has a size of 0")));
+        }
+        if !self.dtype.holds(self.own_dim()) || !self.dtype.holds(self.value_dim) {
+            found.push(("kv-spec", format!("{self}: codes of 4 bits come in pairs, heads have an even size")));
+        }
+        found
+    }
+}
+
+impl ReadState for KvSpec {
+    fn read(p: &mut Parser<'_>) -> Parsed<KvSpec> {
+        p.kv_spec()
+    }
+}
+
+impl Kept for KvState {
+    fn sequences(&self) -> usize {
+        KvState::sequences(self)
+    }
+
+    fn to_pool(&self, tables: &[Vec<u32>], pool: &mut [u8]) -> Result<(), EvalError> {
+        kv_to_pages(self, tables, pool)
+    }
+}
+
+impl NewKept<KvSpec> for KvState {
+    fn empty(spec: KvSpec) -> KvState {
+        KvState::new(spec)
+    }
+
+    fn from_pool(spec: KvSpec, tables: &[Vec<u32>], lens: &[usize], pool: &[u8]) -> Result<KvState, EvalError> {
+        kv_from_pages(spec, tables, lens, pool)
+    }
+}
