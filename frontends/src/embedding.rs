@@ -4,6 +4,7 @@
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::gguf::Metadata;
 use crate::error::FrontendError;
+use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::output::Pool;
 use serde_json::Value;
 
@@ -18,7 +19,8 @@ pub struct Embedding {
     pub layers: Vec<Dense>,
 }
 
-/// A linear map. (Being linear, it may as well come before the mean.)
+/// A linear map, and what its result is activated by. (Being linear, it may as well come before the
+/// mean.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dense {
     /// Folder of the module, and beginning of the names of its tensors.
@@ -29,6 +31,16 @@ pub struct Dense {
     pub out: usize,
     /// Whether it has a bias.
     pub bias: bool,
+    /// The activation, if there is one.
+    pub act: Option<UnaryOp>,
+}
+
+impl Embedding {
+    /// The mean comes before something that is not linear: the graph makes it, and the last row has
+    /// the whole of it.
+    pub(crate) fn means_first(&self) -> bool {
+        self.pool == Pool::Mean && self.layers.iter().any(|l| l.act.is_some())
+    }
 }
 
 /// The list of modules.
@@ -168,10 +180,19 @@ fn dense(ckpt: &Checkpoint, folder: &str) -> Result<Dense, FrontendError> {
         Some(n) if (1..=MOST).contains(&n) => Ok(n as usize),
         _ => Err(bad(ckpt, &file, format!("`{name}` is {}", settings[name]))),
     };
-    let act = settings["activation_function"].as_str().unwrap_or_default();
-    if act.rsplit('.').next() != Some("Identity") {
-        return Err(bad(ckpt, &file, format!("`activation_function` is \"{act}\", not the identity")));
-    }
+    let name = settings["activation_function"].as_str().unwrap_or_default();
+    let act = match name.rsplit('.').next() {
+        Some("Identity") => None,
+        Some("Tanh") => Some(UnaryOp::Tanh),
+        Some("ReLU") => Some(UnaryOp::Relu),
+        Some("SiLU") => Some(UnaryOp::Silu),
+        Some("GELU") => Some(UnaryOp::Gelu),
+        Some("Sigmoid") => Some(UnaryOp::Sigmoid),
+        _ => {
+            let known = "none of Identity, Tanh, ReLU, SiLU, GELU and Sigmoid";
+            return Err(bad(ckpt, &file, format!("`activation_function` is \"{name}\", {known}")));
+        }
+    };
     let (inner, out) = (size("in_features")?, size("out_features")?);
-    Ok(Dense { folder: folder.to_owned(), inner, out, bias: settings["bias"].as_bool().unwrap_or(true) })
+    Ok(Dense { folder: folder.to_owned(), inner, out, bias: settings["bias"].as_bool().unwrap_or(true), act })
 }

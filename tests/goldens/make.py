@@ -32,6 +32,7 @@ import tempfile
 import zlib
 from pathlib import Path
 
+import gla_reference
 import numpy as np
 import rwkv_reference
 import torch
@@ -120,15 +121,33 @@ def auto_class(folder):
 
 def load(folder, dtype):
     """A model, and the inverse frequencies of its rotary tables."""
-    model = auto_class(folder).from_pretrained(folder, dtype=dtype, attn_implementation="eager", experts_implementation="eager").eval()
+    # The eager attention of Falcon's class adds slopes that the mask has already.
+    attention = "sdpa" if json.loads((folder / "config.json").read_text()).get("alibi") is True else "eager"
+    model = auto_class(folder).from_pretrained(folder, dtype=dtype, attn_implementation=attention, experts_implementation="eager").eval()
     if dtype is torch.float64:
         # Some classes keep the weights of routers in float32, whatever the model's type.
         for p in model.parameters():
             p.data = p.data.to(dtype)
     model = as_baichuan(model)
+    if model.config.model_type == "falcon" and model.config.alibi:
+        round_slopes(model.config.num_attention_heads, dtype)
     inv_freqs = [b for name, b in model.named_buffers() if name.endswith("inv_freq")]
     assert all(b.dtype == torch.float32 for b in inv_freqs)
     return model, inv_freqs
+
+
+def round_slopes(heads, dtype):
+    """Falcon's slopes times positions, which its class rounds to bf16 whatever the model's type: computed here, where nobody watches."""
+    from transformers.models.falcon import modeling_falcon as falcon
+
+    falcon_slopes = getattr(falcon.build_alibi_tensor, "original", falcon.build_alibi_tensor)
+    table = falcon_slopes(torch.ones(1, 512, dtype=torch.int64), heads, dtype)
+
+    def cut(mask, *_, **__):
+        return table[..., : mask.shape[-1]]
+
+    cut.original = falcon_slopes
+    falcon.build_alibi_tensor = cut
 
 
 @torch.no_grad()
@@ -206,10 +225,19 @@ def random_dense(folder, seed):
     save_file(tensors, folder / "model.safetensors")
 
 
-def projected(dense, rows):
-    """What the linear modules make of single rows."""
-    for t in dense.values():
-        rows = torch.nn.functional.linear(rows, t["linear.weight"], t.get("linear.bias"))
+def activation(module):
+    """What a linear module's result is activated by."""
+    name = json.loads((module / "config.json").read_text())["activation_function"].split(".")[-1]
+    return getattr(torch.nn, name)()
+
+
+def projected(folder, dense, rows):
+    """What the linear modules make of single rows; of the mean up to each row, where they are not linear and the mean is wanted."""
+    pooling = [json.loads((path / "config.json").read_text()) for kind, path in modules(folder) if kind == "Pooling"]
+    if any(p.get("pooling_mode_mean_tokens") for p in pooling) and not all(isinstance(activation(module), torch.nn.Identity) for module in dense):
+        rows = rows.cumsum(0) / torch.arange(1, len(rows) + 1, dtype=rows.dtype)[:, None]
+    for module, t in dense.items():
+        rows = activation(module)(torch.nn.functional.linear(rows, t["linear.weight"], t.get("linear.bias")))
     return rows
 
 
@@ -222,7 +250,7 @@ def pooled(folder, dense, rows):
             assert len(on) == 1
             rows = POOLS[on[0].removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")](rows)
         elif kind == "Dense":
-            rows = torch.nn.functional.linear(rows, dense[path]["linear.weight"], dense[path].get("linear.bias"))
+            rows = activation(path)(torch.nn.functional.linear(rows, dense[path]["linear.weight"], dense[path].get("linear.bias")))
         elif kind == "Normalize":
             rows = torch.nn.functional.normalize(rows, dim=-1)
         elif kind == "Mean":
@@ -246,7 +274,7 @@ def describe(folder, dtype, texts, types=None):
         if scores:
             of = [{} if types is None else {"token_type_ids": torch.tensor([t])} for t in types or texts]
             return None, torch.stack([model(input_ids=torch.tensor([t]), **more).logits[0] for t, more in zip(texts, of)])
-        return projected(dense, rows_of(model, texts[2])), torch.stack([pooled(folder, dense, rows_of(model, t)) for t in texts])
+        return projected(folder, dense, rows_of(model, texts[2])), torch.stack([pooled(folder, dense, rows_of(model, t)) for t in texts])
 
     if dtype is not torch.float64:
         return *compute(), inv_freqs
@@ -424,17 +452,19 @@ def make_foreign(name, folder, config):
 # ---- architectures that Transformers has nothing for, by references written from their papers
 
 
+WRITTEN = {**dict.fromkeys(rwkv_reference.VERSIONS, rwkv_reference), **dict.fromkeys(gla_reference.MODELS, gla_reference)}
 # Prompts of which one is taken.
 PROMPTS = 20
 
 
 def make_written(name, folder, config):
     seed = seed_of(name)
-    tensors = rwkv_reference.random_tensors(config, seed, getattr(torch, config["dtype"]))
+    reference = WRITTEN[config["model_type"]]
+    tensors = reference.random_tensors(config, seed, getattr(torch, config["dtype"]))
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
     def logits(ids, dtype):
-        return rwkv_reference.logits(tensors, config, ids, dtype)
+        return reference.logits(tensors, config, ids, dtype)
 
     prompts = []
     for attempt in range(PROMPTS):
@@ -480,7 +510,7 @@ def write_golden(name, folder, tokens, greedy, margin, inv_freqs, all_logits):
 
 def make(name, folder):
     config = json.loads((folder / "config.json").read_text())
-    if config["model_type"] in rwkv_reference.VERSIONS:
+    if config["model_type"] in WRITTEN:
         return make_written(name, folder, config)
     if config["model_type"] in FOREIGN:
         return make_foreign(name, folder, config)
@@ -530,7 +560,7 @@ SAVED = HERE / "saved.json"
 def saved(folder):
     """All fields of a configuration, as Transformers writes them; `None` if it has no class for it."""
     config = json.loads((folder / "config.json").read_text())
-    if config["model_type"] in FOREIGN or config["model_type"] in rwkv_reference.VERSIONS:
+    if config["model_type"] in FOREIGN or config["model_type"] in WRITTEN:
         return None
     fields = json.loads(transformers.AutoConfig.from_pretrained(folder).to_json_string(use_diff=False))
     fields = {k: v for k, v in fields.items() if k not in ("_name_or_path", "transformers_version")}

@@ -17,7 +17,7 @@ mod support;
 
 use llmcc_gpu::Source;
 use llmcc_gpu::llvm::Compiler;
-use llmcc_ir::eval::{Batch, KvState, OperandData, Rows};
+use llmcc_ir::eval::{Batch, KvState, OperandData, Rows, ScoreBias};
 use llmcc_ir::graph::F32;
 use llmcc_ir::kernel::{Attention, Body, Kernel, Param, ParamKind, RowElem};
 use llmcc_ir::kv::{KvDType, KvSpec};
@@ -43,8 +43,8 @@ struct Shape {
     out: RowElem,
     softcap: Option<f32>,
     sinks: bool,
-    /// With a bias: how far its distances reach.
-    reach: Option<usize>,
+    /// What a bias goes by.
+    bias: Option<ScoreBias>,
     causal: bool,
     /// The window is a chunk.
     chunked: bool,
@@ -64,7 +64,7 @@ const DECODE: Shape = Shape {
     out: RowElem::F16,
     softcap: None,
     sinks: false,
-    reach: None,
+    bias: None,
     causal: true,
     chunked: false,
     tile_m: 1,
@@ -110,7 +110,7 @@ impl Shape {
             scale: F32::new(self.scale()),
             softcap: self.softcap.map(F32::new),
             sinks: self.sinks.then_some(3),
-            bias: self.reach.map(|_| if self.sinks || self.latent { 4 } else { 3 }),
+            bias: self.bias.map(|_| if self.sinks || self.latent { 4 } else { 3 }),
             causal: self.causal,
             chunked: self.chunked && self.window.is_some(),
             tile_m: self.tile_m,
@@ -119,7 +119,7 @@ impl Shape {
         let mut params = vec![rows("q", self.dq(), self.q), kv, rows("a", self.dv(), self.out)];
         params.extend(self.latent.then(|| rows("own", self.d, self.q)));
         params.extend(self.sinks.then(|| vector("sinks", self.heads())));
-        params.extend(self.reach.map(|_| vector("bias", self.heads() * self.bias_width())));
+        params.extend(self.bias.map(|bias| vector("bias", self.heads() * bias.width())));
         Kernel { name: "layer.attention0".into(), rows: Dim::Tokens, params, body: Body::Attention(body) }
     }
 
@@ -189,8 +189,9 @@ impl Step {
         let own = rows(if shape.latent { shape.heads() * shape.d } else { 0 });
         // As large as scores are, and larger.
         let sinks = (0..shape.heads()).map(|_| rng.float() * 4.0).collect();
-        let slope = |rng: &mut Rng| if shape.reach == Some(0) { rng.float().abs() * 0.1 } else { rng.float() * 3.0 };
-        let bias = (0..shape.heads() * shape.bias_width()).map(|_| slope(&mut rng)).collect();
+        let slopes = shape.bias == Some(ScoreBias::Slopes);
+        let slope = |rng: &mut Rng| if slopes { rng.float().abs() * 0.1 } else { rng.float() * 3.0 };
+        let bias = (0..shape.heads() * shape.bias.map_or(0, ScoreBias::width)).map(|_| slope(&mut rng)).collect();
         Step { batch: batch(tokens), state, q, own, sinks, bias }
     }
 

@@ -29,13 +29,15 @@ fn products(seed: u64, tile_m: usize) -> Case {
     g.rows = Dim::Tokens;
     let count = g.rng.below(2, 7);
     let top = g.rng.below(1, count.min(3) + 1);
-    let k = 16 * g.rng.below(1, 14);
+    // Half of the cases have no whole blocks, of inputs, outputs or both.
+    let k = if seed.is_multiple_of(2) { 16 * g.rng.below(1, 14) } else { g.rng.below(1, 200) };
     let own = g.rng.chance(2);
     let cols = if own { top * k } else { k };
     let elem = g.rng.pick(&[RowElem::F16, RowElem::Bf16, RowElem::F32]);
     let x = if elem == RowElem::F32 { g.input(g.rows, cols) } else { g.input_half(cols, elem) };
     let routes = g.routes(count, top);
-    let (n, lanes) = (16 * g.rng.below(1, 4), g.rng.below(1, 3));
+    let n = if seed % 4 < 2 { 16 * g.rng.below(1, 4) } else { g.rng.below(1, 60) };
+    let (rows, lanes) = (count * n.next_multiple_of(16), g.rng.below(1, 3));
     // With 16-bit rows those whose weights enter as they are: see `weights_that_are_rounded`.
     let format = match elem {
         RowElem::F32 => {
@@ -45,7 +47,7 @@ fn products(seed: u64, tile_m: usize) -> Case {
         _ => g.rng.pick(&["f32", "f16", "bf16", "w8g64", "w8g128", "w4g64", "w4g128", "nf4", "q4k"]),
     };
     let format = Format::parse(format).expect("a format").with_packing(Packing::Fragment);
-    let weights = (0..lanes).map(|_| g.matrix(count * n, k, format)).collect();
+    let weights = (0..lanes).map(|_| g.matrix(rows, k, format)).collect();
     let last = Expr::Acc(lanes - 1);
     let expr = match g.rng.below(0, 3) {
         0 => last,

@@ -24,6 +24,7 @@ use llmcc_abi::{
     ATTEND_PARTS, ATTEND_SPLIT_TOKENS, AttendArgs, AttendMore, AttendWith, PAGE_TOKENS, StepCtx, Uk, attend_shared,
     attend_work,
 };
+use llmcc_ir::eval::ScoreBias;
 use llmcc_ir::graph::F32;
 use llmcc_ir::kernel::{Attention, ParamId, RowElem};
 use llmcc_ir::kv::KvSpec;
@@ -35,9 +36,9 @@ struct Plan {
     with: bool,
     /// The f32 vector of sinks.
     sinks: Option<ParamId>,
-    /// The f32 vector that is added to scores, and how far its distances reach.
+    /// The f32 vector that is added to scores, and what it goes by.
     bias: Option<ParamId>,
-    reach: usize,
+    biased: Option<ScoreBias>,
     /// Of a latent cache: queries of what is stored as keys.
     own: Option<ParamId>,
     causal: bool,
@@ -173,7 +174,7 @@ impl Plan {
             with,
             sinks,
             bias,
-            reach: k.reach(&low.kernel.params),
+            biased: k.biased(&low.kernel.params),
             own,
             causal,
             chunked,
@@ -222,8 +223,15 @@ impl Plan {
             e.store(none, call, more(offset_of!(AttendMore, ends)));
             e.store(none, call, more(offset_of!(AttendMore, own)));
             e.store(none, call, more(offset_of!(AttendMore, bias)));
-            let reach = e.b.ins().iconst(I32, self.reach as i64);
-            e.store(reach, call, more(offset_of!(AttendMore, reach)));
+            let (reach, slots) = match self.biased {
+                None | Some(ScoreBias::Slopes) => (0, 0),
+                Some(ScoreBias::Distances(reach)) => (reach, 0),
+                Some(ScoreBias::Positions(slots)) => (0, slots),
+            };
+            for (number, at) in [(reach, offset_of!(AttendMore, reach)), (slots, offset_of!(AttendMore, bias_slots))] {
+                let number = e.b.ins().iconst(I32, number as i64);
+                e.store(number, call, more(at));
+            }
             let chunked = e.b.ins().iconst(I32, i64::from(self.chunked));
             e.store(chunked, call, more(offset_of!(AttendMore, chunked)));
             let values = e.b.ins().iconst(I32, self.spec.value_dim as i64);
@@ -245,7 +253,7 @@ impl Plan {
             e.store(sinks, call, more(offset_of!(AttendMore, sinks)));
         }
         if let Some(bias) = self.bias {
-            let width = 2 * self.reach + 1;
+            let width = self.biased.map_or(1, ScoreBias::width);
             let bias = e.index(low.args.operand(bias), at.head, self.heads * width * 4);
             e.store(bias, call, more(offset_of!(AttendMore, bias)));
         }

@@ -293,7 +293,8 @@ pub(super) fn projected(f: &mut Draft, embedding: &Embedding, x: Value) -> Value
         let [w, b] = ["weight", "bias"].map(|end| format!("{}/linear.{end}", layer.folder));
         let w = f.named_weight(&format!("dense{i}.w"), w, Kind::Matrix, &[layer.out, layer.inner]);
         let b = layer.bias.then(|| f.named_weight(&format!("dense{i}.b"), b, Kind::Bias, &[layer.out]));
-        product(f, x, w, b)
+        let y = product(f, x, w, b);
+        layer.act.map_or(y, |act| f.unary(act, y))
     })
 }
 

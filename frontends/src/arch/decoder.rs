@@ -12,7 +12,7 @@ use super::lifter::{Carried, Draft, Lifter};
 use super::mixed::{Context, mixed};
 use super::mixer::Mixer;
 use super::names::{
-    ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, LAYER_SCALE, MLP_NORM, MLP_POST_NORM, POSITIONS, Part, TABLE_NORM,
+    ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, LAYER_SCALE, MLP_NORM, MLP_POST_NORM, POSITIONS, Part, SCORE, TABLE_NORM,
 };
 use super::weights::root_of_width;
 use super::yields::Yields;
@@ -22,7 +22,7 @@ use crate::config::{ConfigError, rope as read_rope};
 use crate::error::FrontendError;
 use crate::rope::{self, RopeConfig};
 use llmcc_ir::graph::{Input, Op, Router, UnaryOp, Value};
-use llmcc_ir::output::Pool;
+use llmcc_ir::output::{Output, Pool, Rows, RowsName};
 
 /// A decoder.
 #[derive(Clone, Debug)]
@@ -190,7 +190,7 @@ impl Shape for Decoder {
         match self.layers.iter().all(|l| l.attention.causal) {
             true => Yields::LogitsOrRows(Pool::Last),
             // Tokens that see later ones cannot be predicted by them.
-            false => Yields::Rows { pool: Pool::Mean, classes: Pool::First },
+            false => Yields::Rows { pool: Pool::Mean, classes: Pool::Last },
         }
     }
 
@@ -364,6 +364,11 @@ pub(super) fn head(l: &mut Lifter, d: &Decoder, x: &Carried) -> Result<(), Front
 
 /// The output of the wanted, normalized rows.
 pub(super) fn output(mut f: Draft, d: &Decoder, x: Value) -> Result<(), FrontendError> {
+    if let Output::Rows(Rows { name: RowsName::Scores, width, .. }) = f.output() {
+        let x = linear(&mut f, SCORE, [width, d.facts.hidden], false, x);
+        f.call(&[x])?;
+        return Ok(());
+    }
     if let Some(embedding) = f.embedding() {
         let x = projected(&mut f, &embedding, x);
         f.call(&[x])?;

@@ -43,7 +43,7 @@ pub(super) const ARCH: Arch = Arch {
             shared: Some(Shared::plain(ffn.saturating_mul(beside))),
             ..Experts::like(&d, router, f.required_size("n_routed_experts")?)
         };
-        let experts = experts.checked(f, ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])?;
+        let experts = experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])?;
         let dense = f.count("first_k_dense_replace").unwrap_or(0);
         Ok(Box::new(d.with_experts(|i| (i >= dense).then_some(experts))))
     },

@@ -3,12 +3,14 @@
 
 use super::blocks::{Attention, Mlp, Norm, attention, linear, mlp, norm, projected};
 use super::decoder::inv_freq;
+use super::ends::gathered;
 use super::entry::Shape;
 use super::lifter::{Carried, Draft, Lifter};
 use super::names::{
     ATTN_NORM, ATTN_POST_NORM, CLASSES, Kind, MLP_NORM, MLP_POST_NORM, NORM, POOLER, POOLER_NORM, POSITIONS, Part,
     TABLE, TABLE_NORM, TYPES,
 };
+use super::scores::mean_so_far;
 use super::yields::Yields;
 use crate::config::ConfigError;
 use crate::config::common::{self, ACTIVATIONS, DefaultHeads, Facts, Heads, WIDTH};
@@ -258,13 +260,24 @@ impl Encoder {
     fn head(&self, l: &mut Lifter, x: &Carried) -> Result<(), FrontendError> {
         let hidden = self.facts.hidden;
         let mut f = l.func("head");
-        let x = f.carried("x", x);
-        let rows = f.input(Input::OutRows);
-        let mut x = f.op(Op::GatherRows, &[x, rows]);
+        let mut x = f.carried("x", x);
+        let classes = match f.output() {
+            Output::Rows(Rows { name: RowsName::Scores, width, .. }) => Some(width),
+            Output::Rows(_) | Output::Logits => None,
+        };
+        let of_classes = classes.is_some() && self.classes.pool == Pool::Mean;
+        let means = of_classes || f.embedding().is_some_and(|e| e.means_first());
+        if !means {
+            x = gathered(&mut f, x);
+        }
         if self.norm_first {
             x = norm(&mut f, NORM, self.norm, x, hidden);
         }
-        if let Output::Rows(Rows { name: RowsName::Scores, width, .. }) = f.output() {
+        if means {
+            x = mean_so_far(&mut f, x);
+            x = gathered(&mut f, x);
+        }
+        if let Some(width) = classes {
             x = linear(&mut f, POOLER, [hidden, hidden], self.classes.bias, x);
             x = f.unary(self.classes.act, x);
             if self.classes.norm {
@@ -286,7 +299,9 @@ impl Shape for Encoder {
     }
 
     fn yields(&self) -> Yields {
-        Yields::Rows { pool: Pool::Mean, classes: self.classes.pool }
+        // The mean of all rows is made in the graph, and the last row has the whole of it.
+        let classes = if self.classes.pool == Pool::Mean { Pool::Last } else { self.classes.pool };
+        Yields::Rows { pool: Pool::Mean, classes }
     }
 
     fn spare(&self) -> &'static [&'static str] {

@@ -3,8 +3,10 @@
 use super::blocks::{Norm, norm};
 use super::lifter::{Carried, Draft, Lifter};
 use super::names::{HEAD, Kind, NORM, TABLE};
+use super::scores::mean_so_far;
 use crate::error::FrontendError;
 use llmcc_ir::graph::{Input, Op, Value};
+use llmcc_ir::output::Output;
 
 /// The table of embeddings `[vocab, width]`. Of a model for text that has it as its head, too, the
 /// one that both read.
@@ -12,7 +14,7 @@ use llmcc_ir::graph::{Input, Op, Value};
 pub(super) fn table(f: &mut Draft, width: usize) -> Value {
     let facts = f.facts();
     let shape = [facts.vocab, width];
-    let shared = facts.tied && f.embedding().is_none();
+    let shared = facts.tied && f.output() == Output::Logits;
     if shared { f.tied_table(shape) } else { f.weight(TABLE, Kind::Table, &shape) }
 }
 
@@ -29,12 +31,24 @@ pub(super) fn embedded(f: &mut Draft) -> Value {
 #[track_caller]
 pub(super) fn picked(f: &mut Draft, last: Option<Norm>, x: &Carried) -> Value {
     let x = f.carried("x", x);
-    let rows = f.input(Input::OutRows);
-    let x = f.op(Op::GatherRows, &[x, rows]);
-    match last {
+    let normed = |f: &mut Draft, x| match last {
         Some(last) => norm(f, NORM, last, x, f.facts().hidden),
         None => x,
+    };
+    if f.embedding().is_some_and(|e| e.means_first()) {
+        let x = normed(f, x);
+        let x = mean_so_far(f, x);
+        return gathered(f, x);
     }
+    let x = gathered(f, x);
+    normed(f, x)
+}
+
+/// The wanted rows of `x`.
+#[track_caller]
+pub(super) fn gathered(f: &mut Draft, x: Value) -> Value {
+    let rows = f.input(Input::OutRows);
+    f.op(Op::GatherRows, &[x, rows])
 }
 
 /// `head` without anything beside the norm `last` and a matrix.

@@ -53,7 +53,7 @@ pub(super) const ARCH: Arch = Arch {
                 f.size("moe_num_experts").or(64),
             )
         };
-        let experts = experts.checked(f, ["moe_num_experts", "num_experts_per_tok", "moe_intermediate_size"])?;
+        let experts = experts.checked(f, ["moe_num_experts", "num_experts_per_tok"])?;
         let sparse = sparse(f, d.layers.len())?;
         Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },

@@ -29,7 +29,7 @@ pub(super) const ARCH: Arch = Arch {
             shared: Some(Shared::plain(ffn.saturating_mul(beside))),
             ..Experts::like(&d, sigmoids(f, 8, 2.5)?, f.size("n_routed_experts").or(64))
         };
-        let experts = experts.checked(f, ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])?;
+        let experts = experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])?;
         let sparse = sparse_by_types(f, d.facts.layers, f.count("first_k_dense_replace").unwrap_or(1))?;
         Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },

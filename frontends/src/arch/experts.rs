@@ -113,21 +113,14 @@ pub(super) const CORRECTION: Part = Part("router.correction");
 pub(super) const CORRECTION_ROW: Part = Part("router.correction_row");
 
 impl Experts {
-    /// Checks what fields say together: `fields` are the names of the numbers of experts and of
-    /// those of a token, and of their width.
+    /// Checks what fields say together: the names are those of the numbers of experts and of those
+    /// of a token.
     ///
     /// # Errors
-    /// When there is no such choice, or what experts read and make has no whole blocks.
-    pub(super) fn checked(self, f: &Fields, [count, top, width]: [&str; 3]) -> Result<Experts, ConfigError> {
+    /// When there is no such choice.
+    pub(super) fn checked(self, f: &Fields, [count, top]: [&str; 2]) -> Result<Experts, ConfigError> {
         if let Some(what) = self.router.misfit(self.count.saturating_add(self.zero)) {
             return Err(f.invalid(top, &self.router.top, format!("a choice of `{count}` experts: {what}")));
-        }
-        if !self.ffn.is_multiple_of(BLOCK) {
-            return Err(f.invalid(width, &self.ffn, format!("a multiple of {BLOCK}")));
-        }
-        let hidden = f.size("hidden_size").or(BLOCK);
-        if !hidden.is_multiple_of(BLOCK) {
-            return Err(f.invalid("hidden_size", &hidden, format!("a multiple of {BLOCK} where there are experts")));
         }
         Ok(self)
     }
@@ -242,6 +235,15 @@ fn apart_with_biases(f: &mut Draft, m: &Experts) -> [(Value, Option<Value>); 3] 
     })
 }
 
+/// Matrices of so many rows each, each filled up with rows of zeros to whole blocks, and how many
+/// columns products with them have, if there are such rows.
+fn in_blocks(f: &mut Draft, w: Value, rows: usize) -> (Value, usize) {
+    match rows.checked_next_multiple_of(BLOCK) {
+        Some(to) if to != rows => (f.op(Op::FillRows { run: rows, to }, &[w]), rows),
+        _ => (w, 0),
+    }
+}
+
 /// The activation of gate and up.
 fn activated(f: &mut Draft, m: &Experts, gate: Value, up: Value) -> Value {
     let Some(Clamped { alpha, limit }) = m.clamped else {
@@ -300,7 +302,7 @@ pub(super) fn router_input(f: &mut Draft, eps: Norm, x: Value) -> Value {
 /// What the experts of each token of `h` add; the router reads `routed`.
 #[track_caller]
 pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Value {
-    let (top, experts) = (m.router.top, m.count);
+    let (top, experts, hidden) = (m.router.top, m.count, f.facts().hidden);
     let routes = route(f, m, routed);
     let (routes, kept) = if m.zero > 0 { apart(f, m, routes) } else { (routes, None) };
     let (gate, [up, down]) = matrices(f, m);
@@ -313,8 +315,9 @@ pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Va
         }
         f.op(Op::Combine, &[weights, y])
     };
-    let product = |f: &mut Draft, x, (w, bias): Stack| {
-        let y = f.op(Op::ExpertMatMul { experts, top }, &[x, w, routes]);
+    let product = |f: &mut Draft, x, (w, bias): Stack, rows: usize| {
+        let (w, cols) = in_blocks(f, w, rows);
+        let y = f.op(Op::ExpertMatMul { experts, top, cols }, &[x, w, routes]);
         bias.map_or(y, |bias| {
             let bias = f.op(Op::ExpertVector { experts, top }, &[bias, routes]);
             f.add(y, bias)
@@ -322,7 +325,7 @@ pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Va
     };
     // A product with a multiple of a row is that multiple of the product.
     let entered = |f: &mut Draft, w| {
-        let y = product(f, h, w);
+        let y = product(f, h, w, m.ffn);
         if m.weigh_input { weighted(f, y) } else { y }
     };
     let gate = gate.map(|gate| entered(f, gate));
@@ -331,7 +334,7 @@ pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Va
         Some(gate) => activated(f, m, gate, up),
         None => f.unary(m.act, up),
     };
-    let y = product(f, inner, down);
+    let y = product(f, inner, down, hidden);
     let y = if m.weigh_input { y } else { weighted(f, y) };
     let y = match kept {
         Some(weight) => {

@@ -1,11 +1,12 @@
 //! Falcon (arXiv 2311.16867): attention and MLP side by side, Q, K and V stored group by group, no
-//! gate. Those with ALiBi are refused: Transformers rounds their slopes, and these times positions,
-//! to bfloat16, which no function of the distance is.
+//! gate. The first ones (Falcon-RW) have slopes instead of positions, which Transformers rounds to
+//! bfloat16, and one block after the other.
 
 use super::blocks::Norm;
 use super::decoder::{Decoder, Defaults, Norms};
 use super::entry::Arch;
 use super::names::{ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, TABLE, Table};
+use super::scores::Distance;
 use crate::config::common::{self, ACTIVATIONS, MODEL, ROTARY, WIDTH};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use llmcc_ir::graph::UnaryOp;
@@ -15,15 +16,16 @@ pub(super) const ARCH: Arch = Arch {
     class: "FalconForCausalLM",
     fields: &[IDENTITY, MODEL, ROTARY, OWN],
     fixed: &[],
-    goldens: &["falcon", "falcon_one_kv"],
+    goldens: &["falcon", "falcon_one_kv", "falcon_rw"],
     names: Names(&[NAMES]),
     read: |f| {
         let (new, multi) = (f.flag("new_decoder_architecture"), f.flag_or("multi_query", true));
         let only = |field: &str, what: &str| {
             Err(f.unsupported(field, "false".into(), format!("this architecture has {what}")))
         };
-        if !f.flag_or("parallel_attn", true) {
-            return only("parallel_attn", "attention and MLP side by side");
+        let parallel = f.flag_or("parallel_attn", true);
+        if new && !parallel {
+            return only("parallel_attn", "attention and MLP side by side in its newer form");
         }
         if new && !multi {
             return only("multi_query", "groups of heads in its newer form");
@@ -44,10 +46,14 @@ pub(super) const ARCH: Arch = Arch {
             }
             None => new,
         };
-        let bias = f.flag("bias");
-        (d.norm, d.norms) = (Norm::layer(d.norm.eps), Norms::Parallel { own: two });
+        let (bias, alibi) = (f.flag("bias"), f.flag("alibi"));
+        d.norm = Norm::layer(d.norm.eps);
+        d.norms = if parallel { Norms::Parallel { own: two } } else { Norms::Before };
         let d = d.with_attention(|_, a| {
             (a.by_group, a.qkv_bias, a.out_bias) = (true, bias, bias);
+            if alibi {
+                (a.rotary, a.distance) = (None, Some(Distance::RoundedSlopes));
+            }
             // What is said of them counts in newer ones only.
             if !new {
                 a.heads.kv = if multi { 1 } else { a.heads.queries };
@@ -65,6 +71,7 @@ const OWN: &[Field] = &[
     Field::new("parallel_attn", Accepts::Flag),
     Field::new("num_ln_in_parallel_attn", Accepts::Size(64)),
     Field::new("bias", Accepts::Flag),
+    Field::new("alibi", Accepts::Flag),
     Field::new("intermediate_size", WIDTH).or(&["ffn_hidden_size"]),
     Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)).or(&["activation"]),
     Field::new("layer_norm_epsilon", Accepts::Number),
@@ -79,6 +86,7 @@ const NAMES: Table = &[
     (ATTN_QKV, "transformer.h.{}.self_attention.query_key_value"),
     (ATTN_OUT, "transformer.h.{}.self_attention.dense"),
     (MLP_NORM, "transformer.h.{}.ln_mlp"),
+    (MLP_NORM, "transformer.h.{}.post_attention_layernorm"),
     (MLP_UP, "transformer.h.{}.mlp.dense_h_to_4h"),
     (MLP_DOWN, "transformer.h.{}.mlp.dense_4h_to_h"),
 ];

@@ -108,5 +108,5 @@ pub(super) fn experts(f: &Fields, d: &Decoder, default: [usize; 2], normalize: b
         stored: Stored::EachOrJoined,
         ..Experts::like(d, router, f.size("num_experts").or(default[0]))
     };
-    experts.checked(f, ["num_experts", "num_experts_per_tok", "moe_intermediate_size"])
+    experts.checked(f, ["num_experts", "num_experts_per_tok"])
 }

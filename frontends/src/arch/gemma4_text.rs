@@ -208,5 +208,5 @@ fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
         beside_mlp: true,
         ..Experts::like(d, router, f.required_size("num_experts")?)
     };
-    experts.checked(f, ["num_experts", "num_experts_per_tok", "moe_intermediate_size"])
+    experts.checked(f, ["num_experts", "num_experts_per_tok"])
 }

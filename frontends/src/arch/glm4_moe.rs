@@ -34,7 +34,7 @@ pub(super) const ARCH: Arch = Arch {
             shared: (beside > 0).then_some(Shared::plain(ffn * beside)),
             ..Experts::like(&d, router, f.size("n_routed_experts").or(128))
         };
-        let experts = experts.checked(f, ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])?;
+        let experts = experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])?;
         let dense = f.count("first_k_dense_replace").unwrap_or(1);
         Ok(Box::new(d.with_experts(|i| (i >= dense).then_some(experts))))
     },

@@ -18,7 +18,7 @@ pub(super) const ARCH: Arch = Arch {
     class: "GptOssForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, ATTENTION_BIAS, WINDOW, OWN],
     fixed: &[("hidden_act", Neutral::Words(&["silu"]))],
-    goldens: &["gpt_oss"],
+    goldens: &["gpt_oss", "gpt_oss_narrow"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
         // Its class scales the frequencies where nothing is said.
@@ -55,7 +55,7 @@ pub(super) const ARCH: Arch = Arch {
             stored: Stored::Turned,
             ..Experts::like(&d, router, f.size("num_local_experts").or(128))
         };
-        let experts = experts.checked(f, ["num_local_experts", "num_experts_per_tok", "intermediate_size"])?;
+        let experts = experts.checked(f, ["num_local_experts", "num_experts_per_tok"])?;
         Ok(Box::new(d.with_experts(|_| Some(experts))))
     },
 };

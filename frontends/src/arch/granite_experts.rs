@@ -27,7 +27,7 @@ pub(super) fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
     let router = Router::softmax(f.size("num_experts_per_tok").or(2), false);
     let router = Router { score: Score::Chosen, ..router };
     let experts = Experts { stored: Stored::Joined, ..Experts::like(d, router, f.size("num_local_experts").or(8)) };
-    experts.checked(f, ["num_local_experts", "num_experts_per_tok", "intermediate_size"])
+    experts.checked(f, ["num_local_experts", "num_experts_per_tok"])
 }
 
 /// What [`read`] and [`experts`] read.

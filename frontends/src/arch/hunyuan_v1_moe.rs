@@ -32,7 +32,7 @@ pub(super) const ARCH: Arch = Arch {
         let (count, top) = (same(f, "num_experts", None)?, same(f, "moe_topk", Some(1))?);
         let experts = Experts::like(&d, Router::softmax(top, true), count);
         let experts = Experts { shared: Some(Shared::plain(experts.ffn)), ..experts };
-        let experts = experts.checked(f, ["num_experts", "moe_topk", "intermediate_size"])?;
+        let experts = experts.checked(f, ["num_experts", "moe_topk"])?;
         Ok(Box::new(d.with_experts(|_| Some(experts))))
     },
 };

@@ -60,7 +60,7 @@ pub(super) const ARCH: Arch = Arch {
             shared: Some(Shared::plain(ffn.saturating_mul(beside))),
             ..Experts::like(&d, router, f.size("num_experts").or(192))
         };
-        let experts = experts.checked(f, ["num_experts", "num_experts_per_tok", "moe_intermediate_size"])?;
+        let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;
         let sparse = sparse_by_types(f, d.layers.len(), 1)?;
         Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },

@@ -48,7 +48,7 @@ pub(super) const ARCH: Arch = Arch {
         let experts = Experts { stored: Stored::EachOrJoined, ..Experts::like(&d, router, count) };
         let experts = match count {
             1 => None,
-            _ => Some(experts.checked(f, ["num_experts", "num_experts_per_tok", "intermediate_size"])?),
+            _ => Some(experts.checked(f, ["num_experts", "num_experts_per_tok"])?),
         };
         let d = d.with_mixers(|i| (!attends(i)).then_some(Mixer::Mamba1(mixer)));
         let d = d.with_experts(|i| experts.filter(|_| routed(i)));

@@ -139,5 +139,5 @@ fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
         shared: Some(Shared::plain(ffn.saturating_mul(f.size("n_shared_experts").or(1)))),
         ..Experts::like(d, router, f.size("n_routed_experts").or(256))
     };
-    experts.checked(f, ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])
+    experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])
 }

@@ -28,7 +28,7 @@ pub(super) fn experts(f: &Fields, d: &Decoder, router: Router, default: [usize; 
     let count = f.size("n_routed_experts").or(default[0]);
     let shared = Some(Shared::plain(shared));
     let experts = Experts { ffn, shared, ..Experts::like(d, router, count) };
-    experts.checked(f, ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])
+    experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])
 }
 
 /// The router of DeepSeek-V3: corrected sigmoids, in groups that are ranked by their two best.

@@ -35,7 +35,7 @@ pub(super) const ARCH: Arch = Arch {
             correction: f.flag_or("use_expert_bias", true).then_some(CORRECTION),
             ..Experts::like(&d, router, f.size("num_experts").or(32))
         };
-        let experts = experts.checked(f, ["num_experts", "num_experts_per_tok", "moe_intermediate_size"])?;
+        let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;
         let dense = f.count("num_dense_layers").unwrap_or(2);
         Ok(Box::new(d.with_experts(|i| (i >= dense).then_some(experts))))
     },

@@ -151,5 +151,5 @@ fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
         ..Experts::like(d, router, f.size("num_local_experts").or(16))
     };
     let experts = Experts { shared: Some(Shared::plain(experts.ffn)), ..experts };
-    experts.checked(f, ["num_local_experts", "num_experts_per_tok", "intermediate_size"])
+    experts.checked(f, ["num_local_experts", "num_experts_per_tok"])
 }

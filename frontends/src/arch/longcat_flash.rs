@@ -63,7 +63,7 @@ pub(super) const ARCH: Arch = Arch {
             ffn: f.size("moe_intermediate_size").or(2048),
             ..Experts::like(&d, router, f.size("n_routed_experts").or(512))
         };
-        let experts = experts.checked(f, ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])?;
+        let experts = experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])?;
         Ok(Box::new(Longcat { decoder: d, experts }))
     },
 };

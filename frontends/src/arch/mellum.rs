@@ -50,7 +50,7 @@ pub(super) const ARCH: Arch = Arch {
             ffn: f.size("moe_intermediate_size").or(896),
             ..Experts::like(&d, router, f.size("num_experts").or(64))
         };
-        let experts = experts.checked(f, ["num_experts", "num_experts_per_tok", "moe_intermediate_size"])?;
+        let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;
         let sparse = sparse_by_types(f, d.layers.len(), 0)?;
         Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },

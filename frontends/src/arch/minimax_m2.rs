@@ -54,7 +54,7 @@ pub(super) const ARCH: Arch = Arch {
         let router = Router { score: Score::Sigmoid, ..Router::softmax(f.size("num_experts_per_tok").or(8), true) };
         let experts =
             Experts { correction: Some(CORRECTION), ..Experts::like(&d, router, f.size("num_local_experts").or(256)) };
-        let experts = experts.checked(f, ["num_local_experts", "num_experts_per_tok", "intermediate_size"])?;
+        let experts = experts.checked(f, ["num_local_experts", "num_experts_per_tok"])?;
         Ok(Box::new(d.with_experts(|_| Some(experts))))
     },
 };

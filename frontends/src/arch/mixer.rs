@@ -1,6 +1,7 @@
 //! What a layer has instead of attention.
 
 use super::blocks::Norm;
+use super::gated_linear::{GatedLinear, gated_linear};
 use super::kimi_delta::{KimiDelta, kimi_delta};
 use super::lifter::Draft;
 use super::linear_unit::{LinearUnit, linear_unit};
@@ -23,12 +24,19 @@ pub(super) enum Mixer {
     Kimi(KimiDelta),
     /// Griffin's gated linear unit.
     Linear(LinearUnit),
+    /// Linear attention with a gate behind it.
+    GatedLinear(GatedLinear),
 }
 
 impl Mixer {
-    /// What it makes of `h`.
+    /// It reads a rotary table.
+    pub(super) fn rotates(&self) -> bool {
+        matches!(self, Mixer::GatedLinear(m) if m.rotates())
+    }
+
+    /// What it makes of `h`; `rope` is its rotary table, if it reads one.
     #[track_caller]
-    pub(super) fn mix(&self, f: &mut Draft, eps: Norm, h: Value) -> Value {
+    pub(super) fn mix(&self, f: &mut Draft, eps: Norm, rope: Option<Value>, h: Value) -> Value {
         match self {
             Mixer::Mamba1(m) => mamba1(f, m, h),
             Mixer::Mamba2(m) => mamba2(f, m, eps, h),
@@ -36,6 +44,7 @@ impl Mixer {
             Mixer::ShortConv(m) => gated_conv(f, m, h),
             Mixer::Kimi(m) => kimi_delta(f, m, eps, h),
             Mixer::Linear(m) => linear_unit(f, m, h),
+            Mixer::GatedLinear(m) => gated_linear(f, m, eps, rope, h),
         }
     }
 }

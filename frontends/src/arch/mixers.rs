@@ -95,7 +95,7 @@ impl Shape for Mixers {
             let mut f = l.layer("layer", i);
             let residual = f.carried("x", &x);
             let h = norm(&mut f, ATTN_NORM, self.norm, residual, self.facts.hidden);
-            let y = self.mixer.mix(&mut f, self.norm, h);
+            let y = self.mixer.mix(&mut f, self.norm, None, h);
             let y = f.add(residual, y);
             x = f.call(&[y])?.pop().unwrap_or_default();
         }

@@ -22,7 +22,7 @@ pub(super) const ARCH: Arch = Arch {
         let d = Decoder::read(f, &defaults)?;
         let router = Router::softmax(f.size("num_experts_per_tok").or(2), true);
         let experts = Experts::like(&d, router, f.size("num_local_experts").or(8));
-        let experts = experts.checked(f, ["num_local_experts", "num_experts_per_tok", "intermediate_size"])?;
+        let experts = experts.checked(f, ["num_local_experts", "num_experts_per_tok"])?;
         Ok(Box::new(d.with_experts(|_| Some(experts))))
     },
 };

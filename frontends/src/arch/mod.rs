@@ -3,6 +3,7 @@
 //! One file per architecture over shared `blocks`, one line in the table [`ARCHS`].
 
 mod altup;
+mod beyond;
 mod blocks;
 mod command;
 mod convolved;
@@ -14,6 +15,7 @@ mod entry;
 mod exaone;
 mod experts;
 mod gated_layers;
+mod gated_linear;
 mod granite_experts;
 mod half_rotated;
 mod hunyuan;
@@ -184,6 +186,8 @@ archs! {
     mod baichuan;
     mod mpnet;
     mod longcat_flash;
+    mod gla;
+    mod retnet;
     #[cfg(test)]
     mod dummy;
 }
@@ -231,6 +235,11 @@ impl Model {
         let map = inside.as_ref().unwrap_or(whole);
         let left = RefCell::default();
         let (arch, top) = find_arch(&Fields::new(map, "", &[IDENTITY], &left)?)?;
+        let top = match inside.as_ref().map(|_| first_class(whole)) {
+            Some(class) => nested::top(class)
+                .ok_or_else(|| unknown(arch.model_type, format!("`{}`", class.unwrap_or_default())))?,
+            None => top,
+        };
         let f = Fields::new(map, "", arch.fields, &left)?;
         common::refuse_quantized(&f)?;
         let shape = (arch.read)(&f)?;
@@ -363,8 +372,16 @@ fn class<'a>(f: &Fields<'a>) -> Option<&'a str> {
     f.get("architectures").value().and_then(|a| a.get(0)).and_then(Value::as_str)
 }
 
+/// That of a file of several parts.
+fn first_class(config: &serde_json::Map<String, Value>) -> Option<&str> {
+    config.get("architectures")?.get(0)?.as_str()
+}
+
 /// `found`, which is like `name`, is not supported.
 fn unknown(name: &str, found: String) -> ConfigError {
+    if let Some(why) = beyond::reason(name) {
+        return ConfigError::Beyond { found, why };
+    }
     ConfigError::UnknownArch { found, nearest: nearest(name), supported: supported() }
 }
 

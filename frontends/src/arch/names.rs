@@ -22,6 +22,8 @@ pub(super) const POOLER: Part = Part("pooler");
 pub(super) const POOLER_NORM: Part = Part("pooler.norm");
 /// Scores of classes.
 pub(super) const CLASSES: Part = Part("classes");
+/// Scores of classes by a decoder's last row.
+pub(super) const SCORE: Part = Part("score");
 /// Head, unless it is the embedding table.
 pub(super) const HEAD: Part = Part("head");
 /// Multiplies what a layer gives.
@@ -247,6 +249,9 @@ pub(super) const ROBERTA: Table = &[
     (CLASSES, "classifier.out_proj"),
 ];
 
+/// What all checkpoints call alike.
+const EVERYWHERE: Table = &[(SCORE, "score")];
+
 impl Names {
     /// What a checkpoint calls a tensor of layer `layer`; `None` where no table has the part.
     pub(super) fn tensor(&self, part: Part, kind: Kind, layer: Option<usize>) -> Option<String> {
@@ -262,7 +267,7 @@ impl Names {
         has: impl Fn(&str) -> bool,
     ) -> Option<String> {
         let named = |table: &Table| table.iter().any(|(p, _)| *p == part);
-        let table = self.0.iter().find(|table| named(table))?;
+        let table = self.0.iter().chain([&EVERYWHERE]).find(|table| named(table))?;
         let number = |i: Option<usize>| i.map_or(String::new(), |i| i.to_string());
         let (layer, expert) = (number(layer), number(expert));
         let full = |name: &str| format!("{}{}", name.replace("{}", &layer).replace("{e}", &expert), kind.endings().1);

@@ -204,5 +204,5 @@ fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
         shared: Some(Shared::plain(f.size("moe_shared_expert_intermediate_size").or(7688))),
         ..Experts::like(d, router, f.size("n_routed_experts").or(8))
     };
-    experts.checked(f, ["n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"])
+    experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])
 }

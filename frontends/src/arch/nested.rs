@@ -4,6 +4,7 @@
 //! `config.json` has the fields of the text model in `text_config`; its tensors have a prefix,
 //! which has changed with the versions of Transformers.
 
+use super::yields::Top;
 use crate::checkpoint::Checkpoint;
 use crate::config::show;
 use serde_json::{Map, Value};
@@ -44,9 +45,19 @@ pub(super) fn located(ckpt: &Checkpoint, tensor: String) -> String {
     names.into_iter().find(|name| ckpt.info(name).is_some()).unwrap_or(tensor)
 }
 
+/// What a class of several parts has on top of the text model; `None` where that is not known.
+pub(super) fn top(class: Option<&str>) -> Option<Top> {
+    const TEXT: [&str; 5] = ["ConditionalGeneration", "CausalLM", "ImageTextToText", "Vision2Seq", "PreTraining"];
+    match class.and_then(|class| class.rsplit_once("For")) {
+        None => Some(Top::Own),
+        Some((_, "SequenceClassification")) => Some(Top::Classes),
+        Some((_, end)) => TEXT.contains(&end).then_some(Top::Own),
+    }
+}
+
 /// Whether a tensor is one of the text model.
 pub(super) fn of_text(tensor: &str) -> bool {
-    ["model.language_model.", "language_model.", "lm_head.", "model.layers."]
+    ["model.language_model.", "language_model.", "lm_head.", "model.layers.", "score."]
         .iter()
         .any(|prefix| tensor.starts_with(prefix))
 }

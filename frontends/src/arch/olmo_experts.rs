@@ -27,6 +27,6 @@ pub(super) fn with_experts(f: &Fields, d: Decoder, top: usize, count: usize) -> 
     let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Row)));
     let router = Router::softmax(f.size("num_experts_per_tok").or(top), f.flag("norm_topk_prob"));
     let experts = Experts::like(&d, router, f.size("num_experts").or(count));
-    let experts = experts.checked(f, ["num_experts", "num_experts_per_tok", "intermediate_size"])?;
+    let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;
     Ok(Box::new(d.with_experts(|_| Some(experts))))
 }

@@ -5,7 +5,7 @@
 
 use super::Model;
 use super::entry::Shape;
-use super::names::{CLASSES, Kind};
+use super::names::{CLASSES, Kind, SCORE};
 use super::yields::{Entry, Top, Yields};
 use crate::checkpoint::Checkpoint;
 use crate::embedding::{self, Embedding};
@@ -44,6 +44,7 @@ pub(super) fn entry(ckpt: &Checkpoint, model: &Model, asked: bool) -> Result<Ent
     let rows = asked || found.is_some() || top == Top::Nothing;
     let pool = match (shape.yields(), top) {
         (Yields::Rows { classes, .. }, Top::Classes) if !asked => return scores(ckpt, model, classes),
+        (Yields::LogitsOrRows(_), Top::Classes) if !asked => return scores(ckpt, model, Pool::Last),
         (Yields::Rows { pool, .. }, _) => pool,
         (Yields::LogitsOrRows(pool), _) if rows => pool,
         (Yields::Logits, _) if rows => {
@@ -62,21 +63,16 @@ pub(super) fn entry(ckpt: &Checkpoint, model: &Model, asked: bool) -> Result<Ent
             "the files belong to different models",
         ));
     }
-    let rows = Rows { name: RowsName::Embedding, width, pool: embedding.pool, normalize: embedding.normalize };
+    let pool = if embedding.means_first() { Pool::Last } else { embedding.pool };
+    let rows = Rows { name: RowsName::Embedding, width, pool, normalize: embedding.normalize };
     Ok(Entry { output: Output::Rows(rows), embedding: Some(embedding) })
 }
 
 /// A classifier, which has as many classes as its last matrix has rows.
 fn scores(ckpt: &Checkpoint, model: &Model, pool: Pool) -> Result<Entry, FrontendError> {
-    let name = model.arch.names.tensor(CLASSES, Kind::Matrix, None).unwrap_or_default();
+    let named = |part| model.arch.names.tensor(part, Kind::Matrix, None);
+    let name = named(CLASSES).or_else(|| named(SCORE)).unwrap_or_default();
     let shape = ckpt.info(&name).map(|info| &info.shape[..]);
-    if pool == Pool::Mean {
-        return Err(FrontendError::Output {
-            path: ckpt.config_path().to_path_buf(),
-            what: "classes are scored by the mean of all rows".into(),
-            help: "only scores of one token's row are compiled",
-        });
-    }
     match shape {
         Some([width @ 1..=MOST_CLASSES, _]) => {
             let rows = Rows { name: RowsName::Scores, width: *width, pool, normalize: false };

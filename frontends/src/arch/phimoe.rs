@@ -48,7 +48,7 @@ pub(super) const ARCH: Arch = Arch {
         }
         let router = Router { score: Score::Mixer, eps, ..Router::softmax(top, false) };
         let experts = Experts::like(&d, router, f.size("num_local_experts").or(16));
-        let experts = experts.checked(f, ["num_local_experts", "num_experts_per_tok", "intermediate_size"])?;
+        let experts = experts.checked(f, ["num_local_experts", "num_experts_per_tok"])?;
         Ok(Box::new(d.with_experts(|_| Some(experts))))
     },
 };

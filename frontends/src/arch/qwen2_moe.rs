@@ -28,7 +28,7 @@ pub(super) const ARCH: Arch = Arch {
             shared: Some(shared),
             ..Experts::like(&d, router, f.size("num_experts").or(60))
         };
-        let experts = experts.checked(f, ["num_experts", "num_experts_per_tok", "moe_intermediate_size"])?;
+        let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;
         let sparse = Experts::sparse_layers(f, d.layers.len());
         Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },

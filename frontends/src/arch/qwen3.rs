@@ -13,7 +13,7 @@ pub(super) const ARCH: Arch = Arch {
     class: "Qwen3ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, OPTIONAL_WINDOWS],
     fixed: &[("use_qk_norm", Neutral::On), ("qk_norm", Neutral::On), ("qk_layernorm", Neutral::On)],
-    goldens: &["qwen3", "qwen3_embedding"],
+    goldens: &["qwen3", "qwen3_embedding", "qwen3_classes"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let (bias, window) = (f.flag("attention_bias"), WindowRule::Optional);

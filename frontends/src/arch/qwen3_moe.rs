@@ -15,7 +15,7 @@ pub(super) const ARCH: Arch = Arch {
     class: "Qwen3MoeForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, EXPERTS],
     fixed: &[("use_qk_norm", Neutral::On), ("qk_norm", Neutral::On), ("qk_layernorm", Neutral::On)],
-    goldens: &["qwen3_moe"],
+    goldens: &["qwen3_moe", "qwen3_moe_narrow"],
     names: Names(&[QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let bias = f.flag("attention_bias");
@@ -24,7 +24,7 @@ pub(super) const ARCH: Arch = Arch {
         let router = Router::softmax(f.size("num_experts_per_tok").or(8), f.flag("norm_topk_prob"));
         let ffn = f.size("moe_intermediate_size").or(768);
         let experts = Experts { ffn, ..Experts::like(&d, router, f.size("num_experts").or(128)) };
-        let experts = experts.checked(f, ["num_experts", "num_experts_per_tok", "moe_intermediate_size"])?;
+        let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;
         let sparse = Experts::sparse_layers(f, d.layers.len());
         Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },

@@ -1,8 +1,8 @@
-//! Attention over a state, and what scores get by the distance of their keys.
+//! Attention over a state, and what scores get by the distance or the position of their keys.
 
 use super::lifter::Draft;
 use super::names::{ATTN_BIAS, ATTN_SINKS, Kind};
-use llmcc_ir::graph::{BinaryOp, F32, Op, Value};
+use llmcc_ir::graph::{BinaryOp, F32, Input, Op, Value, ValueType};
 
 /// What is added to scores by the distance of the key.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,6 +12,10 @@ pub(super) enum Distance {
         /// Of `n` heads the `i`-th has `2^(−max·i/n)`.
         max: f64,
     },
+    /// The same slopes times the positions of keys, before scores are scaled: slopes, positions and
+    /// products rounded to bf16. So it is no function of the distance, though a softmax does not
+    /// mind what all scores of a token get.
+    RoundedSlopes,
     /// A learned number for each head and bucket, which all layers share (T5, arXiv 1910.10683).
     Buckets(Buckets),
 }
@@ -35,6 +39,22 @@ fn slopes(heads: usize, max: f64) -> Vec<f32> {
         true => (1..=n).map(slope).collect(),
         false => (2..=n).step_by(2).chain((1..=n).step_by(2)).take(heads).map(slope).collect(),
     }
+}
+
+/// What [`Distance::RoundedSlopes`] adds to scores that are multiplied by `scale`, for so many
+/// positions of each head.
+fn rounded(heads: usize, scale: f32, positions: usize) -> Vec<f32> {
+    let round = |x: f32| half::bf16::from_f32(x).to_f32();
+    let whole = if heads.is_power_of_two() { heads } else { heads.next_power_of_two() / 2 };
+    // Powers of a rounded number, not rounded powers.
+    let power = |of: usize, i: usize| {
+        let base = libm::exp2(-8.0 / of as f64) as f32;
+        libm::pow(base.into(), i as f64) as f32
+    };
+    let first = (1..=whole).map(|i| power(whole, i));
+    let slopes = first.chain((1..).step_by(2).map(|i| power(2 * whole, i))).take(heads);
+    let of_head = |slope: f32| (0..positions).map(move |j| round(round(slope) * round(j as f32)) * scale);
+    slopes.flat_map(of_head).collect()
 }
 
 impl Buckets {
@@ -66,9 +86,15 @@ impl Buckets {
 
 /// The operand of attention with what is added.
 #[track_caller]
-fn bias(f: &mut Draft, of: Distance, heads: usize) -> Value {
+fn bias(f: &mut Draft, of: Distance, a: &Scoring) -> Value {
+    let heads = a.heads;
     match of {
         Distance::Slopes { max } => f.shared_constant("attn.slopes", "$attention.slopes", slopes(heads, max)),
+        Distance::RoundedSlopes => {
+            // An even number of them: see `ScoreBias`.
+            let table = rounded(heads, a.scale, f.max_context().next_multiple_of(2));
+            f.shared_constant("attn.slopes", "$attention.rounded", table)
+        }
         Distance::Buckets(buckets) => {
             let table = f.weight(ATTN_BIAS, Kind::Table, &[buckets.count, heads]);
             let table = f.op(Op::Flatten, &[table]);
@@ -115,10 +141,33 @@ pub(super) fn attended(f: &mut Draft, a: &Scoring, q: Value, kv: Value, position
         operands.push(f.weight(ATTN_SINKS, Kind::Bare, &[heads]));
     }
     if let Some(of) = a.distance {
-        operands.push(bias(f, of, heads));
+        operands.push(bias(f, of, a));
     }
     f.op(op, &operands)
 }
+
+/// The mean of the rows `x` of a text's tokens up to each, that of the last one being of all: by
+/// attention whose scores are all 0.
+#[track_caller]
+pub(super) fn mean_so_far(f: &mut Draft, x: Value) -> Value {
+    let hidden = f.facts().hidden;
+    let dim = (1..=MEAN_DIM.min(hidden)).rev().find(|d| hidden.is_multiple_of(*d)).unwrap_or(1);
+    let heads = hidden / dim;
+    let (kv, positions) = (f.kv("mean.kv", heads, dim, None), f.input(Input::Positions));
+    let kv = f.op(Op::KvAppend, &[kv, x, x, positions]);
+    let op = Op::Attention {
+        heads,
+        scale: F32::new(0.0),
+        softcap: F32::new(0.0),
+        causal: true,
+        chunked: false,
+        biased: false,
+    };
+    f.op(op, &[x, kv, positions])
+}
+
+/// Columns of the heads that means are made in, at most.
+const MEAN_DIM: usize = 64;
 
 /// `x` cut at `−limit` and `limit`, if there is one.
 #[track_caller]
@@ -131,7 +180,7 @@ pub(super) fn clipped(f: &mut Draft, x: Value, limit: Option<f32>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::{Buckets, slopes};
+    use super::{Buckets, rounded, slopes};
 
     /// As the paper has them: for 8 heads 1/2, 1/4, ...; for 12 these, and every other one of those
     /// for 16.
@@ -143,6 +192,15 @@ mod tests {
         assert_eq!(slopes(12, 8.0), [&eight[..], &more[..]].concat());
         assert_eq!(slopes(3, 8.0), [1.0 / 16.0, 1.0 / 256.0, 0.25]);
         assert_eq!(slopes(2, 4.0), [0.25, 0.0625]);
+    }
+
+    /// Slopes of 1/16, 1/256 and 1/4, and positions beyond 256, of which bf16 has every other one.
+    #[test]
+    fn slopes_times_positions_in_bf16() {
+        let table = rounded(3, 0.5, 302);
+        assert_eq!([0, 1, 255, 257, 259].map(|j| table[j] * 32.0), [0.0, 1.0, 255.0, 256.0, 260.0]);
+        assert_eq!(table[302 + 301] * 512.0, 300.0);
+        assert_eq!(table[604 + 3], 3.0 / 8.0);
     }
 
     /// The distances at which buckets begin, computed by Transformers' MPNet.

@@ -1,6 +1,7 @@
 mod config;
 mod newcomer;
 mod samples;
+mod tops;
 
 use super::*;
 use crate::fixtures::{Tensor, random_tensors, write_checkpoint};

@@ -50,7 +50,8 @@ impl Top {
 pub(crate) enum Yields {
     /// Logits of the next token.
     Logits,
-    /// These, or rows, which are pooled so unless something else is said.
+    /// These, or rows, which are pooled so unless something else is said, or scores of classes by the
+    /// last one.
     LogitsOrRows(Pool),
     /// Rows, or scores of classes by one of them.
     Rows {
@@ -68,7 +69,9 @@ impl Yields {
             (_, Top::Own | Top::Nothing) => true,
             (Yields::Logits | Yields::LogitsOrRows(_), Top::NextToken) => true,
             (Yields::Rows { .. }, Top::MaskedToken | Top::Classes) => true,
-            (Yields::Logits | Yields::LogitsOrRows(_), Top::MaskedToken | Top::Classes) => false,
+            (Yields::LogitsOrRows(_), Top::Classes) => true,
+            (Yields::Logits, Top::Classes) => false,
+            (Yields::Logits | Yields::LogitsOrRows(_), Top::MaskedToken) => false,
             (Yields::Rows { .. }, Top::NextToken) => false,
         }
     }

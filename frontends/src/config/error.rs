@@ -22,6 +22,14 @@ pub enum ConfigError {
         /// All supported `model_type`s.
         supported: Vec<&'static str>,
     },
+    /// A kind of model that is known, and not compiled.
+    #[error("architecture {found} is not supported: {why}; `llmcc models` lists those")]
+    Beyond {
+        /// As written.
+        found: String,
+        /// What about it is not compiled, and what is.
+        why: &'static str,
+    },
     /// A field that must be present is not.
     #[error("field `{field}` is missing; use the model's own config.json")]
     Missing {

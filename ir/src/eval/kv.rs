@@ -199,7 +199,7 @@ pub(crate) struct Attend<'a> {
     pub softcap: Option<F32>,
     /// `[heads]`
     pub sinks: Option<&'a [f64]>,
-    /// `[heads · (2r + 1)]`, see [`bias_reach`].
+    /// As many for each head as [`ScoreBias`] says.
     pub bias: Option<&'a [f64]>,
     pub causal: bool,
     /// The window is a chunk.
@@ -217,12 +217,14 @@ impl Attend<'_> {
         let Some(bias) = self.bias else { return 0.0 };
         let width = bias.len() / self.heads;
         let (of_head, distance) = (&bias[h * width..][..width], key as f64 - position as f64);
-        match of_head {
-            [slope] => -slope * distance.abs(),
-            table => {
-                let reach = (width / 2) as f64;
-                table[(reach + distance.clamp(-reach, reach)) as usize]
+        match ScoreBias::of(bias.len(), self.heads) {
+            Ok(ScoreBias::Slopes) => -of_head[0] * distance.abs(),
+            Ok(ScoreBias::Distances(reach)) => {
+                let reach = reach as f64;
+                of_head[(reach + distance.clamp(-reach, reach)) as usize]
             }
+            Ok(ScoreBias::Positions(count)) => of_head[key.min(count - 1)],
+            Err(_) => f64::NAN,
         }
     }
 
@@ -235,15 +237,38 @@ impl Attend<'_> {
     }
 }
 
-/// Of a bias `[heads · (2r + 1)]` the largest distance `r` with a number of its own; 0: they are
-/// slopes.
-///
-/// # Errors
-/// Says in words why it is none.
-pub(crate) fn bias_reach(len: usize, heads: usize) -> Result<usize, String> {
-    match len.checked_div(heads).filter(|width| width * heads == len && width % 2 == 1) {
-        Some(width) => Ok(width / 2),
-        None => Err(format!("a bias of {len} numbers has no odd number of them for each of {heads} heads")),
+/// What the bias of scores goes by, which is told by how many numbers each head has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScoreBias {
+    /// One: `−slope` times the distance.
+    Slopes,
+    /// `2r + 1`: the number of the distance, which is at most this `r` either way.
+    Distances(usize),
+    /// Any even number: that of the key's position, of which the last one is for all beyond it.
+    Positions(usize),
+}
+
+impl ScoreBias {
+    /// What `len` numbers of so many heads are.
+    ///
+    /// # Errors
+    /// Says in words why they are none.
+    pub fn of(len: usize, heads: usize) -> Result<ScoreBias, String> {
+        match len.checked_div(heads).filter(|width| *width > 0 && width * heads == len) {
+            Some(1) => Ok(ScoreBias::Slopes),
+            Some(width) if width % 2 == 1 => Ok(ScoreBias::Distances(width / 2)),
+            Some(width) => Ok(ScoreBias::Positions(width)),
+            None => Err(format!("a bias of {len} numbers has not as many of them for each of {heads} heads")),
+        }
+    }
+
+    /// Numbers of each head.
+    pub fn width(self) -> usize {
+        match self {
+            ScoreBias::Slopes => 1,
+            ScoreBias::Distances(reach) => 2 * reach + 1,
+            ScoreBias::Positions(count) => count,
+        }
     }
 }
 
@@ -258,7 +283,7 @@ pub(crate) fn attention(
     let (d, groups, heads) = (kv.spec.key_dim, kv.spec.kv_heads, of.heads);
     let fits = d > 0 && kv.spec.own_dim() > 0 && groups > 0 && heads > 0 && heads.is_multiple_of(groups);
     let fits = fits && of.sinks.is_none_or(|s| s.len() == heads);
-    let fits = fits && of.bias.is_none_or(|b| bias_reach(b.len(), heads).is_ok());
+    let fits = fits && of.bias.is_none_or(|b| ScoreBias::of(b.len(), heads).is_ok());
     if !fits || q.iter().any(|r| r.len() != heads * d) || q.len() != batch.seqs.len() {
         return Err(EvalError::malformed("", format!("attention of {heads} heads over {}", kv.spec)));
     }

@@ -1,7 +1,7 @@
 //! Attention over the paged cache.
 
 use super::{ATTEND_PARTS, Family, Field, Outcome, Param, ParamId, ParamKind, ReadFamily, RowElem, Store, Use};
-use crate::eval::{Attend, EvalError, KernelRun, RowValues, attention, bias_reach, whole_queries};
+use crate::eval::{Attend, EvalError, KernelRun, RowValues, ScoreBias, attention, whole_queries};
 use crate::graph::F32;
 use crate::kv::KvSpec;
 use crate::text::{KernelReader, Parsed, Parser};
@@ -84,7 +84,7 @@ impl Family for Attention {
         if let Some(len) = self.sinks.and_then(|s| v.vector(s)).filter(|len| *len != self.heads) {
             v.error("vector-length", format!("{len} sinks for {} heads", self.heads));
         }
-        if let Some(Err(what)) = self.bias.and_then(|b| v.vector(b)).map(|len| bias_reach(len, self.heads)) {
+        if let Some(Err(what)) = self.bias.and_then(|b| v.vector(b)).map(|len| ScoreBias::of(len, self.heads)) {
             v.error("vector-length", what);
         }
         let rows = v.kernel.rows;
@@ -156,10 +156,16 @@ impl Family for Attention {
 }
 
 impl Attention {
-    /// Of the bias the largest distance with a number of its own; 0: slopes, or none.
-    pub fn reach(&self, params: &[Param]) -> usize {
-        let Some(ParamKind::Vector { len }) = self.bias.and_then(|b| params.get(b)).map(|p| &p.kind) else { return 0 };
-        bias_reach(*len, self.heads).unwrap_or_default()
+    /// What the bias goes by, if there is one.
+    pub fn biased(&self, params: &[Param]) -> Option<ScoreBias> {
+        match params.get(self.bias?)?.kind {
+            ParamKind::Vector { len } => ScoreBias::of(len, self.heads).ok(),
+            ParamKind::Rows { .. }
+            | ParamKind::Matrix { .. }
+            | ParamKind::Kv(_)
+            | ParamKind::Fixed(_)
+            | ParamKind::Adapter(_) => None,
+        }
     }
 
     /// Latent caches have queries of their own for what is stored as keys, others none.

@@ -12,12 +12,13 @@ use crate::verify::KernelVerifier;
 /// of the rows that are stored and that the expression reads: column `j` of slot `s` is column
 /// `s·n + j`, `n` being the columns of the segment.
 ///
-/// The matrices of all experts lie one below the other, `[experts·n, k]`. Work items are column
+/// The matrices of all experts lie one below the other, `[experts·n, k]`, each padded to whole
+/// blocks of rows. Work items are column
 /// tiles of experts, those of the first tile first: an item whose expert no token has reads
 /// nothing.
 ///
 /// Without `routes` slot `s` of every token has the matrix `s`: a product by heads (`head_matmul` of
-/// the graph level). Their matrices are padded to whole blocks of rows.
+/// the graph level).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExpertMatmul {
     /// Input rows: `k` columns that all slots read, or `top·k`, `k` for each slot.
@@ -93,9 +94,8 @@ impl Family for ExpertMatmul {
         if self.experts == 0 || self.experts > llmcc_abi::route::MOST_EXPERTS || !chosen.contains(&self.top) {
             return v.error("experts", format!("chooses {} of {} experts", self.top, self.experts));
         }
-        let whole = s.n.is_multiple_of(BLOCK) || self.routes.is_none();
-        if s.n == 0 || !whole || s.tile_n == 0 || !s.tile_n.is_multiple_of(BLOCK) {
-            let message = format!("has {} columns per expert in tiles of {}, not whole blocks", s.n, s.tile_n);
+        if s.n == 0 || s.tile_n == 0 || !s.tile_n.is_multiple_of(BLOCK) {
+            let message = format!("has {} columns per expert in tiles of {}, not of whole blocks", s.n, s.tile_n);
             return v.error("segment-size", message);
         }
         if let Some(routes) = self.routes

@@ -18,9 +18,9 @@ pub fn route(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
 pub fn matmuls(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
     let Some((all, _)) = cx.matrix_of(op.args[1]) else { return vec![] };
     let (Some(experts), Some(top)) = (int(cx.graph, op.attrs[0]), int(cx.graph, op.attrs[1])) else { return vec![] };
-    let n = all / experts;
-    // An expert begins with a block.
-    if !n.is_multiple_of(BLOCK) {
+    // An expert begins with a block: its rows are padded to whole blocks, and no further.
+    let n = op.attrs.get(2).and_then(|cols| int(cx.graph, *cols)).filter(|cols| *cols > 0).unwrap_or(all / experts);
+    if all / experts != n.next_multiple_of(BLOCK) {
         return vec![];
     }
     let of = Product { experts, top, n, routes: op.args.get(2).copied() };

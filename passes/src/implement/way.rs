@@ -92,6 +92,7 @@ pub fn way(head: Head) -> Way {
         | Head::UnitRows
         | Head::Row
         | Head::PickRows
+        | Head::FillRows
         | Head::PlaceCols
         | Head::RepeatEach
         | Head::Flatten => Way::Packed,

@@ -6,7 +6,7 @@ use half::slice::HalfFloatSliceExt;
 use llmcc_ir::eval::{WeightTensor, eval_weight_op};
 use llmcc_ir::graph::{BinaryOp, Module, Op, UnaryOp, picked_row, places, row_norm};
 use llmcc_ir::plan::WeightExpr;
-use llmcc_ir::quant::{CodedRow, Format, Packing, StoredRows};
+use llmcc_ir::quant::{CodedRow, Format, Packing, ScaleKind, StoredRows};
 use llmcc_ir::ty::{DType, TensorType};
 
 /// A weight expression ready to yield rows. A vector is a column: `n` rows of one element; of a
@@ -33,6 +33,8 @@ enum Node<'a> {
     UnitRows(Box<Rows<'a>>),
     Concat(Vec<Rows<'a>>),
     Slice(usize, Box<Rows<'a>>),
+    /// Each run of the first number of rows made as many as the second by rows of zeros.
+    Filled([usize; 2], Box<Rows<'a>>),
     /// Attributes as [`picked_row`] takes them.
     Picked([usize; 4], Box<Rows<'a>>),
     /// Column `j` is brought to the `j`-th of these.
@@ -109,6 +111,11 @@ impl<'a> Rows<'a> {
                 op.infer(&[TensorType::rows(x.n.into(), x.k).into()]).map_err(RowsError::Shape)?;
                 (x.n / run * len, x.k, x.rank, Node::Picked([*run, *start, *len, *pairs], Box::new(x)))
             }
+            Op::FillRows { run, to } => {
+                let [x] = exactly(op, args)?;
+                op.infer(&[TensorType::rows(x.n.into(), x.k).into()]).map_err(RowsError::Shape)?;
+                (x.n / run * to, x.k, x.rank, Node::Filled([*run, *to], Box::new(x)))
+            }
             Op::PlaceCols => return placed(exactly(op, args)?),
             Op::Binary(f) => return elementwise(*f, exactly(op, args)?),
             Op::UnitRows => return Ok(of_one(exactly(op, args)?, Node::UnitRows)),
@@ -162,6 +169,14 @@ impl<'a> Rows<'a> {
             Node::Picked(how, x) => {
                 out.chunks_exact_mut(k).enumerate().for_each(|(i, row)| x.fill(picked_row(*how, from + i), row));
             }
+            Node::Filled([run, to], x) => {
+                for (i, row) in out.chunks_exact_mut(k).enumerate() {
+                    match filled_row([*run, *to], from + i) {
+                        Some(of) => x.fill(of, row),
+                        None => row.fill(0.0),
+                    }
+                }
+            }
             Node::Placed(order, x) => {
                 let mut stored = vec![0f32; out.len()];
                 x.fill(from, &mut stored);
@@ -205,6 +220,15 @@ impl<'a> Rows<'a> {
             }
             Node::Slice(start, x) => x.codes_of(start + row, format, out),
             Node::Picked(how, x) => x.codes_of(picked_row(*how, row), format, out),
+            Node::Filled(how, x) => match filled_row(*how, row) {
+                Some(of) => x.codes_of(of, format, out),
+                None => {
+                    x.codes_of(0, format, out) && {
+                        *out = zeros(format, self.k);
+                        true
+                    }
+                }
+            },
             Node::Concat(parts) => {
                 let mut row = row;
                 for part in parts {
@@ -358,6 +382,24 @@ fn elementwise<'a>(op: BinaryOp, [a, b]: [Rows<'a>; 2]) -> Result<Rows<'a>, Rows
         return Err(RowsError::Shape(format!("`{}` of {:?} and {:?}", op.name(), a.shape(), b.shape())));
     };
     Ok(Rows { n, k, rank, stack: 1, node })
+}
+
+/// The row that row `i` of runs of `run` rows, made `to` rows each, is; `None` if it is one of zeros.
+fn filled_row([run, to]: [usize; 2], i: usize) -> Option<usize> {
+    let (of, j) = (i / to, i % to);
+    (j < run).then(|| of * run + j)
+}
+
+/// A row of zeros as codes: by scales of 0, or, where a scale is a power of two, by codes of 0.
+fn zeros(format: Format, k: usize) -> CodedRow {
+    let e = format.encoding();
+    let mut row = CodedRow::new(&e, k);
+    for (scale, factors) in e.scales.iter().zip([&mut row.factors, &mut row.above]) {
+        if scale.is_some_and(|s| matches!(s.kind, ScaleKind::E8m0)) {
+            factors.fill((1.0, 0.0));
+        }
+    }
+    row
 }
 
 fn fill_parts(parts: &[Rows<'_>], mut from: usize, mut out: &mut [f32], k: usize) {

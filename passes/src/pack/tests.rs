@@ -147,6 +147,9 @@ fn streams_exactly_what_the_evaluator_defines() {
     check(&m, &s, op(pick([20, 4, 11, 6]), [w(0)]), all);
     check(&m, &s, op(pick([10, 0, 10, 10]), [op(Op::ScaleRows, [w(0), w(3)])]), all);
     check(&m, &s, op(pick([20, 4, 11, 6]), [w(3)]), &["f32"]);
+    check(&m, &s, op(Op::FillRows { run: 10, to: 16 }, [w(0)]), all);
+    check(&m, &s, op(Op::FillRows { run: 25, to: 32 }, [op(Op::ScaleRows, [w(0), w(3)])]), all);
+    check(&m, &s, op(Op::FillRows { run: 20, to: 23 }, [w(3)]), &["f32"]);
     let order: Vec<f32> = (0..172).map(|j| (j * 5 % 172) as f32).collect();
     let cols = std::mem::replace(&mut s.tensors[2].3, encode(Float, &order));
     check(&m, &s, op(Op::PlaceCols, [w(0), w(2)]), all);
@@ -293,7 +296,7 @@ impl WeightSource for Codes {
     fn release(&self, _: &str) {}
 }
 
-/// Codes and scales come out of packing as they went in, also where rows are cut and joined; the
+/// Codes and scales come out of packing as they went in, also where rows are cut, joined and filled up; the
 /// report calls that exact. Where another format is asked for, it is what they stand for.
 #[test]
 fn codes_pass_through() {
@@ -305,10 +308,11 @@ fn codes_pass_through() {
         let ty = TensorType::new(DType::Coded(format), [n.into(), k.into()]);
         module.weights.push(Weight { name: "w".into(), ty, data: None });
         let part = |start, len| op(Op::SliceRows { start, len }, [w(0)]);
-        let expr = op(Op::ConcatRows, [part(33, 37), part(0, 20)]);
-        let values: Vec<f32> = [&all[33 * k..], &all[..20 * k]].concat();
+        let joined = op(Op::ConcatRows, [part(33, 37), part(0, 20)]);
+        let expr = op(Op::FillRows { run: 57, to: 60 }, [joined]);
+        let values: Vec<f32> = [&all[33 * k..], &all[..20 * k], &vec![0.0; 3 * k]].concat();
         for stored in [format, format.with_packing(Packing::Fragment), Format::F32] {
-            let plan = plan(&module, vec![(expr.clone(), Storage::Matrix { n: 57, k, format: stored })]);
+            let plan = plan(&module, vec![(expr.clone(), Storage::Matrix { n: 60, k, format: stored })]);
             let mut got = vec![];
             let report = pack(&plan, &module, &source, &mut got, &mut |_| ()).unwrap();
             assert_eq!(report.tensors[0].error, None, "{stored} of {format}");

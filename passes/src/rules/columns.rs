@@ -20,6 +20,13 @@ pub(super) const RULES: &[Rule] = &[
         sample: &[("?s", Int("S")), ("?l", Int("L")), ("?w", Matrix("N", "K")), ("?o", Order("K"))],
     },
     Rule {
+        name: "filled-rows-of-placed",
+        left: "(fill_rows ?r ?t (place_cols ?w ?o))",
+        right: Right::Text("(place_cols (fill_rows ?r ?t ?w) ?o)"),
+        guard: always,
+        sample: &[("?r", Int("N")), ("?t", Int("20")), ("?w", Matrix("N", "K")), ("?o", Order("K"))],
+    },
+    Rule {
         name: "picked-rows-of-placed",
         left: "(pick_rows ?r ?s ?l ?p (place_cols ?w ?o))",
         right: Right::Text("(place_cols (pick_rows ?r ?s ?l ?p ?w) ?o)"),

@@ -185,7 +185,7 @@ impl Toy {
         let Router { score, normalize, eps, scale, groups, kept, pairs, .. } = Router::softmax(top, true);
         let op = Op::Route { score, top, normalize, eps, scale, groups, kept, pairs };
         let routes = f.op(op, &[logits, bias]);
-        let product = |f: &mut FuncBuilder, x, w| f.op(Op::ExpertMatMul { experts, top }, &[x, w, routes]);
+        let product = |f: &mut FuncBuilder, x, w| f.op(Op::ExpertMatMul { experts, top, cols: 0 }, &[x, w, routes]);
         let (g, u) = (product(f, h, w[0]), product(f, h, w[1]));
         let g = f.unary(UnaryOp::Silu, g);
         let inner = f.mul(g, u);

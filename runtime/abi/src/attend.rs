@@ -100,10 +100,14 @@ pub struct AttendMore {
     pub own_stride: u64,
     /// f32 `[kv_heads][heads][2·reach + 1]` that are added to scores, after `softcap`: with a reach
     /// of 0 each head's slope, which gives `−slope·|s − position|` to the score of slot `s`; else
-    /// the number at `reach + (s − position)`, or the first or last one further away. Null = none.
+    /// the number at `reach + (s − position)`, or the first or last one further away. With
+    /// `bias_slots` they are `[kv_heads][heads][bias_slots]`, and the number at `s` counts, or the
+    /// last one. Null = none.
     pub bias: *const f32,
     /// See `bias`.
     pub reach: u32,
+    /// See `bias`.
+    pub bias_slots: u32,
     /// Not 0: `window` is a chunk. A token sees what is before it from the last multiple of it on.
     pub chunked: u32,
 }
@@ -190,12 +194,13 @@ impl AttendMore {
         own_stride: 0,
         bias: core::ptr::null(),
         reach: 0,
+        bias_slots: 0,
         chunked: 0,
     };
 
     /// Numbers that the bias has for a head.
     pub fn bias_width(&self) -> usize {
-        2 * self.reach as usize + 1
+        if self.bias_slots > 0 { self.bias_slots as usize } else { 2 * self.reach as usize + 1 }
     }
 }
 

@@ -267,11 +267,14 @@ pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
     }
 }
 
-/// What a slot's score gets by its distance from a head's query.
+/// What a slot's score gets by itself, or by its distance from a head's query.
 unsafe fn bias(more: &AttendMore, (head, position): (usize, usize), slot: usize) -> f32 {
     let (reach, distance) = (i64::from(more.reach), slot as i64 - position as i64);
     unsafe {
         let of_head = more.bias.add(head * more.bias_width());
+        if more.bias_slots > 0 {
+            return of_head.add(slot.min(more.bias_slots as usize - 1)).read();
+        }
         if reach == 0 {
             return -(of_head.read() * distance.abs() as f32);
         }

@@ -39,9 +39,10 @@ struct Case {
     softcap: f32,
     /// `[kv_heads·heads]`, or none.
     sinks: Vec<f32>,
-    /// `[kv_heads·heads·(2·reach + 1)]`, or none.
+    /// `[kv_heads·heads·(2·reach + 1)]`, or as many for each head as slots are given, or none.
     bias: Vec<f32>,
     reach: usize,
+    bias_slots: usize,
     /// The window is a chunk.
     chunked: bool,
     /// Length of the sequence, whose tokens look both ways.
@@ -161,7 +162,7 @@ impl Case {
             || (0..positions.len() * (kv_heads * heads * d.max(dv) + 3)).map(|_| rng.signed() * 2.0).collect();
         let (q, own) = (queries(), queries());
         let latent = false;
-        let (softcap, sinks, bias, reach, chunked, end) = (0.0, vec![], vec![], 0, false, None);
+        let (softcap, sinks, bias, reach, bias_slots, chunked, end) = (0.0, vec![], vec![], 0, 0, false, None);
         Case {
             dtype,
             d,
@@ -180,6 +181,7 @@ impl Case {
             sinks,
             bias,
             reach,
+            bias_slots,
             chunked,
             end,
             keys,
@@ -237,6 +239,7 @@ impl Case {
             ends: if self.end.is_none() { std::ptr::null() } else { ends.as_ptr().cast() },
             bias: if self.bias.is_empty() { std::ptr::null() } else { bias.as_ptr().cast() },
             reach: self.reach as u32,
+            bias_slots: self.bias_slots as u32,
             chunked: self.chunked.into(),
         };
         let layout = page(self.kv_heads, self.own_dim(), self.dv, bits(self.dtype));
@@ -295,7 +298,7 @@ impl Case {
 
     /// Numbers of the bias for a head.
     fn bias_width(&self) -> usize {
-        2 * self.reach + 1
+        if self.bias_slots > 0 { self.bias_slots } else { 2 * self.reach + 1 }
     }
 
     /// What the key at `s` gets in head `h` of this KV head for a query at `position`.
@@ -304,7 +307,11 @@ impl Case {
         let far = s as f64 - position as f64;
         let reach = self.reach as f64;
         let near = (far.clamp(-reach, reach) + reach) as usize;
-        of_head.map_or(0.0, |b| if self.reach == 0 { -f64::from(b[0]) * far.abs() } else { b[near].into() })
+        of_head.map_or(0.0, |b| match (self.bias_slots, self.reach) {
+            (0, 0) => -f64::from(b[0]) * far.abs(),
+            (0, _) => b[near].into(),
+            (slots, _) => b[s.min(slots - 1)].into(),
+        })
     }
 
     /// Elements of a key that are stored as such.

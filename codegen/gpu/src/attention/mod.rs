@@ -41,6 +41,7 @@ use crate::expr::tanh;
 use crate::mlir::{Builder, Elem, F32, I64, V};
 use crate::piece::{self, col_at};
 use llmcc_abi::layout::Page;
+use llmcc_ir::eval::ScoreBias;
 use llmcc_ir::graph::F32 as Real;
 use llmcc_ir::kernel::{Attention, ParamId, RowElem};
 use llmcc_ir::kv::KvSpec;
@@ -62,7 +63,7 @@ struct Shape {
     /// An f32 vector: one more score of each query head, of a value that is zero.
     sinks: Option<ParamId>,
     /// An f32 vector that is added to scores, and how far its distances reach.
-    bias: Option<(ParamId, usize)>,
+    bias: Option<(ParamId, ScoreBias)>,
     /// Whether a token sees nothing after it.
     causal: bool,
     /// Whether the window is a chunk.
@@ -163,7 +164,7 @@ impl Shape {
             group: heads / spec.kv_heads,
             scores: Scores::new(scale.get(), softcap.map(Real::get)),
             sinks,
-            bias: bias.map(|bias| (bias, k.reach(&cx.kernel.params))),
+            bias: bias.zip(k.biased(&cx.kernel.params)),
             causal,
             chunked,
         }
@@ -238,25 +239,33 @@ impl Shape {
     /// The score, in base 2, of the key in a slot of a page in query head `head` at `position`, with
     /// what it gets by its distance.
     fn biased(&self, b: &mut Builder, args: Args<'_>, (head, position): (V, V), (page, slot): (V, V), score: V) -> V {
-        let Some((bias, reach)) = self.bias else { return score };
+        let Some((bias, goes_by)) = self.bias else { return score };
         let key = b.shlc(page, 4);
         let key = b.add(key, slot);
         let distance = b.sub(key, position);
-        let of_head = b.mulc(head, 2 * reach as i64 + 1);
+        let of_head = b.mulc(head, goes_by.width() as i64);
         let log2 = std::f32::consts::LOG2_E;
-        let (at, factor) = if reach == 0 {
-            let zero = b.i32(0);
-            let back = b.sub(zero, distance);
-            let far = b.smax(distance, back);
-            let far = b.sitofp(far, F32);
-            let per_slope = b.f32(-log2);
-            (of_head, b.fmul(far, per_slope))
-        } else {
-            let (most, zero) = (b.i32(2 * reach as i64), b.i32(0));
-            let at = b.addc(distance, reach as i64);
-            let at = b.smax(at, zero);
-            let at = b.min(at, most);
-            (b.add(of_head, at), b.f32(log2))
+        let (at, factor) = match goes_by {
+            ScoreBias::Slopes => {
+                let zero = b.i32(0);
+                let back = b.sub(zero, distance);
+                let far = b.smax(distance, back);
+                let far = b.sitofp(far, F32);
+                let per_slope = b.f32(-log2);
+                (of_head, b.fmul(far, per_slope))
+            }
+            ScoreBias::Distances(reach) => {
+                let (most, zero) = (b.i32(2 * reach as i64), b.i32(0));
+                let at = b.addc(distance, reach as i64);
+                let at = b.smax(at, zero);
+                let at = b.min(at, most);
+                (b.add(of_head, at), b.f32(log2))
+            }
+            ScoreBias::Positions(count) => {
+                let last = b.i32(count as i64 - 1);
+                let at = b.min(key, last);
+                (b.add(of_head, at), b.f32(log2))
+            }
         };
         let offset = b.shlc(at, 2);
         let p = b.at(args.operand(bias), offset);

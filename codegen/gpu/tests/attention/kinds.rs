@@ -3,11 +3,6 @@
 use super::*;
 
 impl Shape {
-    /// Numbers of the bias for a head.
-    pub(super) fn bias_width(&self) -> usize {
-        2 * self.reach.unwrap_or_default() + 1
-    }
-
     /// Positions that a token at `position` sees.
     pub(super) fn sees(&self, position: usize, end: usize) -> std::ops::Range<usize> {
         match self.window {
@@ -20,10 +15,13 @@ impl Shape {
 impl Step {
     /// What the key at `p` gets in a head for a query at `position`.
     pub(super) fn biased(&self, shape: &Shape, head: usize, position: usize, p: usize) -> f64 {
-        let Some(reach) = shape.reach else { return 0.0 };
-        let (of_head, far) = (&self.bias[head * shape.bias_width()..], p as f64 - position as f64);
-        let near = far.clamp(-(reach as f64), reach as f64) as i64 + reach as i64;
-        if reach == 0 { -f64::from(of_head[0]) * far.abs() } else { of_head[near as usize].into() }
+        let Some(goes_by) = shape.bias else { return 0.0 };
+        let (of_head, far) = (&self.bias[head * goes_by.width()..], p as f64 - position as f64);
+        match goes_by {
+            ScoreBias::Slopes => -f64::from(of_head[0]) * far.abs(),
+            ScoreBias::Distances(r) => of_head[(far.clamp(-(r as f64), r as f64) as i64 + r as i64) as usize].into(),
+            ScoreBias::Positions(count) => of_head[p.min(count - 1)].into(),
+        }
     }
 }
 
@@ -50,8 +48,14 @@ fn other_kinds_of_softmax() {
 #[test]
 fn biases_and_chunks() {
     let prompt = prompts(&[(2, 5, 20), (0, 0, 33), (1, 77, 1), (3, 16, 16)]);
-    for (reach, sinks, causal) in [(Some(0), false, true), (Some(9), true, false), (Some(200), false, true)] {
-        let of = |shape: Shape| Shape { reach, sinks, causal, ..shape };
+    for (bias, sinks, causal) in [
+        (ScoreBias::Slopes, false, true),
+        (ScoreBias::Distances(9), true, false),
+        (ScoreBias::Distances(200), false, true),
+        (ScoreBias::Positions(40), true, true),
+        (ScoreBias::Positions(2000), false, false),
+    ] {
+        let of = |shape: Shape| Shape { bias: Some(bias), sinks, causal, ..shape };
         check(&of(DECODE), &[RAGGED, LONG]);
         check(&of(Shape { dtype: KvDType::Int8, window: Some(50), out: RowElem::F32, ..DECODE }), &[MIXED]);
         check(&of(PROMPT), &[&prompt]);
@@ -60,7 +64,7 @@ fn biases_and_chunks() {
     check(&of(70, DECODE), &[RAGGED, LONG]);
     check(&of(50, Shape { dtype: KvDType::Int8, out: RowElem::F32, ..DECODE }), &[MIXED, LONG]);
     check(&of(16, Shape { d: 36, group: 3, ..DECODE }), &[RAGGED, MIXED]);
-    check(&of(9, Shape { reach: Some(0), ..DECODE }), &[MIXED]);
+    check(&of(9, Shape { bias: Some(ScoreBias::Slopes), ..DECODE }), &[MIXED]);
     for target in ["sm90", "sm80"] {
         check(&of(9, Shape { target, ..PROMPT }), &[&prompt]);
         check(&of(40, Shape { target, ..PROMPT }), &[&prompt]);

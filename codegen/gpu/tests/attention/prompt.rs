@@ -91,7 +91,7 @@ fn warpgroups_on_random_steps() {
             target: "sm90",
             softcap: None,
             sinks: false,
-            reach: None,
+            bias: None,
             causal: true,
             chunked: rng.below(0, 2) == 0,
         };

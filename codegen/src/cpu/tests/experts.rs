@@ -27,13 +27,14 @@ fn experts(seed: u64, k: usize, group: usize, elems: &[Elem]) -> Case {
     let cols = if own { top * k } else { k };
     let x = if group == 0 { g.input(g.rows, cols) } else { g.input_q8(cols, group) };
     let routes = g.routes(count, top);
-    let n = 16 * g.rng.below(1, 5);
+    let n = if g.rng.chance(2) { 16 * g.rng.below(1, 5) } else { 8 * g.rng.below(1, 9) + g.rng.below(0, 8) };
+    let rows = count * n.next_multiple_of(16);
     let lanes = g.rng.below(1, 3);
     let mut format = g.format(elems);
     if group != 0 {
         format.group = group as u16;
     }
-    let weights = (0..lanes).map(|_| g.matrix(count * n, k, format)).collect();
+    let weights = (0..lanes).map(|_| g.matrix(rows, k, format)).collect();
     let last = Expr::Acc(lanes - 1);
     let expr = match g.rng.below(0, 4) {
         0 => Expr::Acc(0),
@@ -45,7 +46,10 @@ fn experts(seed: u64, k: usize, group: usize, elems: &[Elem]) -> Case {
             let sum = Expr::Binary(BinaryOp::Add, boxed(Expr::Acc(0)), boxed(bias));
             Expr::Binary(BinaryOp::Add, boxed(Expr::Binary(BinaryOp::Mul, boxed(sum), boxed(last))), boxed(rows))
         }
-        _ => Expr::Binary(BinaryOp::Add, boxed(last), boxed(Expr::Vector(g.vector(8)))),
+        _ => {
+            let vector = g.vector(if n.is_multiple_of(8) { 8 } else { n });
+            Expr::Binary(BinaryOp::Add, boxed(last), boxed(Expr::Vector(vector)))
+        }
     };
     let stores = [RowElem::F32, RowElem::Q8 { group: 32 }];
     let elem = if n.is_multiple_of(32) { g.rng.pick(&stores) } else { RowElem::F32 };

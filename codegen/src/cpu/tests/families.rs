@@ -203,7 +203,7 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
     let out = g.output(heads * dv, if whole { RowElem::Q8 { group } } else { RowElem::F32 });
     let softcap = (more && g.rng.chance(2)).then(|| F32::new(g.rng.pick(&[0.5, 3.0, 50.0])));
     let sinks = (more && g.rng.chance(2)).then(|| g.vector(heads));
-    let width = g.rng.pick(&[1, 3, 61]);
+    let width = g.rng.pick(&[1, 3, 61, 2, 30]);
     let bias = (more && g.rng.chance(2)).then(|| g.vector(heads * width));
     let scale = 1.0 / (key_dim as f32).sqrt();
     let (scale_of, tile_m) = (F32::new(scale), 1);

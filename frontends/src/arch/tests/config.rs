@@ -50,8 +50,8 @@ fn bad_configurations() {
         (json!({ "model_type": "llama5_text" }), unknown("`llama5_text`", "llama")),
         (json!({ "model_type": "qwen3_vl_text" }), unknown("`qwen3_vl_text`", "qwen3")),
         (
-            json!({ "architectures": ["LlamaForSequenceClassification"] }),
-            unknown("`LlamaForSequenceClassification` of `llama`", "llama"),
+            json!({ "architectures": ["LlamaForTokenClassification"] }),
+            unknown("`LlamaForTokenClassification` of `llama`", "llama"),
         ),
         (json!({ "model_type": "absent", "architectures": ["MistralThinkForCausalLM"] }), unknown("`MistralThinkForCausalLM`", "mistral")),
         (

@@ -41,6 +41,7 @@ pub(super) fn field_samples(
             json!("1e-6"),
             match name {
                 "partial_rotary_factor" => json!(1.0),
+                "expand_k" | "expand_v" => json!(1.5),
                 name if name.starts_with("rope") => json!(5e5),
                 _ => json!(3e-3),
             },

@@ -2,7 +2,7 @@
 
 use super::of::{Attention, KvAppend, LatentAttention};
 use super::rule::{Operands, Rule, Types};
-use crate::eval::{Attend, Batch, EvalError, Tensor, Value, attention, bias_reach, whole_queries};
+use crate::eval::{Attend, Batch, EvalError, ScoreBias, Tensor, Value, attention, whole_queries};
 use crate::graph::value::ValueType;
 use crate::ty::{Dim, TensorType};
 
@@ -57,7 +57,7 @@ impl Rule for Attention {
             a.same("sinks and heads", a.vector(sinks)?, self.heads)?;
         }
         if let Some(bias) = bias {
-            bias_reach(a.vector(bias)?, self.heads)?;
+            ScoreBias::of(a.vector(bias)?, self.heads)?;
         }
         Ok(TensorType::rows(m, self.heads.saturating_mul(spec.value_dim)).into())
     }

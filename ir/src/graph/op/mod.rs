@@ -75,12 +75,15 @@ table::operations! {
     } Run (logits: Any, bias: Weight);
     /// `expert_matmul{experts,top}(x [T,K] or [T,top·K], w [E·N,K], routes [T,2·top]) → [T,top·N]`:
     /// in each of `top` slots `x·wₑᵀ`, the slot's expert `e` being that of the routes and its
-    /// matrix the rows `e·N..(e+1)·N`; `x` is the same in all slots, or each slot's own.
+    /// matrix the rows `e·N..(e+1)·N`; `x` is the same in all slots, or each slot's own. With `cols`
+    /// a slot has the first `cols` columns of these; the rows of the others are padding.
     ExpertMatMul "expert_matmul" {
         /// Experts.
         experts: usize,
         /// Slots.
         top: usize,
+        /// Columns of a slot's result; 0 = all.
+        cols: usize = 0,
     } Run (x: Any, w: Matrix, routes: Any);
     /// `head_matmul{heads,cols}(x [M,H·K], w [H·N,K]) → [M,H·C]`: the columns of each of `H` heads
     /// times a matrix of its own, the first `C` of the rows `h·N..(h+1)·N`; those after them are
@@ -153,7 +156,8 @@ table::operations! {
     /// where the state has a window); query head `h` reads KV head `h / (heads/kv_heads)`. A head's
     /// sink is one more score, of a value that is zero. The bias is added to scores: by one number
     /// per head, its slope, `−slope·|j − i|` (ALiBi, arXiv 2108.12409); by an odd number `2r + 1` of
-    /// them the one at `r + clamp(j − i, −r, r)` (T5, arXiv 1910.10683, its buckets written out).
+    /// them the one at `r + clamp(j − i, −r, r)` (T5, arXiv 1910.10683, its buckets written out); by
+    /// an even number the one at `j`, or the last (slopes times positions, rounded).
     Attention "attention" {
         /// Query heads.
         heads: usize,
@@ -267,6 +271,15 @@ table::operations! {
         len: usize,
         /// Rows of these that change places; even.
         pairs: usize,
+    } Pack (w: Any) moves;
+    /// `fill_rows{run,to}(w [n,k]) → [n/run·to,k]`; also of vectors (weights only). Each run of `run`
+    /// rows is followed by rows of zeros that make `to` rows of it: matrices of experts and heads,
+    /// of which each begins with a block.
+    FillRows "fill_rows" {
+        /// Rows per run.
+        run: usize,
+        /// Rows of a run with those of zeros.
+        to: usize,
     } Pack (w: Any) moves;
     /// `repeat_each{times}(w [n]) → [n·times]`: each element so often, one after the other (weights
     /// only).

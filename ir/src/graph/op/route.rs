@@ -204,6 +204,13 @@ fn routes(a: &Types<'_>, i: usize, top: usize) -> Result<crate::ty::Dim, String>
     Ok(m)
 }
 
+impl ExpertMatMul {
+    /// Columns of a slot where all matrices have so many rows together.
+    fn kept(&self, rows: usize) -> usize {
+        if self.cols == 0 { rows / self.experts } else { self.cols }
+    }
+}
+
 impl Rule for ExpertMatMul {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
         let (m, cols) = a.activation(0)?;
@@ -214,24 +221,28 @@ impl Rule for ExpertMatMul {
         if self.experts == 0 || !n.is_multiple_of(self.experts) {
             return Err(format!("`expert_matmul`: {n} rows are not those of {} experts", self.experts));
         }
+        if self.cols > n / self.experts {
+            return Err(format!("`expert_matmul`: {} of {} columns per expert", self.cols, n / self.experts));
+        }
         if cols != k && Some(cols) != k.checked_mul(self.top) {
             return Err(format!("`expert_matmul`: {cols} columns are neither {k} nor {} times as many", self.top));
         }
-        Ok(TensorType::rows(m, (n / self.experts).saturating_mul(self.top)).into())
+        Ok(TensorType::rows(m, self.kept(n).saturating_mul(self.top)).into())
     }
 
     fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
         let (x, w, routes) = (a.tensor(0)?, a.tensor(1)?, a.tensor(2)?);
         let (n, k) = (w.shape[0] / self.experts, w.cols());
+        let kept = self.kept(w.shape[0]);
         let mut data = vec![];
         for (x, routes) in x.rows().zip(routes.rows()) {
             for slot in 0..self.top {
                 let x = if x.len() == k { x } else { &x[slot * k..][..k] };
                 let e = expert(routes, slot, self.experts)?;
-                data.extend(w.rows().skip(e * n).take(n).map(|w| dot(x, w)));
+                data.extend(w.rows().skip(e * n).take(kept).map(|w| dot(x, w)));
             }
         }
-        let shape = vec![x.shape[0], self.top * n];
+        let shape = vec![x.shape[0], self.top * kept];
         Ok(Value::tensor(crate::eval::Tensor { shape, data }))
     }
 }

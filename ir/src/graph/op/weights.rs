@@ -1,7 +1,8 @@
 //! Operations on weights alone, evaluated when packing.
 
 use super::of::{
-    ConcatRows, Flatten, LookUp, PickRows, RepeatEach, Row, ScaleCols, ScaleRows, SliceRows, Transpose, UnitRows,
+    ConcatRows, FillRows, Flatten, LookUp, PickRows, RepeatEach, Row, ScaleCols, ScaleRows, SliceRows, Transpose,
+    UnitRows,
 };
 use super::rule::{Operands, Rule, Types};
 use crate::eval::{EvalError, Tensor, Value};
@@ -194,6 +195,30 @@ impl Rule for PickRows {
     }
 }
 
+impl Rule for FillRows {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let t = a.tensor(0)?;
+        let n = rows(t).ok_or("`fill_rows` needs a weight")?;
+        a.multiple("run", n, self.run)?;
+        if self.to < self.run {
+            return Err(format!("`fill_rows`: runs of {} rows do not fit in {}", self.run, self.to));
+        }
+        Ok(with_rows(t, (n / self.run).saturating_mul(self.to)))
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        let x = a.tensor(0)?;
+        let row: usize = x.shape[1..].iter().product();
+        let mut shape = x.shape.clone();
+        shape[0] = x.shape[0] / self.run * self.to;
+        let mut data = vec![0.0; shape[0] * row];
+        for (to, from) in data.chunks_exact_mut(self.to * row).zip(x.data.chunks_exact(self.run * row)) {
+            to[..from.len()].copy_from_slice(from);
+        }
+        Ok(Value::tensor(Tensor { shape, data }))
+    }
+}
+
 impl Rule for Flatten {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
         let t = a.tensor(0)?;
@@ -237,4 +262,23 @@ fn rows(t: &TensorType) -> Option<usize> {
 fn with_rows(t: &TensorType, n: usize) -> ValueType {
     let shape = std::iter::once(Dim::Static(n)).chain(t.shape.iter().skip(1).copied());
     TensorType::new(t.dtype, shape).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::eval::{WeightTensor, eval_weight_op};
+    use crate::graph::Op;
+
+    #[test]
+    fn runs_are_filled_up_with_zeros() {
+        let fill = |shape: &[usize], run, to| {
+            let data = (1..=shape.iter().product::<usize>()).map(|i| i as f32).collect();
+            let filled = eval_weight_op(&Op::FillRows { run, to }, vec![WeightTensor { shape: shape.to_vec(), data }]);
+            filled.map(|t| (t.shape, t.data)).map_err(|e| e.to_string())
+        };
+        assert_eq!(fill(&[4], 2, 3), Ok((vec![6], vec![1.0, 2.0, 0.0, 3.0, 4.0, 0.0])));
+        assert_eq!(fill(&[2, 2], 1, 2), Ok((vec![4, 2], vec![1.0, 2.0, 0.0, 0.0, 3.0, 4.0, 0.0, 0.0])));
+        assert_eq!(fill(&[2, 1], 2, 2), Ok((vec![2, 1], vec![1.0, 2.0])));
+        assert!(fill(&[4], 3, 4).is_err() && fill(&[4], 2, 1).is_err() && fill(&[4], 0, 1).is_err());
+    }
 }

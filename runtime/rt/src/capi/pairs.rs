@@ -5,7 +5,7 @@ use super::handles::MODELS;
 use super::types::{LLMCC_PAIR_TRUNCATE, llmcc_pair};
 use super::{array, guard, llmcc_model, put_array, utf8};
 use crate::embed::{Rows, embed};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 
 /// Token ids and types of two texts.
 ///
@@ -70,12 +70,17 @@ pub unsafe extern "C" fn llmcc_score_pairs(
             check_room(&engine, n, out, capacity)?;
             (engine.longest_row(), engine.image().desc().types > 0)
         };
-        let most = (flags & LLMCC_PAIR_TRUNCATE != 0).then_some(most);
+        let cut = (flags & LLMCC_PAIR_TRUNCATE != 0).then_some(most);
         let (mut tokens, mut types, mut lengths) = (vec![], vec![], vec![]);
         for i in 0..n {
             // SAFETY: the caller's promise.
             let (first, second) = unsafe { texts(pairs, i)? };
-            let (ids, of) = model.with_text(|t| t.tokenizer()?.encode_pair(first, second, most))?;
+            let (ids, of) = model.with_text(|t| t.tokenizer()?.encode_pair(first, second, cut))?;
+            if ids.len() > most {
+                let how = "shorten its texts, or have pairs cut (`--truncate`, `truncate=True`, LLMCC_PAIR_TRUNCATE)";
+                let what = format!("pair {i} has {} tokens, and the model takes {most} at most: {how}", ids.len());
+                return Err(Error::new(Status::ContextFull, what));
+            }
             lengths.push(ids.len());
             tokens.extend(ids);
             types.extend(of);

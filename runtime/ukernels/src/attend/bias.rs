@@ -1,4 +1,4 @@
-//! What scores get by the distance of their slots.
+//! What scores get by their slots, or by the distance of these.
 
 use super::{Row, Run};
 use crate::isa::Isa;
@@ -13,15 +13,16 @@ pub(super) unsafe fn biased<I: Isa>(run: &Run, row: &Row, slot: usize, s: I::F) 
     unsafe {
         let distance = slot as i64 - row.position as i64;
         let of_head = run.more.bias.add(row.head * run.more.bias_width());
-        let reach = i64::from(run.more.reach);
-        if reach == 0 {
+        let (reach, slots) = (i64::from(run.more.reach), i64::from(run.more.bias_slots));
+        if reach == 0 && slots == 0 {
             let far = I::add(I::splat(distance as f32), I::load(LANES.as_ptr().cast()));
             let far = I::keep_bits(far, 0x7fff_ffff);
             return I::sub(s, I::mul(I::splat(of_head.read()), far));
         }
+        let (first, last) = if slots > 0 { (slot as i64, slots - 1) } else { (distance + reach, 2 * reach) };
         let mut bias = [0f32; 16];
         for lane in 0..I::LANES {
-            let at = (distance + lane as i64).max(-reach).min(reach) + reach;
+            let at = (first + lane as i64).max(0).min(last);
             *bias.get_unchecked_mut(lane) = of_head.add(at as usize).read();
         }
         I::add(s, I::load(bias.as_ptr().cast()))

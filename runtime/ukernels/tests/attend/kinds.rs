@@ -24,7 +24,8 @@ fn softcaps_sinks_and_both_ways() {
     }
 }
 
-/// Slopes and tables shorter and longer than contexts, chunks that begin anywhere in blocks.
+/// Slopes and tables, of distances and of slots, shorter and longer than contexts; chunks that begin
+/// anywhere in blocks.
 #[test]
 fn biases_and_chunks() {
     let mut rng = Rng(22);
@@ -36,8 +37,9 @@ fn biases_and_chunks() {
             let window = [0, 7, 253, 0, 256][i % 5];
             let mut case = Case::of(dtype, (d, d, heads), window, (positions, slots), &mut rng);
             (case.reach, case.chunked, case.end) = (reach, i % 2 == 0 && !both, both.then_some(slots));
-            let count = 3 * heads * case.bias_width();
-            case.bias = (0..count).map(|_| if reach == 0 { rng.signed().abs() } else { rng.signed() * 3.0 }).collect();
+            case.bias_slots = [0, 0, 0, 40, 600][i / 2 % 5];
+            let (count, slopes) = (3 * heads * case.bias_width(), reach == 0 && case.bias_slots == 0);
+            case.bias = (0..count).map(|_| if slopes { rng.signed().abs() } else { rng.signed() * 3.0 }).collect();
             if i % 7 == 0 {
                 case.sinks = (0..3 * heads).map(|_| rng.signed()).collect();
             }

@@ -1,0 +1,52 @@
+//! Kinds of models that are not compiled, with the reason: messages about them say more than that a
+//! name is unknown.
+
+/// Values of `model_type`, and what the message says of them.
+const KINDS: &[(&str, &str)] = &[
+    (
+        "switch_transformers nllb-moe",
+        "it has an encoder and a decoder that reads what the encoder made, and experts that leave tokens out when \
+         too many chose them; models of one stack of layers are compiled",
+    ),
+    (
+        "t5 mt5 umt5 longt5 udop pix2struct t5gemma t5gemma2 bart mbart plbart pegasus pegasus_x bigbird_pegasus led \
+         marian m2m_100 fsmt blenderbot blenderbot-small prophetnet xlm-prophetnet mvp encoder-decoder rag",
+        "it has an encoder and a decoder that reads what the encoder made; models of one stack of layers are compiled",
+    ),
+    (
+        "whisper moonshine speech_to_text speech-encoder-decoder speecht5 seamless_m4t seamless_m4t_v2 wav2vec2 \
+         wav2vec2-bert hubert wavlm unispeech unispeech-sat data2vec-audio audio-spectrogram-transformer clap encodec \
+         musicgen bark vits parler_tts",
+        "it reads or makes sound; models that read and write text are compiled",
+    ),
+    (
+        "clip siglip siglip2 altclip chinese_clip align blip vit vit_mae deit beit dinov2 dinov3_vit swin convnext \
+         resnet detr yolos sam segformer owlvit vision-encoder-decoder vision-text-dual-encoder trocr",
+        "it reads images; models that read and write text are compiled, and the text models of those that see images \
+         as well",
+    ),
+    (
+        "mllama mllama_text_model",
+        "some of its layers attend to images only (`cross_attention_layers`); of models that see images those are \
+         compiled that have images among their tokens",
+    ),
+];
+
+/// Why models of this type are not compiled, if there is more to say than that they are not known.
+pub(super) fn reason(model_type: &str) -> Option<&'static str> {
+    let named = |types: &str| types.split_whitespace().any(|t| t == model_type);
+    KINDS.iter().find(|(types, _)| named(types)).map(|(_, why)| *why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ARCHS;
+    use super::KINDS;
+
+    #[test]
+    fn what_is_compiled_is_not_beyond() {
+        let names = KINDS.iter().flat_map(|(types, _)| types.split_whitespace());
+        let both: Vec<&str> = names.filter(|name| ARCHS.iter().any(|a| a.model_type == *name)).collect();
+        assert!(both.is_empty(), "{both:?}");
+    }
+}

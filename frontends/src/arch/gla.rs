@@ -1,0 +1,27 @@
+//! Gated linear attention (GLA, arXiv 2312.06635), as flash-linear-attention stores it.
+
+use super::entry::Arch;
+use super::gated_linear::{self, Absent, Decay, FIXED, NAMES};
+use super::names::{HUGGING_FACE, Names};
+use crate::config::common::MODEL;
+use crate::config::fields::{Accepts, Field, IDENTITY};
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "gla",
+    class: "GLAForCausalLM",
+    fields: &[IDENTITY, MODEL, gated_linear::FIELDS, OWN],
+    fixed: FIXED,
+    goldens: &["gla_paper", "gla_conv_paper"],
+    names: Names(&[NAMES, HUGGING_FACE]),
+    read: |f| {
+        let width = f.size("conv_size").or(4);
+        if width < 2 {
+            return Err(f.invalid("conv_size", &width, "at least 2".into()));
+        }
+        let conv = f.flag("use_short_conv").then_some(width);
+        let absent = Absent { heads: 4, expand: [0.5, 1.0], ratio: 4 };
+        Ok(Box::new(gated_linear::read(f, Decay::OfTokens, conv, &absent)?))
+    },
+};
+
+const OWN: &[Field] = &[Field::new("use_short_conv", Accepts::Flag), Field::new("conv_size", Accepts::Size(64))];

@@ -1,0 +1,68 @@
+//! What classes have on top of their layers, and kinds of models that are refused.
+
+use crate::arch::Model;
+use crate::arch::yields::Top;
+use crate::testing::golden;
+use serde_json::{Value, json};
+
+fn config(name: &str) -> Value {
+    let text = std::fs::read_to_string(golden(name).join("config.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn kinds_that_are_not_compiled_say_why() {
+    for (model_type, words) in [
+        ("t5", "a decoder that reads what the encoder made"),
+        ("bart", "a decoder that reads what the encoder made"),
+        ("switch_transformers", "experts that leave tokens out"),
+        ("whisper", "it reads or makes sound"),
+        ("siglip", "it reads images"),
+        ("mllama", "attend to images only"),
+    ] {
+        let error = Model::parse(&json!({ "model_type": model_type })).unwrap_err().to_string();
+        assert!(error.contains(&format!("architecture `{model_type}` is not supported")), "{error}");
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+/// A classifier that sees images is one by its text model, too; other heads are none of ours.
+#[test]
+fn classes_of_several_parts() {
+    let whole = |class: Value| {
+        let mut text = config("gemma3");
+        text.as_object_mut().unwrap().remove("architectures");
+        json!({ "model_type": "gemma3", "architectures": class, "text_config": text, "vision_config": {} })
+    };
+    for (class, top) in [
+        (json!(["Gemma3ForConditionalGeneration"]), Top::Own),
+        (json!(["SomeChatModel"]), Top::Own),
+        (json!(null), Top::Own),
+        (json!(["Gemma3ForSequenceClassification"]), Top::Classes),
+    ] {
+        assert_eq!(Model::parse(&whole(class.clone())).unwrap().top, top, "{class}");
+    }
+    for class in ["Gemma3ForTokenClassification", "ColGemma3ForRetrieval"] {
+        let error = Model::parse(&whole(json!([class]))).unwrap_err().to_string();
+        assert!(error.contains(&format!("`{class}` is not supported")), "{error}");
+    }
+}
+
+#[test]
+fn decoders_score_classes_and_recurrences_do_not() {
+    let of = |name: &str, class: &str| {
+        let mut config = config(name);
+        config["architectures"] = json!([class]);
+        Model::parse(&config).map(|m| m.top).map_err(|e| e.to_string())
+    };
+    for (name, class) in [
+        ("llama", "LlamaForSequenceClassification"),
+        ("gpt2", "GPT2ForSequenceClassification"),
+        ("bloom", "BloomForSequenceClassification"),
+        ("qwen3_moe", "Qwen3MoeForSequenceClassification"),
+    ] {
+        assert_eq!(of(name, class), Ok(Top::Classes), "{class}");
+    }
+    let error = of("mamba", "MambaForSequenceClassification").unwrap_err();
+    assert!(error.contains("`MambaForSequenceClassification` of `mamba` is not supported"), "{error}");
+}
