@@ -129,6 +129,41 @@ fn kernels_of_models() {
     assert!(old.exists(), "the rows of an earlier call are put aside");
 }
 
+/// Kernels that no Llama has: recurrences, convolutions over time, experts and their router, latent
+/// attention.
+#[test]
+fn kernels_of_sequences_and_experts() {
+    let Some(python) = python() else { return };
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let formats = [
+        ("qwen3_5", "w4g32"),
+        ("mamba2", "bf16"),
+        ("mamba", "bf16"),
+        ("rwkv", "bf16"),
+        ("rwkv7_paper", "bf16"),
+        ("gpt_oss", "bf16"),
+        ("deepseek_v2_lite", "w8g32"),
+    ];
+    let ptx = Backends::ptx();
+    let mut kernels: Vec<Kernel> = vec![];
+    for (name, format) in formats {
+        let mut mine = kernels_of(name, format, KvDType::Bf16, &ptx);
+        mine.iter_mut().for_each(|k| k.name = format!("{name}.{}", k.name));
+        kernels.extend(
+            mine.into_iter()
+                .filter(|k| !matches!(k.body.name(), "matmul" | "row_norm" | "embed" | "rope_table" | "top_k")),
+        );
+    }
+    write(&kernels, &dir.path().join("kernels"), &ptx);
+    let (right, text, rows) = check(&python, dir.path(), &["--only", "kernel", "--repeats", "2"], "");
+    assert!(right, "{text}");
+    let checked = |family: &str| rows.values().filter(|r| r["family"] == family && r["status"] == "ok").count();
+    for family in ["recurrence", "causal_conv", "wkv", "route", "expert_matmul", "attention", "pointwise"] {
+        assert!(checked(family) > 0, "no {family}: {text}");
+    }
+    assert_eq!(rows.values().filter(|r| r["kind"] == "kernel" && r["status"] == "ok").count(), kernels.len(), "{text}");
+}
+
 /// The kernels whose speed is measured, smaller; and in another schedule.
 #[test]
 fn timed_kernels() {
@@ -142,7 +177,7 @@ fn timed_kernels() {
         "{text}"
     );
     let speeds: Vec<&Value> = rows.values().filter(|r| r["kind"] == "speed").collect();
-    assert!(speeds.len() == 6 && speeds.iter().all(|r| r["us"].as_f64() > Some(0.0) && r["status"] == "ok"), "{text}");
+    assert!(speeds.len() == 14 && speeds.iter().all(|r| r["us"].as_f64() > Some(0.0) && r["status"] == "ok"), "{text}");
     // Without PyTorch there is nothing to compare with.
     assert!(rows.values().filter(|r| r["kind"] == "peer").all(|r| r["status"] == "skipped"), "{text}");
     let tables = std::fs::read_to_string(dir.path().join("rows.md")).expect("tables");
@@ -177,9 +212,11 @@ fn faults_and_hangs_cost_one_row_each() {
             })
             .collect()
     };
-    let wanted =
-        [("bf16", "error"), ("decode", "timeout"), ("decode8", "ok"), ("fp8", "ok"), ("prompt", "ok"), ("w4", "ok")];
-    assert_eq!(status(&rows), wanted.map(|(k, v)| (k.to_owned(), v.to_owned())).into(), "{text}");
+    let fine =
+        ["conv", "decode8", "delta", "erase", "experts", "fp8", "latent", "means", "plain", "prompt", "route", "w4"];
+    let wanted = [("bf16", "error"), ("decode", "timeout")].into_iter().chain(fine.map(|name| (name, "ok")));
+    let wanted: BTreeMap<String, String> = wanted.map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+    assert_eq!(status(&rows), wanted, "{text}");
     assert!(rows["speed:s.bf16"]["said"].as_str().is_some_and(|s| s.contains("illegal memory access")), "{text}");
     assert!(rows["speed:s.decode"]["said"].as_str().is_some_and(|s| s.contains("killed after 12 s")), "{text}");
     let tables = std::fs::read_to_string(dir.path().join("rows.md")).expect("tables");
@@ -192,13 +229,13 @@ fn faults_and_hangs_cost_one_row_each() {
     std::fs::write(&file, format!("{kept}{{\"id\": \"speed:s.prompt\"{}", &last[..20])).expect("written");
     let (right, text, rows) = check(&python, dir.path(), &[&args[..], &["--resume"]].concat(), "");
     assert!(!right, "the faults are still in the report: {text}");
-    assert_eq!(status(&rows), wanted.map(|(k, v)| (k.to_owned(), v.to_owned())).into(), "{text}");
+    assert_eq!(status(&rows), wanted, "{text}");
     assert_eq!(text.matches("speed:").count(), 1, "{text}");
 
     // What does not fit into the time is named; it is nobody's fault.
     let (right, text, rows) = check(&python, dir.path(), &[&args[..], &["--deadline", "0.5"]].concat(), "");
-    assert!(right && text.contains("7 not run"), "{text}");
-    assert_eq!(rows["plan"]["not_run"].as_array().map(Vec::len), Some(7));
+    assert!(right && text.contains("15 not run"), "{text}");
+    assert_eq!(rows["plan"]["not_run"].as_array().map(Vec::len), Some(15));
     // In the process of the caller, as profilers and sanitizers need it.
     let (right, text, rows) = check(&python, dir.path(), &["--filter", "s.w4$", "--repeats", "1"], "");
     assert!(right && rows["speed:s.w4"]["status"] == "ok" && rows.len() == 5, "{text}");

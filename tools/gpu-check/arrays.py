@@ -11,7 +11,7 @@ import numpy as np
 # Bytes after an operand that a kernel must leave alone.
 GUARD = 256
 # What has the same name and means the same.
-SHARED = ("float64", "float32", "int32", "int64", "exp", "sqrt", "tanh", "cos", "sin", "where", "maximum", "minimum", "amax", "floor", "log2", "exp2", "round")
+SHARED = ("float64", "float32", "int32", "int64", "exp", "sqrt", "tanh", "cos", "sin", "where", "maximum", "minimum", "amax", "floor", "log2", "exp2", "log1p", "round")
 
 
 class Numpy:

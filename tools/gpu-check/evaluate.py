@@ -5,13 +5,19 @@ Follows the documentation of `ir/src/kernel/mod.rs`. A kernel is described by `l
 
 import math
 
-from operands import PAGE, Quantized
+import numpy as np
+
+from operands import PAGE, Quantized, Unknown
+from sequences import Sequences
 
 HALVES = ("f16", "bf16")
 
 
-class Evaluator:
-    """A kernel with its operands (`values`: numbers of rows, matrices and vectors; `(cache, pool)` of an attention state) and a step."""
+class Evaluator(Sequences):
+    """A kernel with its operands (`values`: numbers of rows, matrices and vectors; `(shape, pool)` of a state) and a step."""
+
+    # Of a product of experts.
+    slot = None
 
     def __init__(self, xp, kernel, step, values, exact):
         self.xp, self.kernel, self.step, self.operands, self.exact = xp, kernel, step, values, exact
@@ -19,7 +25,7 @@ class Evaluator:
         self.m = step.rows(kernel["rows"])
 
     def run(self):
-        """`[(store, values)]`, where a store is `["rows", operand, first column]`, `["key", operand]` or `["value", operand]`."""
+        """`[(store, values)]`, where a store is `["rows", operand, first column]`, `["key", operand]`, `["value", operand]` or `["state", operand]`."""
         body = self.kernel["body"]
         return getattr(self, body["family"])(body)
 
@@ -102,10 +108,17 @@ class Evaluator:
         xp, step = self.xp, self.step
         cache, pool = self.operands[body["kv"]]
         keys, values = cache.read(xp, pool, self.dtype)
+        if body["bias"] is not None or body["bidirectional"] or body["chunked"]:
+            raise Unknown("attention with a bias, in chunks or both ways")
         half = cache.elem if cache.elem in HALVES else "f16" if cache.elem == "int8" else None
-        group, d = body["heads"] // cache.heads, cache.d
-        q = self.rounded(self.value(body["q"]), half).reshape((self.m, cache.heads, group, d))
-        out = xp.full((self.m, cache.heads, group, d), 0, self.dtype)
+        group = body["heads"] // cache.heads
+        q = self.rounded(self.value(body["q"]), half).reshape((self.m, cache.heads, group, -1))
+        if cache.latent:
+            # A key is what is stored as such, followed by the value.
+            q = xp.join([self.rounded(self.value(body["own"]), half).reshape((self.m, cache.heads, group, -1)), q], 3)
+            keys = xp.join([keys, values], 3)
+        out = xp.full((self.m, cache.heads, group, cache.value_d), 0, self.dtype)
+        sinks = None if body["sinks"] is None else self.value(body["sinks"]).reshape((cache.heads, group, 1, 1))
         window = self.kernel["params"][body["kv"]]["window"]
         for s, length in enumerate(step.lengths):
             mine = [i for i, seq in enumerate(step.seqs) if seq == s]
@@ -113,7 +126,7 @@ class Evaluator:
                 continue
             pages = self.indices(step.table[s][: -(-length // PAGE)])
             # [heads, positions, D]
-            k, v = (xp.permute(x[pages], (1, 0, 2, 3)).reshape((cache.heads, -1, d))[:, :length] for x in (keys, values))
+            k, v = (xp.permute(x[pages], (1, 0, 2, 3)).reshape((cache.heads, -1, x.shape[-1]))[:, :length] for x in (keys, values))
             at = xp.array(list(range(length)), xp.int64)[None]
             for first in range(0, len(mine), 1024):
                 rows = mine[first : first + 1024]
@@ -122,7 +135,10 @@ class Evaluator:
                 if window:
                     seen = seen & (at > position - window)
                 for h in range(cache.heads):
-                    weights, total = self.softmax(xp.permute(q[self.indices(rows), h], (1, 0, 2)) @ k[h].T * body["scale"], seen[None])
+                    scores = xp.permute(q[self.indices(rows), h], (1, 0, 2)) @ k[h].T * body["scale"]
+                    if body["softcap"]:
+                        scores = body["softcap"] * xp.tanh(scores / body["softcap"])
+                    weights, total = self.softmax(scores, seen[None], None if sinks is None else sinks[h])
                     if half:
                         # The scale of an int8 value is part of its weight; only the code is multiplied.
                         weights = self.rounded(weights, half)
@@ -137,12 +153,15 @@ class Evaluator:
         parts = [values, xp.cast(ids, self.dtype), power.sum(-1)[..., None]]
         return [(["rows", body["out"], at], part) for at, part in zip((0, k, 2 * k), parts)]
 
-    def softmax(self, scores, seen):
-        """Weights relative to the largest, and their sum."""
+    def softmax(self, scores, seen, sink=None):
+        """Weights relative to the largest, and their sum; a sink is one more score, of a value that is zero."""
         xp = self.xp
         scores = xp.where(seen, scores, xp.full((1,), -math.inf, self.dtype))
-        weights = xp.exp(scores - xp.amax(scores, -1)[..., None])
-        return weights, weights.sum(-1)[..., None]
+        most = xp.amax(scores, -1)[..., None]
+        most = most if sink is None else xp.maximum(most, sink)
+        weights = xp.exp(scores - most)
+        total = weights.sum(-1)[..., None]
+        return weights, total if sink is None else total + xp.exp(sink - most)
 
     # ---- expressions ----
 
@@ -179,11 +198,18 @@ class Evaluator:
         if kind == "acc":
             return lanes[rest[0]]
         if kind == "rows":
-            return self.value(rest[0])[: self.m, rest[1] : rest[1] + n]
+            start = rest[1] + (self.slot or 0) * n
+            return self.value(rest[0])[: self.m, start : start + n]
         if kind == "vector":
             return self.repeated(rest[0], n)
         if kind == "const":
             return xp.full((1, 1), rest[0], self.dtype)
+        if kind == "expert":
+            return self.expert_vector(*rest, n)
+        if kind == "pick":
+            return self.value(rest[0])[: self.m, self.indices(np.array(self.value(rest[1]).tolist(), int))]
+        if kind == "combine":
+            return self.combine(*rest)
         if kind == "norm":
             return self.norm(self.expr(rest[1], n, lanes), rest[0])
         if kind == "rope":
@@ -215,9 +241,15 @@ def unary(xp, kind, x):
         return 0.5 * x * (1 + xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
     if kind == "relu":
         return xp.where(x < 0, x - x, x)
+    if kind == "relu2":
+        return xp.where(x < 0, x - x, x) ** 2
     if kind == "tanh":
         return xp.tanh(x)
-    raise KeyError(kind)
+    if kind == "sqrt":
+        return xp.sqrt(x)
+    if kind == "softplus":
+        return xp.maximum(x, x - x) + xp.log1p(xp.exp(-abs(x)))
+    raise Unknown(f"the function {kind}")
 
 
 def binary(xp, kind, a, b):

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from evaluate import HALVES, Evaluator
-from operands import Cache, Step, Unknown, matrix, random_rows, row_bytes, rows_from_bytes
+from operands import Cache, Step, Unknown, matrix, padded, random_rows, row_bytes, rows_from_bytes
+from sequences import States, changes
 
 # Relative errors that are nothing: sums in another order, on tensor cores whose sums are not rounded but cut, and approximate functions.
 FLOOR, FLOOR_PRODUCTS = 4e-5, 2e-4
@@ -15,7 +16,7 @@ FLOOR, FLOOR_PRODUCTS = 4e-5, 2e-4
 def written(kernel):
     """Operands that the kernel stores to."""
     body = kernel["body"]
-    return {s["store"][1] for s in body["segments"]} if "segments" in body else {body["out"]}
+    return {s["store"][1] for s in body["segments"]} if "segments" in body else {body[name] for name in ("out", "state") if name in body}
 
 
 def read(kernel):
@@ -33,7 +34,7 @@ def read(kernel):
 
     for s in body.get("segments", []):
         visit(s["expr"])
-    return found | {body[name] for name in ("x", "q") if name in body}
+    return found | {body[name] for name in ("x", "q", "state") if name in body}
 
 
 def frequencies(kernel):
@@ -61,6 +62,7 @@ class Run:
         self.function = cuda.function(self.module, kernel["entry"], kernel["shared"])
         self.grid = [fixed * (-(-self.m // per) if per else 1) for fixed, per in kernel["grid"]]
         outputs, inputs = written(kernel), read(kernel)
+        self.changes = changes(xp, kernel)
         self.values, self.initial, self.addresses = [], [], []
         for i, p in enumerate(kernel["params"]):
             data, value = self.operand(i, p, i not in outputs or i in inputs)
@@ -81,18 +83,29 @@ class Run:
                 raise Unknown(f"rows of {p['elem']}")
             if not random:
                 return xp.bytes(m * row_bytes(p["cols"], p["elem"]), 0xFF), None
-            return random_rows(xp, m, p["cols"], p["elem"])
+            if i not in self.changes:
+                return random_rows(xp, m, p["cols"], p["elem"])
+            data = xp.encode(self.changes[i](xp.normal((m, p["cols"]))), p["elem"])
+            data = padded(xp, data, m, row_bytes(p["cols"], p["elem"]), 0xFF).reshape(-1)
+            return data, rows_from_bytes(xp, data, m, p["cols"], p["elem"], xp.float32)
         if p["kind"] == "matrix":
             return matrix(xp, p["format"], p["group"], p["n"], p["k"])
         if p["kind"] == "vector":
-            value = xp.normal((p["len"],))
+            value = self.changes.get(i, lambda x: x)(xp.normal((p["len"],)))
             if i == frequencies(self.kernel):
                 value = xp.array(10000.0 ** (-np.arange(p["len"]) / p["len"]), xp.float32)
             return xp.encode(value, "f32").reshape(-1), value
         if p["kind"] == "kv":
-            cache = Cache(p["elem"], p["heads"], p["head_dim"])
+            if p["elem"] == "int4":
+                raise Unknown("a cache of int4")
+            value_d, latent = p.get("value_dim", p["head_dim"]), p.get("latent", False)
+            cache = Cache(p["elem"], p["heads"], p["head_dim"] - (value_d if latent else 0), value_d, latent)
             pool = cache.pool(xp, self.step.pages, self.step.seen)
             return pool, (cache, pool)
+        if p["kind"] == "state":
+            states = States(p["heads"], p["rows"], p["cols"])
+            pool = states.pool(xp, self.step.pages, self.changes.get(i, lambda x: x))
+            return pool, (states, pool)
         raise Unknown(f"an operand of kind {p['kind']!r}")
 
     def occupancy(self):
@@ -154,7 +167,7 @@ class Run:
     def floor(self):
         body = self.kernel["body"]
         elems = [p.get("elem") for p in self.kernel["params"]] + [(body.get("prologue") or {}).get("elem")]
-        return FLOOR_PRODUCTS if body["family"] in ("matmul", "attention") and any(e in (*HALVES, "int8", "fp8") for e in elems) else FLOOR
+        return FLOOR_PRODUCTS if body["family"] in ("matmul", "expert_matmul", "attention") and any(e in (*HALVES, "int8", "fp8") for e in elems) else FLOOR
 
     def largest(self, x):
         """Infinite where there is no number."""
@@ -164,11 +177,11 @@ class Run:
     def stored(self, store, values):
         """Numbers as the cache would hold them."""
         xp, p = self.xp, self.kernel["params"][store[1]]
-        if store[0] == "rows" or p["elem"] == "f32":
+        if store[0] in ("rows", "state") or p["elem"] == "f32":
             return values
         if p["elem"] in HALVES:
             return xp.decode(xp.encode(values, p["elem"]), p["elem"], values.dtype)
-        heads = values.reshape((self.m, p["heads"], p["head_dim"]))
+        heads = values.reshape((self.m, p["heads"], -1))
         scale = xp.amax(xp.where(heads < 0, -heads, heads), -1)[..., None] / 127
         # Half a step away, as the worst rounding is.
         return (heads + 0.5 * scale).reshape(values.shape)
@@ -180,6 +193,8 @@ class Run:
             segment = next(s for s in self.segments() if s["store"] == store)
             rows = rows_from_bytes(xp, now[store[1]], self.step.rows(p["rows"]), p["cols"], p["elem"], xp.float64)
             return rows[:, store[2] : store[2] + segment["n"]]
+        if store[0] == "state":
+            return self.values[store[1]][0].read(xp, now[store[1]], self.step.firsts(), xp.float64)
         cache, _ = self.values[store[1]]
         part = cache.read(xp, now[store[1]], xp.float64)[store[0] == "value"]
         pages, slots = (xp.array(x, xp.int64) for x in self.step.slots())
@@ -189,8 +204,9 @@ class Run:
         """Where the kernel stores, and how many columns."""
         body = self.kernel["body"]
         if "segments" in body:
-            return body["segments"]
-        out, k = body["out"], body.get("k")
+            # Of experts, the columns of all slots.
+            return [{**s, "n": s["n"] * body.get("top", 1)} for s in body["segments"]]
+        out, k = body["out"], body["k"] if body["family"] == "top_k" else None
         runs = [(0, self.kernel["params"][out]["cols"])] if k is None else [(0, k), (k, k), (2 * k, 1)]
         return [{"store": ["rows", out, at], "n": n} for at, n in runs]
 
@@ -211,6 +227,12 @@ class Run:
                     n = next(x["n"] for x in self.segments() if x["store"] == s)
                     columns[s[2] * size : (s[2] + n) * size] = True
                 same = bool(((data == before).reshape((m, -1)) | (xp.array(columns, xp.int32) > 0)[None]).all())
+            elif p["kind"] == "state":
+                states = self.values[i][0]
+                others = xp.array(np.setdiff1d(np.arange(self.step.pages), self.step.firsts()), xp.int64)
+                now_, then = (x.reshape((-1, states.bytes)) for x in (data, before))
+                # Other slots, and what pads those of the step.
+                same = bool((now_[others] == then[others]).all()) and bool((now_[:, 4 * states.numbers :] == then[:, 4 * states.numbers :]).all())
             else:
                 same = self.cache_untouched(data, before, [s[0] for s in mine], self.values[i][0])
             if not same:

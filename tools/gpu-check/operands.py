@@ -171,16 +171,19 @@ def fp8_places(xp, columns):
 
 @dataclass
 class Cache:
-    """Pages of keys and values: `[pages, heads, D, 16]` and `[pages, heads, 16, D]`, and for int8 scales `[pages, heads, 16]`."""
+    """Pages of keys and values: `[pages, heads, D, 16]` and `[pages, heads, 16, V]`, and for int8 scales `[pages, heads, 16]`. Of a latent cache `D` is what is
+    stored of a key beside the value."""
 
     elem: str
     heads: int
     d: int
+    value_d: int
+    latent: bool = False
     parts: list = field(default_factory=list)
     sizes: tuple = ()
 
     def shapes(self, pages):
-        out = [(pages, self.heads, self.d, PAGE), (pages, self.heads, PAGE, self.d)]
+        out = [(pages, self.heads, self.d, PAGE), (pages, self.heads, PAGE, self.value_d)]
         return out + 2 * [(pages, self.heads, PAGE)] if self.elem == "int8" else out
 
     def elems(self):
@@ -189,11 +192,11 @@ class Cache:
     def layout(self):
         """First byte and bytes of each part of a page, and the bytes of a page."""
         width = {"f32": 4, "f16": 2, "bf16": 2, "int8": 1}[self.elem]
-        size = self.heads * self.d * PAGE * width
-        part, scales = up(size, 64), self.heads * PAGE * 4
+        keys, values = (self.heads * d * PAGE * width for d in (self.d, self.value_d))
+        part, both, scales = up(keys, 64), up(keys, 64) + up(values, 64), self.heads * PAGE * 4
         if self.elem == "int8":
-            return [(0, size), (part, size), (2 * part, scales), (2 * part + scales, scales)], 2 * part + 2 * scales
-        return [(0, size), (part, size)], 2 * part
+            return [(0, keys), (part, values), (both, scales), (both + scales, scales)], both + 2 * scales
+        return [(0, keys), (part, values)], both
 
     def pool(self, xp, pages, seen):
         """The bytes of random pages; `seen` `[pages, 16]`: slots that are not hold no numbers."""
@@ -214,7 +217,7 @@ class Cache:
         return pool.reshape(-1)
 
     def read(self, xp, pool, dtype):
-        """Keys `[pages, heads, 16, D]` and values of the same shape."""
+        """Keys `[pages, heads, 16, D]` and values `[pages, heads, 16, V]`."""
         places, total = self.layout()
         pages = pool.reshape((-1, total))
         parts = []
@@ -262,6 +265,10 @@ class Step:
 
     def rows(self, which):
         return len(self.tokens) if which == "T" else len(self.out_rows)
+
+    def firsts(self):
+        """The slots of the sequences' states of fixed size."""
+        return self.table[:, 0]
 
     def slots(self):
         """Page and place in it of each token."""

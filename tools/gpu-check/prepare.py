@@ -56,6 +56,19 @@ MOST = 64 << 20
 PROMPTS = [1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 130, 300]
 # Of longer prompts, every so manieth row is kept, and the last ones.
 WHOLE, EVERY, LAST = 17, 8, 12
+# Fixtures that have kernels no Llama has: recurrences, experts, latent attention.
+FAMILIES = "recurrence|causal_conv|wkv|route|expert_matmul|attention"
+FIXTURES = {
+    "qwen3_5": ["--w4", "--group", "32"],
+    "mamba2": [],
+    "mamba": [],
+    "rwkv": [],
+    "rwkv7_paper": [],
+    "qwen3_moe": ["--w4", "--group", "32"],
+    "gpt_oss": [],
+    "deepseek_v2_lite": [],
+    "deepseek_v3": ["--w8", "--group", "32"],
+}
 # Kernels in other schedules.
 VARIANTS = 300
 CPU = "native"
@@ -83,11 +96,14 @@ class Kernels:
     def __init__(self):
         self.texts = {}
 
-    def add(self, model, folder, target, *options):
+    def add(self, model, folder, target, *options, families=""):
+        """Those of a model; with `families`, a regular expression, of these alone."""
         file = folder.parent / "kernels.lir"
         run(llmcc(), "compile", folder, "--target", target, *options, "--emit=kernels", "-o", file)
         for text in re.split(r"^(?=kernel )", file.read_text(), flags=re.M)[1:]:
             name, rest = re.match(r'kernel @"?([^\s"]+)"?([\s\S]*)', text).groups()
+            if not re.search(rf"^ +({families})", rest, re.M):
+                continue
             self.texts.setdefault(rest.strip(), f"{model}.{name}".replace("-", "_"))
         file.unlink()
 
@@ -234,6 +250,8 @@ def more_kernels(kernels, scratch, target):
     for options in (["--kv", "bf16"], ["--kv", "int8"], ["--fp8", "--act", "fp8"]):
         name = "d128-" + "-".join(o.strip("-") for o in options)
         kernels.add(name, scratch / "d128", target, *options, "--max-context", "1024")
+    for name, options in FIXTURES.items():
+        kernels.add(name, REPOSITORY / "tests" / "goldens" / name, target, *options, families=FAMILIES)
 
 
 def prepare(out, target, scratch, tiny):

@@ -59,6 +59,120 @@ def attention(name, what, heads, kv_heads, d, parts, tile_m, cache="bf16", goal=
     return Shape(name, what, text, parts, goal, key or bool(goal))
 
 
+def latent(name, what, heads, own, d, parts, key=False):
+    """DeepSeek's attention: keys that are `own` columns followed by the value's `d`, the same for all heads."""
+    text = f"""kernel @{name} rows T {{
+  param %q: rows bf16[T, {heads * d}]
+  param %own: rows bf16[T, {heads * own}]
+  param %kv: kv<bf16, 1x{own + d}/{d}, latent>
+  param %y: rows bf16[T, {heads * d}]
+  attention q=%q own=%own kv=%kv heads={heads} scale={(own + d) ** -0.5} out=%y
+}}
+"""
+    return Shape(name, what, text, parts, key=key, peer=False)
+
+
+def recurrence(name, what, update, heads, groups, rows, cols, parts, key=False):
+    """Linear attention with decay, its delta rule (gated), or RWKV-7's."""
+    keys, values = groups * rows, heads * cols
+    rate = {"plain": f"rows f32[T, {heads}]", "delta": f"rows f32[T, {heads}]", "erase": f"rows f32[T, {keys}]"}[update]
+    text = f"""kernel @{name} rows T {{
+  param %x: rows f32[T, {2 * keys + values}]
+  param %decay: rows f32[T, {heads * rows if update == "erase" else heads}]
+  param %with: {rate}
+  param %s: state<f32, {heads}x{rows}x{cols}>
+  param %y: rows f32[T, {values}]
+  recurrence q=%x q_start=0 k=%x k_start={keys} groups={groups} v=%x v_start={2 * keys} decay=%decay update={update} with=%with{
+    " write=%with" if update == "erase" else ""
+} state=%s out=%y
+}}
+"""
+    return Shape(name, what, text, parts, key=key, peer=False)
+
+
+def convolution(name, what, channels, parts):
+    text = f"""kernel @{name} rows T {{
+  param %x: rows f32[T, {channels}]
+  param %taps: vector f32[{4 * channels}]
+  param %s: state<f32, 1x3x{channels}>
+  param %y: rows f32[T, {channels}]
+  causal_conv x=%x start=0 taps=%taps width=4 state=%s out=%y
+}}
+"""
+    return Shape(name, what, text, parts, peer=False)
+
+
+def means(name, what, channels, parts):
+    text = f"""kernel @{name} rows T {{
+  param %k: rows f32[T, {channels}]
+  param %v: rows f32[T, {channels}]
+  param %decay: vector f32[{channels}]
+  param %bonus: vector f32[{channels}]
+  param %s: state<f32, 1x3x{channels}>
+  param %y: rows f32[T, {channels}]
+  wkv k=%k k_start=0 v=%v v_start=0 decay=%decay bonus=%bonus state=%s out=%y
+}}
+"""
+    return Shape(name, what, text, parts, peer=False)
+
+
+def experts(name, what, form, all_, top, n, k, rows, tile_m, key=False):
+    """Gate and up of each token's experts."""
+    text = f"""kernel @{name} rows T {{
+  param %x: rows bf16[T, {k}]
+  param %r: rows f32[T, {2 * top}]
+  param %g: matrix {form}.frag[{all_ * n}, {k}]
+  param %u: matrix {form}.frag[{all_ * n}, {k}]
+  param %y: rows bf16[T, {top * n}]
+  expert_matmul x=%x routes=%r experts={all_} top={top} tile_m={tile_m} {{
+    segment n={n} tile_n=16 weights(%g, %u): %y[0..] = mul(silu(acc0), acc1)
+  }}
+}}
+"""
+    return Shape(name, what, text, [[0, rows]], key=key, peer=False)
+
+
+def route(name, what, all_, top, groups, kept, rows):
+    text = f"""kernel @{name} rows T {{
+  param %x: rows f32[T, {all_}]
+  param %b: vector f32[{all_}]
+  param %y: rows f32[T, {2 * top}]
+  route x=%x bias=%b score=sigmoid top={top} normalize eps=1e-20 scale=2.5 groups={groups} kept={kept}{" pairs" if groups > 1 else ""} out=%y
+}}
+"""
+    return Shape(name, what, text, [[0, rows]], peer=False)
+
+
+def of_sequences(small):
+    """What keeps states, chooses experts, or reads a latent cache."""
+    if small:
+        yield recurrence("s.delta", "gated delta rule, 9 tokens, 4 heads of 16×16", "delta", 4, 2, 16, 16, [[3, 9]])
+        yield recurrence("s.erase", "RWKV-7, 9 tokens, 2 heads of 16×16", "erase", 2, 2, 16, 16, [[3, 9]])
+        yield recurrence("s.plain", "Mamba-2, 5 tokens, 4 heads of 32×16", "plain", 4, 1, 32, 16, [[0, 5]])
+        yield convolution("s.conv", "convolution, 9 tokens, 40 channels", 40, [[3, 9]])
+        yield means("s.means", "RWKV-4, 9 tokens, 40 channels", 40, [[3, 9]])
+        yield experts("s.experts", "w4 experts, 5 tokens, 2 of 8", "w4g32", 8, 2, 32, 64, 5, 8)
+        yield route("s.route", "router, 5 tokens, 4 of 16 experts in 4 groups", 16, 4, 4, 2, 5)
+        yield latent("s.latent", "latent attention, 1 token after 3", 2, 8, 16, [[3, 1]])
+        return
+    for rows in (1, 32):
+        parts, of = [[512, 1]] * rows, f"{rows} × 1 token"
+        yield recurrence(f"decode.delta_{rows}", f"gated delta rule, {of}, 32 heads of 128×128", "delta", 32, 16, 128, 128, parts, rows == 1)
+        yield recurrence(f"decode.mamba2_{rows}", f"Mamba-2, {of}, 80 heads of 128×64", "plain", 80, 1, 128, 64, parts)
+        yield recurrence(f"decode.rwkv7_{rows}", f"RWKV-7, {of}, 64 heads of 64×64", "erase", 64, 64, 64, 64, parts)
+        yield convolution(f"decode.conv_{rows}", f"convolution, {of}, 8192 channels", 8192, parts)
+        yield means(f"decode.rwkv4_{rows}", f"RWKV-4, {of}, 4096 channels", 4096, parts)
+        yield latent(f"decode.latent_{rows}", f"latent attention, {of} after 4096, 16 heads, 64 + 512", 16, 64, 512, [[4096, 1]] * rows, rows == 1)
+    for what, update, heads, groups, rows, cols in (("delta", "delta", 32, 16, 128, 128), ("mamba2", "plain", 80, 1, 128, 64), ("rwkv7", "erase", 64, 64, 64, 64)):
+        yield recurrence(f"prompt.{what}", f"{what}, prompt of 512, {heads} heads of {rows}×{cols}", update, heads, groups, rows, cols, [[0, 512]], what == "delta")
+    yield convolution("prompt.conv", "convolution, prompt of 512, 8192 channels", 8192, [[0, 512]])
+    yield latent("prompt.latent", "latent attention, prompt of 512, 16 heads, 64 + 512", 16, 64, 512, [[0, 512]])
+    # Qwen3-30B-A3B, in tiles of one row for one token.
+    for rows, tile in ((1, 1), (8, 8), (64, 8), (512, 8)):
+        yield experts(f"experts.w4_{rows}", f"w4 experts, {rows} tokens, 8 of 128, 768×2048, gate and up", "w4g128", 128, 8, 768, 2048, rows, tile, rows == 1)
+        yield route(f"route_{rows}", f"router, {rows} tokens, 8 of 256 experts in 8 groups", 256, 8, 8, 4, rows)
+
+
 def shapes(small=False):
     """All of them; `small`: a few of the same kind that an emulator can run."""
     if small:
@@ -67,6 +181,7 @@ def shapes(small=False):
         yield product("s.fp8", "fp8 product, 70 tokens, 128×256", "fp8", 128, 256, 70, 128, 128, elem="fp8")
         yield attention("s.decode", "attention, 1 token after 40", 4, 1, 64, [[40, 1]], 1)
         yield attention("s.decode8", "attention, 1 token after 40, int8 cache", 4, 1, 64, [[40, 1]], 1, "int8")
+        yield from of_sequences(small)
         yield attention("s.prompt", "attention, prompt of 40", 4, 1, 64, [[0, 40]], 32)
         return
     for form, label in (("w4g128", "w4"), ("w8g128", "w8"), ("bf16", "bf16")):
@@ -96,6 +211,7 @@ def shapes(small=False):
                 what = f"attention, {batch} × 1 token after {length}, {heads} heads of {d}, {group} to a KV head, {cache} cache"
                 name, parts = f"decode.d{d}g{group}_{batch}x{length}_{cache}", [[length, 1]] * batch
                 yield attention(name, what, heads, kv, d, parts, 1, cache, key=(d, cache, batch) == (128, "bf16", 1))
+    yield from of_sequences(small)
     yield attention("prompt.int8", "attention, prompt of 2048, heads of 128, int8 cache", 32, 8, 128, [[0, 2048]], 32, "int8")
 
 

@@ -12,7 +12,7 @@ LAUNCHES = 20
 
 
 def cost(kernel, step):
-    """Bytes that must be moved and floating-point operations, of a product or of attention."""
+    """Bytes that must be moved beside matrices, and floating-point operations."""
     body, params = kernel["body"], kernel["params"]
     m = step.rows(kernel["rows"])
     width = {"f32": 4, "f16": 2, "bf16": 2, "int8": 1, "fp8": 1}
@@ -21,13 +21,32 @@ def cost(kernel, step):
     if body["family"] == "matmul":
         for s in body["segments"]:
             work += 2 * m * sum(params[w]["n"] * params[w]["k"] for w in s["weights"])
+    if body["family"] == "expert_matmul":
+        for s in body["segments"]:
+            work += 2 * m * body["top"] * s["n"] * sum(params[w]["k"] for w in s["weights"])
+    if "state" in body:
+        state = params[body["state"]]
+        numbers = state["heads"] * state["rows"] * state["cols"]
+        # Read and written once for each sequence; about four operations of each number for each token.
+        moved, work = moved + 8 * numbers * len(step.lengths), 4 * m * numbers
     if body["family"] == "attention":
         kv = params[body["kv"]]
-        slot = 2 * kv["heads"] * (kv["head_dim"] * width[kv["elem"]] + (4 if kv["elem"] == "int8" else 0))
+        value_d, latent = kv.get("value_dim", kv["head_dim"]), kv.get("latent", False)
+        stored = kv["head_dim"] + (0 if latent else value_d)
+        slot = kv["heads"] * (stored * width[kv["elem"]] + (8 if kv["elem"] == "int8" else 0))
         moved += slot * sum(step.lengths)
         # Each token sees itself and those before it.
-        work = 4 * body["heads"] * kv["head_dim"] * int(sum(step.positions + 1))
+        work = 2 * body["heads"] * (kv["head_dim"] + value_d) * int(sum(step.positions + 1))
     return moved, work
+
+
+def share(run):
+    """Of matrices, what a kernel reads: those of the experts that are chosen."""
+    body = run.kernel["body"]
+    if body["family"] != "expert_matmul" or body["routes"] is None:
+        return 1.0
+    chosen = run.values[body["routes"]][:, : body["top"]].tolist()
+    return len({e for row in chosen for e in row}) / body["experts"]
 
 
 class Timed:
@@ -35,8 +54,8 @@ class Timed:
 
     def __init__(self, xp, run, rotate):
         self.run, self.xp, self.copies = run, xp, []
-        large = [i for i, p in enumerate(run.kernel["params"]) if p["kind"] in ("matrix", "kv")]
-        self.weights = sum(run.initial[i].shape[0] for i in large if run.kernel["params"][i]["kind"] == "matrix")
+        large = [i for i, p in enumerate(run.kernel["params"]) if p["kind"] in ("matrix", "kv", "state")]
+        self.weights = int(share(run) * sum(run.initial[i].shape[0] for i in large if run.kernel["params"][i]["kind"] == "matrix"))
         size = sum(run.initial[i].shape[0] for i in large)
         count = min(64, max(2, -(-rotate // max(size, 1))))
         self.sets = [run.addresses]
@@ -109,7 +128,7 @@ def peers(torch, kernel, step, rotate):
             some = [torch.randn(n, k, **options).to(form).t() for _ in range(2)]
             mine = x.to(form)
             return {"_scaled_mm": [lambda w=w: torch._scaled_mm(mine, w, scale_a=one, scale_b=one, out_dtype=torch.bfloat16) for w in some]}
-    if body["family"] == "attention":
+    if body["family"] == "attention" and body["own"] is None:
         return attention_peers(torch, body, params[body["kv"]], step, rotate, options)
     return {}
 

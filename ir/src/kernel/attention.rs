@@ -160,11 +160,7 @@ impl Attention {
     pub fn biased(&self, params: &[Param]) -> Option<ScoreBias> {
         match params.get(self.bias?)?.kind {
             ParamKind::Vector { len } => ScoreBias::of(len, self.heads).ok(),
-            ParamKind::Rows { .. }
-            | ParamKind::Matrix { .. }
-            | ParamKind::Kv(_)
-            | ParamKind::Fixed(_)
-            | ParamKind::Adapter(_) => None,
+            ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::State(_) => None,
         }
     }
 
