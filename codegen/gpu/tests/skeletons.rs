@@ -42,7 +42,9 @@ fn attention(dtype: KvDType, head_dim: usize, tile_m: usize) -> Kernel {
     let cols = heads * head_dim;
     let kinds = vec![
         rows(cols, RowElem::F32),
-        ParamKind::Kv(KvSpec { dtype, kv_heads, key_dim: head_dim, value_dim: head_dim, latent: false, window: None }),
+        ParamKind::State(
+            KvSpec { dtype, kv_heads, key_dim: head_dim, value_dim: head_dim, latent: false, window: None }.into(),
+        ),
         rows(cols, RowElem::F32),
     ];
     let scale = F32::new(0.1);

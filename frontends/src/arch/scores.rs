@@ -2,7 +2,7 @@
 
 use super::lifter::Draft;
 use super::names::{ATTN_BIAS, ATTN_SINKS, Kind};
-use llmcc_ir::graph::{BinaryOp, F32, Input, Op, Value, ValueType};
+use llmcc_ir::graph::{BinaryOp, F32, Input, Op, Value};
 
 /// What is added to scores by the distance of the key.
 #[derive(Clone, Copy, Debug, PartialEq)]
