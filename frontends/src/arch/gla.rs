@@ -1,7 +1,8 @@
 //! Gated linear attention (GLA, arXiv 2312.06635), as flash-linear-attention stores it.
 
 use super::entry::Arch;
-use super::gated_linear::{self, Absent, Decay, FIXED, NAMES};
+use super::gated_linear::{Decay, NAMES};
+use super::gated_linear_fields::{self, Absent, FIXED};
 use super::names::{HUGGING_FACE, Names};
 use crate::config::common::MODEL;
 use crate::config::fields::{Accepts, Field, IDENTITY};
@@ -9,7 +10,7 @@ use crate::config::fields::{Accepts, Field, IDENTITY};
 pub(super) const ARCH: Arch = Arch {
     model_type: "gla",
     class: "GLAForCausalLM",
-    fields: &[IDENTITY, MODEL, gated_linear::FIELDS, OWN],
+    fields: &[IDENTITY, MODEL, gated_linear_fields::FIELDS, OWN],
     fixed: FIXED,
     goldens: &["gla_paper", "gla_conv_paper"],
     names: Names(&[NAMES, HUGGING_FACE]),
@@ -20,7 +21,7 @@ pub(super) const ARCH: Arch = Arch {
         }
         let conv = f.flag("use_short_conv").then_some(width);
         let absent = Absent { heads: 4, expand: [0.5, 1.0], ratio: 4 };
-        Ok(Box::new(gated_linear::read(f, Decay::OfTokens, conv, &absent)?))
+        Ok(Box::new(gated_linear_fields::read(f, Decay::OfTokens, conv, &absent)?))
     },
 };
 

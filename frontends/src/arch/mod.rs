@@ -16,6 +16,7 @@ mod exaone;
 mod experts;
 mod gated_layers;
 mod gated_linear;
+mod gated_linear_fields;
 mod granite_experts;
 mod half_rotated;
 mod hunyuan;

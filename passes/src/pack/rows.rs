@@ -169,14 +169,10 @@ impl<'a> Rows<'a> {
             Node::Picked(how, x) => {
                 out.chunks_exact_mut(k).enumerate().for_each(|(i, row)| x.fill(picked_row(*how, from + i), row));
             }
-            Node::Filled([run, to], x) => {
-                for (i, row) in out.chunks_exact_mut(k).enumerate() {
-                    match filled_row([*run, *to], from + i) {
-                        Some(of) => x.fill(of, row),
-                        None => row.fill(0.0),
-                    }
-                }
-            }
+            Node::Filled(how, x) => out.chunks_exact_mut(k).enumerate().for_each(|(i, row)| {
+                row.fill(0.0);
+                filled_row(*how, from + i).into_iter().for_each(|of| x.fill(of, row));
+            }),
             Node::Placed(order, x) => {
                 let mut stored = vec![0f32; out.len()];
                 x.fill(from, &mut stored);

@@ -52,7 +52,7 @@ fn biases_and_chunks() {
         (ScoreBias::Slopes, false, true),
         (ScoreBias::Distances(9), true, false),
         (ScoreBias::Distances(200), false, true),
-        (ScoreBias::Positions(40), true, true),
+        (ScoreBias::Positions(40), false, true),
         (ScoreBias::Positions(2000), false, false),
     ] {
         let of = |shape: Shape| Shape { bias: Some(bias), sinks, causal, ..shape };
