@@ -60,7 +60,7 @@ def test_documents_are_ranked(model: llmcc.Model) -> None:
 
 def test_long_pairs_are_told_or_cut(model: llmcc.Model) -> None:
     long = "the cat sat on the mat. " * 100
-    with pytest.raises(llmcc.LlmccError, match="pair 0 has .* tokens, .* truncate=True"):
+    with pytest.raises(llmcc.LlmccError, match="pair 0 has .* tokens, .*truncate=True"):
         model.score_pairs([(QUERY, long)])
     most = model.info["max_context"]
     tokens, types = model.tokenize_pair(QUERY, long, max_tokens=most)

@@ -144,7 +144,7 @@ fn a_state_and_a_family_are_a_file_and_a_line_each() {
         for cuts in [&[7][..], &[1, 1, 5], &[3, 4]] {
             // Two sequences side by side; the second one has the same tokens, backwards.
             let seqs = [model.seq_new().expect("a sequence"), model.seq_new().expect("a sequence")];
-            let (mut at, mut out) = (0, vec![vec![], vec![]]);
+            let (mut at, mut out) = (0, [vec![], vec![]]);
             for n in cuts {
                 let tokens: Vec<i32> = (at..at + n).flat_map(|i| [i, 6 - i]).collect();
                 let of: Vec<i32> = (at..at + n).flat_map(|_| seqs).collect();
@@ -157,10 +157,12 @@ fn a_state_and_a_family_are_a_file_and_a_line_each() {
             all.push(out);
         }
         for out in all {
-            for i in 0..7 {
+            let [first, second] = &out;
+            for (i, (a, b)) in first.iter().zip(second).enumerate() {
                 let climbed = 0.5 * (i % 5) as f32;
-                assert_eq!((out[0][i][0], out[1][i][15]), (i as f32 + climbed, (6 - i) as f32 + climbed));
+                assert_eq!((a[0], b[15]), (i as f32 + climbed, 6.0 - i as f32 + climbed));
             }
+            assert_eq!((first.len(), second.len()), (7, 7));
         }
     }
 }

@@ -76,11 +76,14 @@ def attention(kernel, m, context):
     body = kernel["body"]
     kv = kernel["params"][body["kv"]]
     context = min(context, kv["window"] or context)
+    keys, values = kv["head_dim"], kv.get("value_dim", kv["head_dim"])
+    # The last columns of a latent cache's keys are its values, and lie there once.
+    stored = values + (keys - values if kv.get("latent") else keys)
     return {
         "latencies": 1,
-        "memory": 2 * context * kv["heads"] * kv["head_dim"] * WIDTH[kv["elem"]],
+        "memory": context * kv["heads"] * stored * WIDTH[kv["elem"]],
         "l2": 0,
-        "flops": 4 * m * context * body["heads"] * kv["head_dim"],
+        "flops": 2 * m * context * body["heads"] * (keys + values),
         "rate": "f16",
         "uneven": 1,
         "ends": 0,

@@ -27,12 +27,8 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let load = start.elapsed().as_secs_f64();
     let info = model.info();
     let longest = args.prefill.iter().copied().max().unwrap_or(0).max(args.steps + 1);
-    if longest > info.max_context
-        || args.prefill.contains(&0)
-        || args.batch.contains(&0)
-        || args.steps == 0
-        || args.repeat == 0
-    {
+    let none = args.prefill.iter().chain(&args.batch).chain([&args.steps, &args.repeat]).any(|n| *n == 0);
+    if longest > info.max_context || none {
         return Err(Error::Usage(format!(
             "lengths and counts must lie in 1..={}, the artifact's context",
             info.max_context
@@ -53,12 +49,11 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     }
     // All kinds of steps have run once; the memory that is streamed for comparison would add to it.
     let rss = peak_rss();
-    let (version, state) = version_for(&model)?;
-    let (step_bytes, state_bytes) = (version.read_per_step as f64, state as f64);
-    let predicted = version.predicted.clone();
+    let (version, state_bytes) = version_for(&model)?;
     let gpu = version.spec().is_some_and(|t| t.family() == Family::Gpu);
     // This process cannot stream a GPU's memory; the target's line says what the kind has.
-    let roofline = if gpu { Roofline::Known(predicted.machine.memory) } else { Roofline::streamed(info.threads) };
+    let roofline =
+        if gpu { Roofline::Known(version.predicted.machine.memory) } else { Roofline::streamed(info.threads) };
     let each = |b: &usize| {
         let beside = |f: &dyn Fn() -> Result<Rate, Error>| roofline.beside(f);
         measure(format!("decode, {b} at once"), vec![decode_shape(*b, args.steps)], &|| {
@@ -66,6 +61,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         })
     };
     let decode: Vec<Rate> = args.batch.iter().map(each).collect::<Result<_, _>>()?;
+    let (step_bytes, predicted) = (version.read_per_step as f64, version.predicted);
     let machine = Machine { device: model.device()?, target: version.target, gpu };
     let results = Results {
         args,
@@ -85,7 +81,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
 
 /// What the manifest says of the version that runs here, and how many bytes of states of fixed size a
 /// sequence has.
-fn version_for(model: &Model) -> Result<(Version, usize), Error> {
+fn version_for(model: &Model) -> Result<(Version, f64), Error> {
     let manifest = Manifest::parse(model.manifest().as_bytes()).map_err(|e| Error::Artifact {
         path: model.path().to_owned(),
         message: format!("its manifest is unreadable: {e}"),
@@ -93,7 +89,7 @@ fn version_for(model: &Model) -> Result<(Version, usize), Error> {
     let runs = |v: &Version| v.spec().is_some_and(|t| isa(t) == model.info().isa);
     let found = manifest.versions.into_iter().find(runs);
     let version = found.unwrap_or_else(|| Version { target: "?".into(), ..Version::default() });
-    Ok((version, manifest.memory.per_sequence))
+    Ok((version, manifest.memory.per_sequence as f64))
 }
 
 /// One measurement.

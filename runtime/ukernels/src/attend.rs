@@ -116,11 +116,11 @@ type Args<'a> = (&'a Run<'a>, &'a Group<'a>);
 /// The same for pages `from..to` of the block.
 type Pages<'a> = (&'a Run<'a>, &'a Group<'a>, usize, usize);
 
-/// `$name`, a [`Part`] for an instruction set and a type of cache, where the function has one.
+/// `$name`, a [`Apart`] for an instruction set and a type of cache, where the function has one.
 macro_rules! part {
     ($vis:vis $name:ident<$I:ident $(, $C:ident)?> = $function:ident($($arg:ident),*): $args:ident) => {
         $vis struct $name<$I $(, $C)?>(core::marker::PhantomData<($I, $($C)?)>);
-        impl<'a, $I: Isa $(, $C: super::Cache<$I>)?> crate::isa::Part<super::$args<'a>> for $name<$I $(, $C)?> {
+        impl<'a, $I: Isa $(, $C: super::Cache<$I>)?> crate::isa::Apart<super::$args<'a>> for $name<$I $(, $C)?> {
             #[inline(always)]
             unsafe fn run(($($arg),*): super::$args<'a>) {
                 unsafe { $function::<$I $(, $C)?>($($arg),*) }

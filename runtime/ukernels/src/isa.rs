@@ -24,7 +24,7 @@ pub(crate) struct Shape {
 }
 
 /// A part of a microkernel that is compiled apart from the rest: see [`Isa::apart`].
-pub(crate) trait Part<A> {
+pub(crate) trait Apart<A> {
     /// # Safety
     /// As the part says; the processor has the features that it is compiled for.
     unsafe fn run(args: A);
@@ -76,7 +76,7 @@ pub(crate) trait Isa: Copy {
     /// Runs a part as a function of its own, with the features of the instruction set. Compilers take
     /// more than proportionally long for large functions: attention as one of them took three
     /// quarters of the time of the whole crate. For what is called once in thousands of operations.
-    unsafe fn apart<A, P: Part<A>>(args: A);
+    unsafe fn apart<A, P: Apart<A>>(args: A);
     /// `x` in all lanes.
     unsafe fn splat(x: f32) -> Self::F;
     /// `LANES` f32.

@@ -223,7 +223,7 @@ fn formats_without_microkernels_are_multiplied_as_described() {
 }
 
 /// Formats of the table without one.
-const SLOW: [&str; 4] = ["fp8", "fp8b", "q8k", "nvfp4"];
+const SLOW: [&str; 7] = ["fp8", "fp8b", "q8k", "nvfp4", "iq2", "iq3", "iq3s"];
 
 /// Such a product says that it is generic, so that `--deny-fallback` names it; one with a
 /// microkernel does not.

@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{Isa, Part, Shape};
+use super::{Apart, Isa, Shape};
 
 /// AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -65,7 +65,7 @@ impl Isa for Avx2 {
 
     #[inline(never)]
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn apart<A, P: Part<A>>(args: A) {
+    unsafe fn apart<A, P: Apart<A>>(args: A) {
         unsafe { P::run(args) }
     }
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{Isa, Part, Shape};
+use super::{Apart, Isa, Shape};
 
 /// AVX-512 F/BW/VL/DQ and VNNI; `DOT_BF16`: also BF16; `ASK`: of processors that want to be asked
 /// for the weights of up to 4 rows in advance, which is all that this variant is for.
@@ -31,7 +31,7 @@ impl<const DOT_BF16: bool, const ASK: bool> Isa for Avx512<DOT_BF16, ASK> {
 
     #[inline(never)]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-    unsafe fn apart<A, P: Part<A>>(args: A) {
+    unsafe fn apart<A, P: Apart<A>>(args: A) {
         unsafe { P::run(args) }
     }
     #[inline(always)]

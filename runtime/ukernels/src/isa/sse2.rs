@@ -7,7 +7,7 @@ mod fused;
 
 use core::arch::x86_64::*;
 
-use super::{Isa, Part, Shape};
+use super::{Apart, Isa, Shape};
 use fused::fused;
 
 /// SSE2.
@@ -142,8 +142,7 @@ impl Isa for Sse2 {
     type Dot = Dot;
 
     #[inline(never)]
-    #[target_feature(enable = "sse2")]
-    unsafe fn apart<A, P: Part<A>>(args: A) {
+    unsafe fn apart<A, P: Apart<A>>(args: A) {
         unsafe { P::run(args) }
     }
     #[inline(always)]
