@@ -229,9 +229,15 @@ fn apart_with_biases(f: &mut Draft, m: &Experts) -> [(Value, Option<Value>); 3] 
         (EXPERTS_DOWN_ROWS, EXPERTS_DOWN_BIAS, [hidden, m.ffn]),
     ];
     three.map(|(part, bias, [rows, columns])| {
-        let w = f.weight(part, Kind::Bare, &[m.count, rows, columns]);
+        let w = match f.is_coded(part, Kind::Bare) {
+            true => f.weight(part, Kind::Bare, &[m.count.saturating_mul(rows), columns]),
+            false => {
+                let w = f.weight(part, Kind::Bare, &[m.count, rows, columns]);
+                f.op(Op::Flatten, &[w])
+            }
+        };
         let b = f.weight(bias, Kind::Bare, &[m.count, rows]);
-        (f.op(Op::Flatten, &[w]), Some(f.op(Op::Flatten, &[b])))
+        (w, Some(f.op(Op::Flatten, &[b])))
     })
 }
 

@@ -5,7 +5,7 @@ use super::file::{CONVERT_AGAIN, Config, File, OTHER_MODEL, Tensors, Wrong, head
 use super::names::{hugging_face, numbered};
 use super::{Header, Metadata, Value, blocks, rope};
 use crate::checkpoint::safetensors::TensorInfo;
-use crate::checkpoint::stored::{Blocks, Constant, Entry, Joined, Kept, Order};
+use crate::checkpoint::stored::{Blocks, Constant, Entry, Joined, Kept, Order, Turns};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,15 +90,26 @@ pub(in crate::checkpoint) fn describe(
         }));
     }
     let head_dim = head_dim(&config);
+    let mut apart = vec![];
     for (name, (shard, info)) in rest {
         let called = hugging_face(&name, family.names);
         let info = shaped(&called, info);
         for (called, info) in experts(called, info) {
-            let entry = entry(family, &name, (shard, info), head_dim);
+            let entry = match taken_apart(&info) {
+                true => {
+                    apart.push(name.clone());
+                    decoded(family, &name, (shard, info))
+                }
+                false => entry(family, &name, (shard, info), head_dim),
+            };
             if out.insert(called.clone(), entry).is_some() {
                 return Err((format!("two tensors are `{called}`"), OTHER_MODEL));
             }
         }
+    }
+    if let Some(first) = apart.first() {
+        let like_it = if apart.len() > 1 { format!(", and {} like it", apart.len() - 1) } else { String::new() };
+        notes.push(format!("`{first}` is read as f32, since its matrices are taken apart{like_it}"));
     }
     for (called, numbers) in (family.values)(&file)? {
         let info = TensorInfo { dtype: blocks::floats(), shape: vec![numbers.len()], bytes: 0..0 };
@@ -240,7 +251,10 @@ fn arranged(join: &Recipe, config: &Config, sources: Vec<Blocks>, first: Entry) 
 fn experts(called: String, info: TensorInfo) -> Vec<(String, TensorInfo)> {
     let [count @ 1..=MOST_EXPERTS, n, k] = info.shape[..] else { return vec![(called, info)] };
     if !called.contains("{e}") {
-        return vec![(called, info)];
+        // Codes are rows of a matrix: those of all experts are one.
+        let coded = called.contains(".experts.") && info.dtype.dtype.is_some_and(|t| t.coded().is_some());
+        let shape = if coded { vec![count.saturating_mul(n), k] } else { info.shape };
+        return vec![(called, TensorInfo { shape, ..info })];
     }
     let size = info.bytes.len() / count;
     let one = |e: usize| {
@@ -249,6 +263,21 @@ fn experts(called: String, info: TensorInfo) -> Vec<(String, TensorInfo)> {
         (called.replace("{e}", &e.to_string()), info)
     };
     (0..count).map(one).collect()
+}
+
+/// Whether codes are a stack of matrices that are used each in their own way (latent attention's).
+fn taken_apart(info: &TensorInfo) -> bool {
+    info.shape.len() > 2 && info.dtype.dtype.is_some_and(|t| t.coded().is_some())
+}
+
+/// What the codes of a tensor stand for, as f32.
+fn decoded(family: &Family, name: &str, (shard, info): (usize, TensorInfo)) -> Entry {
+    let Some(blocks) = blocks_of(family, name, &(shard, info.clone()), None) else {
+        return Entry::plain(shard, info);
+    };
+    let turns = Turns { before: 0, groups: 1, parts: vec![blocks.rows()] };
+    let info = TensorInfo { dtype: blocks::floats(), ..info };
+    Entry { layout: Some(Arc::new(Joined { sources: vec![blocks], turns })), ..Entry::plain(shard, info) }
 }
 
 /// Experts that a layer may have.
