@@ -18,7 +18,7 @@ import re
 import statistics
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -40,10 +40,9 @@ class Shape:
     keys: dict[str, Any]
     tensors: Callable[["Shape"], Iterator[Tensor]]
     vocab: int = 32000
-    more: dict[str, int] = field(default_factory=dict)
 
     def __getitem__(self, key: str) -> Any:
-        return self.keys[key] if key in self.keys else self.more[key]
+        return self.keys[key]
 
 
 def ends(s: Shape) -> Iterator[Tensor]:

@@ -81,18 +81,24 @@ RANGES = {
 }
 
 
-def mixed():
-    """A Llama of two layers, each matrix of another type, with random codes."""
-    rng = np.random.default_rng(41)
-    hidden, kv, vocab = 256, 64, 64
-    w = gguf.GGUFWriter(HERE / "gguf/mixed.gguf", "llama")
+def small_llama(name, layers, hidden):
+    """The writer of a Llama of so many layers whose MLP is as wide as it is, with its sizes."""
+    w = gguf.GGUFWriter(HERE / f"gguf/{name}.gguf", "llama")
     w.add_context_length(64)
     w.add_embedding_length(hidden)
-    w.add_block_count(2)
+    w.add_block_count(layers)
     w.add_feed_forward_length(hidden)
     w.add_head_count(4)
     w.add_head_count_kv(1)
     w.add_layer_norm_rms_eps(1e-5)
+    return w
+
+
+def mixed():
+    """A Llama of two layers, each matrix of another type, with random codes."""
+    rng = np.random.default_rng(41)
+    hidden, kv, vocab = 256, 64, 64
+    w = small_llama("mixed", 2, hidden)
 
     def matrix(name, rows, kind):
         size, _ = BLOCKS[kind]
@@ -135,14 +141,7 @@ def vectors():
     """A Llama of one layer, each matrix of a type that takes numbers from grids, with random codes."""
     rng = np.random.default_rng(47)
     hidden, kv, vocab = 256, 64, 64
-    w = gguf.GGUFWriter(HERE / "gguf/vectors.gguf", "llama")
-    w.add_context_length(64)
-    w.add_embedding_length(hidden)
-    w.add_block_count(1)
-    w.add_feed_forward_length(hidden)
-    w.add_head_count(4)
-    w.add_head_count_kv(1)
-    w.add_layer_norm_rms_eps(1e-5)
+    w = small_llama("vectors", 1, hidden)
     for name, (kind, largest) in VECTORS.items():
         size, halves = BLOCKS[kind]
         rows = kv if name in ("attn_k", "attn_v") else hidden

@@ -194,50 +194,50 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
 /// Matrices of all experts, and their biases.
 type Stack = (Value, Option<Value>);
 
+/// The matrices `[rows, columns]` of all experts as [`Stored::Turned`] and GGUF files have them, one
+/// below the other, and their biases. `turned`: floats are stored as `[columns, rows]`. Codes share scales
+/// along the inputs, so they are rows already.
+fn stack(f: &mut Draft, m: &Experts, [part, bias]: [Part; 2], [rows, columns]: [usize; 2], turned: bool) -> [Value; 2] {
+    let w = match (f.is_coded(part, Kind::Bare), turned) {
+        (true, _) => f.weight(part, Kind::Bare, &[m.count.saturating_mul(rows), columns]),
+        (false, true) => {
+            let w = f.weight(part, Kind::Bare, &[m.count, columns, rows]);
+            let w = f.op(Op::Transpose, &[w]);
+            f.op(Op::Flatten, &[w])
+        }
+        (false, false) => {
+            let w = f.weight(part, Kind::Bare, &[m.count, rows, columns]);
+            f.op(Op::Flatten, &[w])
+        }
+    };
+    let b = f.weight(bias, Kind::Bare, &[m.count, rows]);
+    [w, f.op(Op::Flatten, &[b])]
+}
+
 /// Those of [`Stored::Turned`].
 fn turned(f: &mut Draft, m: &Experts) -> [(Value, Option<Value>); 3] {
     let (hidden, both) = (f.facts().hidden, m.ffn.saturating_mul(2));
-    let stack = |f: &mut Draft, part, bias, inner, outer| {
-        let w = match f.is_coded(part, Kind::Bare) {
-            // Codes share scales along the inputs, so these are rows already.
-            true => f.weight(part, Kind::Bare, &[m.count.saturating_mul(outer), inner]),
-            false => {
-                let w = f.weight(part, Kind::Bare, &[m.count, inner, outer]);
-                let w = f.op(Op::Transpose, &[w]);
-                f.op(Op::Flatten, &[w])
-            }
-        };
-        let b = f.weight(bias, Kind::Bare, &[m.count, outer]);
-        (w, f.op(Op::Flatten, &[b]))
-    };
-    let all = stack(f, EXPERTS_GATE_UP, EXPERTS_GATE_UP_BIAS, hidden, both);
+    let all = stack(f, m, [EXPERTS_GATE_UP, EXPERTS_GATE_UP_BIAS], [both, hidden], true);
     let part = |f: &mut Draft, start| {
         let pick = Op::PickRows { run: 2, start, len: 1, pairs: 0 };
-        (f.op(pick.clone(), &[all.0]), Some(f.op(pick, &[all.1])))
+        all.map(|x| f.op(pick.clone(), &[x]))
     };
     let (gate, up) = (part(f, 0), part(f, 1));
-    let (down, bias) = stack(f, EXPERTS_DOWN, EXPERTS_DOWN_BIAS, m.ffn, hidden);
-    [gate, up, (down, Some(bias))]
+    let down = stack(f, m, [EXPERTS_DOWN, EXPERTS_DOWN_BIAS], [hidden, m.ffn], true);
+    [gate, up, down].map(|[w, b]| (w, Some(b)))
 }
 
 /// Those of [`Stored::Turned`] in GGUF files.
 fn apart_with_biases(f: &mut Draft, m: &Experts) -> [(Value, Option<Value>); 3] {
     let hidden = f.facts().hidden;
     let three = [
-        (EXPERTS_GATE, EXPERTS_GATE_BIAS, [m.ffn, hidden]),
-        (EXPERTS_UP, EXPERTS_UP_BIAS, [m.ffn, hidden]),
-        (EXPERTS_DOWN_ROWS, EXPERTS_DOWN_BIAS, [hidden, m.ffn]),
+        ([EXPERTS_GATE, EXPERTS_GATE_BIAS], [m.ffn, hidden]),
+        ([EXPERTS_UP, EXPERTS_UP_BIAS], [m.ffn, hidden]),
+        ([EXPERTS_DOWN_ROWS, EXPERTS_DOWN_BIAS], [hidden, m.ffn]),
     ];
-    three.map(|(part, bias, [rows, columns])| {
-        let w = match f.is_coded(part, Kind::Bare) {
-            true => f.weight(part, Kind::Bare, &[m.count.saturating_mul(rows), columns]),
-            false => {
-                let w = f.weight(part, Kind::Bare, &[m.count, rows, columns]);
-                f.op(Op::Flatten, &[w])
-            }
-        };
-        let b = f.weight(bias, Kind::Bare, &[m.count, rows]);
-        (w, Some(f.op(Op::Flatten, &[b])))
+    three.map(|(parts, shape)| {
+        let [w, b] = stack(f, m, parts, shape, false);
+        (w, Some(b))
     })
 }
 

@@ -253,7 +253,7 @@ impl<'a> Draft<'_, 'a> {
         let Source::Checkpoint(ckpt) = &self.lifter.origin.source else { return false };
         let tensor = self.lifter.tensor_of(part, kind, self.layer, self.half);
         let info = tensor.and_then(|name| ckpt.info(&name));
-        info.and_then(|i| i.dtype.dtype).is_some_and(|t| t.coded().is_some())
+        info.is_some_and(|i| i.dtype.is_coded())
     }
 
     /// The matrix `[out, in]` of a part.

@@ -5,7 +5,7 @@
 use super::gguf::blocks::{self, BlockType};
 use super::safetensors::TensorInfo;
 use super::shard::Shard;
-use super::stored::{Blocks, Entry, Kept, Layout, Order};
+use super::stored::{Blocks, Entry, Kept, Layout, Order, like_it};
 use super::views::View;
 use llmcc_ir::quant::CodedRow;
 use std::ops::Range;
@@ -105,8 +105,8 @@ pub(super) fn is_widened(tensor: &StoredTensor, form: Form) -> bool {
 /// What the user should know of these tensors.
 pub(super) fn note(widened: &[String]) -> Option<String> {
     let name = widened.first()?;
-    let more = if widened.len() > 1 { format!(", and {} like it", widened.len() - 1) } else { String::new() };
-    Some(format!("`{name}` is stored transposed, in blocks of what are columns here: it is read as f32{more}"))
+    let others = like_it(widened.len() - 1);
+    Some(format!("`{name}` is stored transposed, in blocks of what are columns here: it is read as f32{others}"))
 }
 
 /// A matrix of blocks along what are columns of the model.

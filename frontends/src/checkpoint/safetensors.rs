@@ -26,6 +26,13 @@ pub struct StoredType {
     pub dtype: Option<DType>,
 }
 
+impl StoredType {
+    /// Whether elements are codes of a storage format.
+    pub fn is_coded(&self) -> bool {
+        self.dtype.is_some_and(|t| t.coded().is_some())
+    }
+}
+
 /// Every element type of the format.
 static TYPES: &[StoredType] = &[
     StoredType { name: "F64", bits: 64, dtype: Some(DType::F64) },

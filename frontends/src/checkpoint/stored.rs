@@ -205,6 +205,11 @@ impl Blocks {
     }
 }
 
+/// The end of a note about a tensor that holds for so many others too.
+pub(super) fn like_it(others: usize) -> String {
+    if others > 0 { format!(", and {others} like it") } else { String::new() }
+}
+
 /// A vector that no tensor of a file is.
 #[derive(Debug)]
 pub(super) struct Constant(pub Vec<f32>);

@@ -4,7 +4,7 @@
 //! Super-groups have 256 columns; their scales are codes of the given bits, times an f16.
 
 use super::{Code, Encoding, FormatDef, NO_GROUPS, Per, Quantize, Scale, ScaleKind, encode, round_f16};
-use llmcc_abi::encoding::NON_LINEAR;
+use llmcc_abi::encoding::{NON_LINEAR, with_negatives};
 
 /// Columns that share a scale of scales.
 const SUPER: u16 = 256;
@@ -18,17 +18,6 @@ static GRID_OF_3: [u32; 16] = with_negatives([1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.
 
 /// Those of its grid of `IQ3_S`.
 static ODD: [u32; 16] = with_negatives([1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0]);
-
-/// Eight numbers, and their negatives.
-const fn with_negatives(numbers: [f32; 8]) -> [u32; 16] {
-    let (mut out, mut i) = ([0; 16], 0);
-    while i < 8 {
-        out[i] = numbers[i].to_bits();
-        out[i + 8] = (-numbers[i]).to_bits();
-        i += 1;
-    }
-    out
-}
 
 /// Numbers of a table of 16, with scales of 6 bits for so many columns.
 const fn table_of(values: &'static [u32; 16], group: u16) -> Encoding {

@@ -5,7 +5,7 @@ use super::file::{CONVERT_AGAIN, Config, File, OTHER_MODEL, Tensors, Wrong, head
 use super::names::{hugging_face, numbered};
 use super::{Header, Metadata, Value, blocks, rope};
 use crate::checkpoint::safetensors::TensorInfo;
-use crate::checkpoint::stored::{Blocks, Constant, Entry, Joined, Kept, Order, Turns};
+use crate::checkpoint::stored::{Blocks, Constant, Entry, Joined, Kept, Order, Turns, like_it};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,9 +84,8 @@ pub(in crate::checkpoint) fn describe(
     for join in family.joins {
         let widened = joined(join, family, &config, &mut rest, &mut out)?;
         notes.extend(widened.first().map(|names| {
-            let (more, names) = (widened.len() - 1, names.join("`, `"));
-            let like_it = if more > 0 { format!(", and {more} like it") } else { String::new() };
-            format!("`{names}` have different types, and are one matrix here: it is read as f32{like_it}")
+            let (names, others) = (names.join("`, `"), like_it(widened.len() - 1));
+            format!("`{names}` have different types, and are one matrix here: it is read as f32{others}")
         }));
     }
     let head_dim = head_dim(&config);
@@ -108,8 +107,8 @@ pub(in crate::checkpoint) fn describe(
         }
     }
     if let Some(first) = apart.first() {
-        let like_it = if apart.len() > 1 { format!(", and {} like it", apart.len() - 1) } else { String::new() };
-        notes.push(format!("`{first}` is read as f32, since its matrices are taken apart{like_it}"));
+        let others = like_it(apart.len() - 1);
+        notes.push(format!("`{first}` is read as f32, since its matrices are taken apart{others}"));
     }
     for (called, numbers) in (family.values)(&file)? {
         let info = TensorInfo { dtype: blocks::floats(), shape: vec![numbers.len()], bytes: 0..0 };
@@ -252,7 +251,7 @@ fn experts(called: String, info: TensorInfo) -> Vec<(String, TensorInfo)> {
     let [count @ 1..=MOST_EXPERTS, n, k] = info.shape[..] else { return vec![(called, info)] };
     if !called.contains("{e}") {
         // Codes are rows of a matrix: those of all experts are one.
-        let coded = called.contains(".experts.") && info.dtype.dtype.is_some_and(|t| t.coded().is_some());
+        let coded = called.contains(".experts.") && info.dtype.is_coded();
         let shape = if coded { vec![count.saturating_mul(n), k] } else { info.shape };
         return vec![(called, TensorInfo { shape, ..info })];
     }
@@ -267,7 +266,7 @@ fn experts(called: String, info: TensorInfo) -> Vec<(String, TensorInfo)> {
 
 /// Whether codes are a stack of matrices that are used each in their own way (latent attention's).
 fn taken_apart(info: &TensorInfo) -> bool {
-    info.shape.len() > 2 && info.dtype.dtype.is_some_and(|t| t.coded().is_some())
+    info.shape.len() > 2 && info.dtype.is_coded()
 }
 
 /// What the codes of a tensor stand for, as f32.

@@ -65,17 +65,7 @@ fn by_length(file: &File, config: &mut Config) -> Result<serde_json::Value, Wron
     };
     // As llama.cpp: of a file that does not say it, all of the context is the original one.
     let original = file.size("rope.scaling.original_context_length").or(file.size("context_length"));
-    config.insert("original_max_position_embeddings".into(), json!(original));
-    let mut out = json!({
-        "rope_type": "longrope",
-        "long_factor": long,
-        "short_factor": short,
-        "original_max_position_embeddings": original,
-    });
-    if let Some(x) = file.number("rope.scaling.attn_factor") {
-        out["attention_factor"] = x.into();
-    }
-    Ok(out)
+    Ok(longrope(config, [&long, &short], original, file.number("rope.scaling.attn_factor")))
 }
 
 /// The factors of frequencies that a file has: the settings of Llama 3 that make them, or the factors
@@ -87,14 +77,27 @@ fn factors(file: &File, config: &mut Config) -> Result<serde_json::Value, Wrong>
         return Ok(settings);
     }
     let original = file.required("context_length")?;
+    Ok(longrope(config, [&stored, &stored], Some(original), Some(1.0)))
+}
+
+/// The settings of these factors, for texts that are longer than the original context and for shorter ones.
+fn longrope(
+    config: &mut Config,
+    [long, short]: [&[f64]; 2],
+    original: Option<u64>,
+    attention: Option<f64>,
+) -> serde_json::Value {
     config.insert("original_max_position_embeddings".into(), json!(original));
-    Ok(json!({
+    let mut out = json!({
         "rope_type": "longrope",
-        "long_factor": stored,
-        "short_factor": stored,
+        "long_factor": long,
+        "short_factor": short,
         "original_max_position_embeddings": original,
-        "attention_factor": 1.0,
-    }))
+    });
+    if let Some(x) = attention {
+        out["attention_factor"] = x.into();
+    }
+    out
 }
 
 /// The settings of Llama 3 that make these factors.

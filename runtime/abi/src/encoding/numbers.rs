@@ -39,7 +39,7 @@ pub const FP4_VALUES: [u32; 16] =
 pub const E2M1: [u32; 16] = with_negatives([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]);
 
 /// Eight numbers, and their negatives.
-const fn with_negatives(numbers: [f32; 8]) -> [u32; 16] {
+pub const fn with_negatives(numbers: [f32; 8]) -> [u32; 16] {
     let (mut out, mut i) = ([0; 16], 0);
     while i < 8 {
         out[i] = numbers[i].to_bits();
