@@ -1,10 +1,14 @@
 //! Products with the matrices of each token's experts.
 //!
 //! Every thread first sorts the pairs of a token and a slot by expert, into its own scratch: a
-//! count, a sum, a placement, which cost nothing beside the products. Then an item (a column tile
-//! of an expert) has its rows in one run of that list: it brings `tile_m` of them together,
-//! multiplies them as any rows are multiplied, and stores each in its token's slot. An expert
-//! without rows is not read.
+//! count, a sum, a placement, which cost nothing beside the products. Then a column tile of an
+//! expert has its rows in one run of that list: it brings `tile_m` of them together, multiplies them
+//! as any rows are multiplied, and stores each in its token's slot. An expert without rows is not
+//! read.
+//!
+//! Items are shares of the work, not certain tiles: which experts have rows is known when the kernel
+//! runs only. All tiles of one expert stand before those of the next, so that a thread reads whole
+//! stretches of memory, and each tile counts for what reading it takes and for its rows.
 //!
 //! Without routes, each slot having the expert of its number, the pairs are in that order as they
 //! are: token after token of one slot after the other.
@@ -50,6 +54,10 @@ struct Pairs {
     list: usize,
 }
 
+/// What reading a tile of weights takes, in rows multiplied with it: of 4 bits at the speed of
+/// memory, about this much.
+const READING: usize = 8;
+
 struct Plan<'k> {
     k: &'k ExpertMatmul,
     input: Input,
@@ -82,10 +90,11 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &ExpertM
     let pairs = Pairs { routes: k.routes, experts: k.experts, top: k.top, ends, list: frame.size() };
     let args = panel_args(e);
     let plan = Plan { k, input, pairs, lanes, tile_stride, program, out, dest, args };
-    if let Some(routes) = k.routes {
-        plan.pairs.sort(low, e, low.args.operand(routes));
-    }
-    plan.emit(low, e);
+    let work = match k.routes {
+        Some(routes) => plan.pairs.sort(low, e, low.args.operand(routes)),
+        None => e.int(k.experts as i64),
+    };
+    plan.emit(low, e, work);
     if sorted { (k.top * 4).next_multiple_of(64) } else { 0 }
 }
 
@@ -111,8 +120,8 @@ impl Pairs {
         });
     }
 
-    /// Fills ends and list.
-    fn sort(&self, low: &Lowering, e: &mut Emit, routes: Value) {
+    /// Fills ends and list. Returns the work of a tile of each expert.
+    fn sort(&self, low: &Lowering, e: &mut Emit, routes: Value) -> Value {
         let ends = e.offset(low.args.scratch, self.ends);
         let list = e.offset(low.args.scratch, self.list);
         let none = e.floats(0.0);
@@ -135,12 +144,15 @@ impl Pairs {
         });
         // Counts become starts.
         let zero = e.b.ins().iconst(I32, 0);
-        e.fixed(self.experts, 1, &[zero], |e, expert, start| {
+        let none = e.int(0);
+        let sums = e.fixed(self.experts, 1, &[zero, none], |e, expert, sums| {
             let p = e.index(ends, expert, 4);
             let p = e.offset(p, 4);
             let count = e.load(I32, p, 0);
-            e.store(start[0], p, 0);
-            vec![e.add(start[0], count)]
+            e.store(sums[0], p, 0);
+            let rows = e.b.ins().uextend(I64, count);
+            let work = self.work(e, rows);
+            vec![e.add(sums[0], count), e.add(sums[1], work)]
         });
         // Placing them makes ends of the starts.
         self.each(low, e, routes, |e, pair, expert| {
@@ -150,6 +162,18 @@ impl Pairs {
             let pair = e.b.ins().ireduce(I32, pair);
             e.store(pair, p, 0);
         });
+        sums[1]
+    }
+
+    /// The work of a tile of an expert with so many rows.
+    fn work(&self, e: &mut Emit, rows: Value) -> Value {
+        if self.routes.is_none() {
+            return e.int(1);
+        }
+        let none = e.int(0);
+        let some = e.compare(IntCC::NotEqual, rows, none);
+        let work = e.offset(rows, READING);
+        e.b.ins().select(some, work, none)
     }
 
     /// First pair of an expert, and the one after its last.
@@ -230,7 +254,7 @@ fn copy(e: &mut Emit, from: Value, to: Value, bytes: usize) {
     }
 }
 
-/// What an item computes, and the pairs of a pass.
+/// What is computed of an expert, and the pairs of a pass.
 struct Tile {
     expert: Value,
     col: Value,
@@ -238,23 +262,59 @@ struct Tile {
     /// First pair.
     first: Value,
     rows: Value,
+    /// Whether an earlier tile has brought these rows together.
+    together: Value,
 }
 
 impl Plan<'_> {
-    fn emit(&self, low: &Lowering, e: &mut Emit) {
+    /// The tiles that start within `lo..hi` of as many shares of the work; `each`: the work of a tile
+    /// of each expert.
+    fn emit(&self, low: &Lowering, e: &mut Emit, each: Value) {
+        let experts = self.k.experts;
+        let bound = |e: &mut Emit, item: Value| {
+            let work = e.b.ins().imul(item, each);
+            e.b.ins().udiv_imm_u(work, experts as i64)
+        };
+        let (lo, hi) = (bound(e, low.args.lo), bound(e, low.args.hi));
+        let zero = e.int(0);
+        e.fixed(experts, 1, &[zero], |e, expert, before| {
+            let (from, to) = self.pairs.of(low, e, expert);
+            let count = e.sub(to, from);
+            let work = self.pairs.work(e, count);
+            let all = e.times(work, self.k.segment.tiles());
+            let after = e.add(before[0], all);
+            let (first, last) = (e.max(lo, before[0]), e.min(hi, after));
+            let any = e.compare(IntCC::SignedLessThan, first, last);
+            e.when(any, |e| {
+                let tiles = [first, last].map(|at| {
+                    let at = e.sub(at, before[0]);
+                    let up = e.add(at, work);
+                    let up = e.b.ins().iadd_imm_s(up, -1);
+                    e.b.ins().udiv(up, work)
+                });
+                self.tiles(low, e, expert, (from, to), tiles);
+            });
+            vec![after]
+        });
+    }
+
+    /// Tiles of an expert, with its pairs.
+    fn tiles(&self, low: &Lowering, e: &mut Emit, expert: Value, (from, to): (Value, Value), tiles: [Value; 2]) {
         let s = &self.k.segment;
-        e.each(low.args.lo, low.args.hi, 1, |e, item| {
-            let (tile, expert) = e.div_mod(item, self.k.experts);
+        let most = e.int(self.k.tile_m as i64);
+        let count = e.sub(to, from);
+        let one_pass = e.compare(IntCC::SignedLessThanOrEqual, count, most);
+        e.each(tiles[0], tiles[1], 1, |e, tile| {
             let col = e.times(tile, s.tile_n);
             let (n, tile_n) = (e.int(s.n as i64), e.int(s.tile_n as i64));
             let rest = e.sub(n, col);
             let width = e.min(rest, tile_n);
-            let (from, to) = self.pairs.of(low, e, expert);
+            let later = e.compare(IntCC::NotEqual, tile, tiles[0]);
+            let together = e.b.ins().band(one_pass, later);
             e.each(from, to, self.k.tile_m, |e, first| {
                 let rest = e.sub(to, first);
-                let most = e.int(self.k.tile_m as i64);
                 let rows = e.min(rest, most);
-                self.tile(low, e, &Tile { expert, col, width, first, rows });
+                self.tile(low, e, &Tile { expert, col, width, first, rows, together });
             });
         });
     }
@@ -303,6 +363,7 @@ impl Plan<'_> {
             count = e.b.ins().select(single, zero, t.rows);
         }
         let zero = e.int(0);
+        let count = e.b.ins().select(t.together, zero, count);
         e.each(zero, count, 1, |e, i| {
             let at = e.add(t.first, i);
             let pair = self.pairs.get(low, e, at);
