@@ -52,9 +52,6 @@ pub(crate) trait Isa: Copy {
     const INT8: Shape;
     /// Most rows of a tile of two vectors of widened weights: at most 12.
     const MANY: usize;
-    /// Whether weights of few rows are asked for in advance, too, in two stages: the processor's
-    /// own prefetchers do not keep up with the stream.
-    const ASKS: bool;
     /// Attention: most pairs of a row and a page whose scores are computed at once.
     const ATTEND_SCORES: usize;
     /// Attention: most rows whose weighted values are computed at once, with 4 vectors each.

@@ -114,16 +114,16 @@ impl Tile {
     #[inline(always)]
     unsafe fn prefetch<I: Isa, const MR: usize, const NV: usize>(&self, v: usize, p: *const u8) {
         if const { NV * I::LANES <= BLOCK } {
-            // One stream. With few rows the processor's own prefetchers may keep up with it, and
-            // any instruction of ours costs; with more rows there is so much arithmetic per byte
-            // that it does not look far enough ahead. (Nor does it, where a line takes several
-            // vectors, with two rows: a third of the speed, on a Xeon.)
-            if const { I::ASKS } && v == 0 {
+            // One stream. The processor's own prefetchers start anew at every page, and lose track
+            // where factors and codes alternate: on Zen 5 they brought 44 to 76 % of what memory
+            // gives, and 85 to 93 % with these. With more rows there is so much arithmetic per byte
+            // that one stage is enough.
+            if const { MR <= ASKED } && v == 0 {
                 unsafe {
                     I::prefetch(p.wrapping_add(SOON));
                     I::prefetch_far(p.wrapping_add(LATER));
                 }
-            } else if const { MR > FEW || (MR > 1 && I::LANES < BLOCK) } && v == 0 {
+            } else if v == 0 {
                 unsafe { I::prefetch(p.wrapping_add(NEAR)) }
             }
             // Nor does that reach memory in time when a line takes longer to multiply than to read.
@@ -166,9 +166,11 @@ impl Tile {
 const AHEAD: usize = 256 << 10;
 /// Most rows with which weights are still read at the speed of memory, if as one stream.
 const FEW: usize = 3;
+/// Most rows with which weights are asked for in two stages.
+const ASKED: usize = 4;
 /// How far to look ahead in weights of which not even one tile fits in [`AHEAD`].
 const NEAR: usize = 2048;
-/// How far few rows look ahead into memory where they have to ([`Isa::ASKS`]): the lines that a
+/// How far few rows look ahead into memory: the lines that a
 /// core can wait for, 48 at the second level, and some more, so that there is always one to ask for
 /// next. More of them would wait in the first level, where they are in the way of the lines at
 /// hand.

@@ -254,22 +254,15 @@ mod avx512_bf16 {
 #[cfg(target_arch = "x86_64")]
 mod amx {
     use super::{INT8_PANELS, PanelArgs, PanelFn, Uk, UkTable, avx512};
-    use crate::isa::avx512::Avx512;
     use crate::panel::amx::{bf16, int8};
-    use crate::panel::int8::Int8;
-    use crate::panel::run;
 
-    /// Processors with AMX look less far ahead than AMD's. Asked in advance, up to 4 rows are
-    /// multiplied as fast as memory brings their weights, which the matrix unit does not reach.
-    type Asking = Avx512<false, true>;
-
-    /// Lines of [`INT8_PANELS`] that the matrix unit multiplies: 8 and 4 bits.
+    /// Lines of [`INT8_PANELS`] that the matrix unit multiplies: 8 and 4 bits. Up to 4 rows are
+    /// multiplied as fast as memory brings their weights, which it does not reach.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
     unsafe extern "C" fn panel_int8<const F: usize>(p: *const PanelArgs) {
         unsafe {
             match (*p).m {
-                1..=4 => run::<Asking, Int8<F>>(&*p),
-                _ if int8::suits(&*p) => int8::run(&*p, INT8_PANELS[F].1),
+                5.. if int8::suits(&*p) => int8::run(&*p, INT8_PANELS[F].1),
                 _ => avx512::panel_int8::<F>(p),
             }
         }

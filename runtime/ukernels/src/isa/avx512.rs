@@ -4,12 +4,11 @@ use core::arch::x86_64::*;
 
 use super::{Apart, Isa, Shape};
 
-/// AVX-512 F/BW/VL/DQ and VNNI; `DOT_BF16`: also BF16; `ASK`: of processors that want to be asked
-/// for the weights of up to 4 rows in advance, which is all that this variant is for.
+/// AVX-512 F/BW/VL/DQ and VNNI; `DOT_BF16`: also BF16.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512<const DOT_BF16: bool, const ASK: bool = false>;
+pub(crate) struct Avx512<const DOT_BF16: bool>;
 
-impl<const DOT_BF16: bool, const ASK: bool> Isa for Avx512<DOT_BF16, ASK> {
+impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
     const LANES: usize = 16;
     const FLOAT: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
     const HALVES: Shape = Shape { tokens: 8, vectors: 2, single: 4 };
@@ -17,8 +16,7 @@ impl<const DOT_BF16: bool, const ASK: bool> Isa for Avx512<DOT_BF16, ASK> {
     const BF16: Shape =
         Shape { tokens: if DOT_BF16 { 12 } else { 8 }, vectors: 2, single: if DOT_BF16 { 1 } else { 4 } };
     const DECODE: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
-    const INT8: Shape = Shape { tokens: if ASK { 4 } else { 8 }, vectors: 1, single: 1 };
-    const ASKS: bool = ASK;
+    const INT8: Shape = Shape { tokens: 8, vectors: 1, single: 1 };
     const ATTEND_SCORES: usize = 24;
     const ATTEND_WEIGHS: usize = 6;
     const DOT_CHAINS: usize = 4;

@@ -130,7 +130,6 @@ impl Isa for Sse2 {
     const BF16: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
     const DECODE: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
     const INT8: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
-    const ASKS: bool = false;
     const ATTEND_SCORES: usize = 4;
     const ATTEND_WEIGHS: usize = 2;
     const DOT_CHAINS: usize = 1;

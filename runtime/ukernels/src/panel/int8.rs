@@ -34,6 +34,18 @@ const fn early(weights: Encoding, mr: usize, nv: usize) -> bool {
     nv == 1 && mr <= 6 && weights.scales[1].is_none() && layout::groups_per_record(&weights) <= 2
 }
 
+/// Whether the scales of the scales of a record are loaded when it is entered.
+const fn holds_above(weights: Encoding, mr: usize, nv: usize) -> bool {
+    nv == 1 && mr <= 8 && weights.scales[1].is_some()
+}
+
+/// Lines at the start of a record, which have its factors.
+const fn factor_lines(weights: Encoding) -> usize {
+    // Neither the number of columns matters, nor that of a group whose size is not known here.
+    let weights = if matches!(weights.group(), Some(0)) { weights.in_groups(K_PAD) } else { weights };
+    layout::block(&weights, K_PAD).codes / 64
+}
+
 /// The kind of factors beside the codes.
 pub(super) const fn kind(weights: Encoding) -> ScaleKind {
     match weights.scales[0] {
@@ -74,7 +86,7 @@ unsafe fn halves<I: Isa, const F: usize, const NV: usize>(t: &Tile, factors: usi
 }
 
 /// Scale and minimum of a group whose factors start at byte `factors` of the block (or are in
-/// `record`, see [`early`]), in the record at byte `record_at`.
+/// `record`, see [`early`] and [`holds_above`]), in the record at byte `record_at`.
 #[inline(always)]
 unsafe fn factors_of<I: Isa, const F: usize, const MR: usize, const NV: usize>(
     t: &Tile,
@@ -102,13 +114,16 @@ unsafe fn factors_of<I: Isa, const F: usize, const MR: usize, const NV: usize>(
         if let Some(above) = of.scales[1] {
             let p = t.vectors::<I, NV>(record_at + t.block.above, above.kind.bytes());
             for v in 0..NV {
-                scale[v] = I::mul(scale[v], load::<I>(above.kind, p[v]));
+                let held = const { holds_above(PanelWeights::<F>::ENCODING, MR, NV) };
+                scale[v] = I::mul(scale[v], if held { record[0] } else { load::<I>(above.kind, p[v]) });
                 if of.has_minimum() {
-                    min[v] = I::mul(min[v], load::<I>(above.kind, p[v].add(t.block.above_mins)));
+                    let above_mins = |p: *const u8| load::<I>(above.kind, p.add(t.block.above_mins));
+                    min[v] = I::mul(min[v], if held { record[1] } else { above_mins(p[v]) });
                 }
             }
         }
-        if let Some(unit) = of.unit()
+        // In a constant: the compiler leaves the search for the unit in the loop otherwise.
+        if let Some(unit) = const { PanelWeights::<F>::ENCODING.unit() }
             && unit != 1.0
         {
             for v in 0..NV {
@@ -140,7 +155,7 @@ unsafe fn finish<I: Isa, const F: usize, const MR: usize, const NV: usize>(
                 acc[m][v] = I::fma(I::to_f32(total), I::mul(scale[v], a_scale), acc[m][v]);
             }
             if const { PanelWeights::<F>::ENCODING.has_minimum() } {
-                let sum = I::splat(a.add(t.q8.sums).cast::<i32>().read_unaligned() as f32);
+                let sum = I::to_f32(I::splat_word(a.add(t.q8.sums)));
                 for v in 0..NV {
                     acc[m][v] = I::fma(I::mul(min[v], a_scale), sum, acc[m][v]);
                 }
@@ -152,7 +167,7 @@ unsafe fn finish<I: Isa, const F: usize, const MR: usize, const NV: usize>(
 /// The walk through the groups of a tile.
 struct GroupWalk<I: Isa> {
     place: Place,
-    /// See [`early`].
+    /// See [`early`] and [`holds_above`].
     record: [I::F; 2],
     /// The next group, and its first column.
     group: usize,
@@ -169,15 +184,35 @@ impl<I: Isa> GroupWalk<I> {
         } else {
             self.place.enter(t, self.group)
         };
-        if const { early(PanelWeights::<F>::ENCODING, MR, NV) } && factors == self.place.record {
-            unsafe {
-                // Factors take lines of the stream as well: without this, as many lines of codes
-                // further on would not be asked for.
-                t.prefetch::<I, MR, NV>(0, t.w.add(factors));
-                self.record = halves::<I, F, NV>(t, factors);
-            }
+        if factors == self.place.record + t.block.scales {
+            unsafe { self.enter_record::<F, MR, NV>(t, factors) };
         }
         factors
+    }
+
+    /// Enters a record, whose first factors are at `factors`.
+    #[inline(always)]
+    unsafe fn enter_record<const F: usize, const MR: usize, const NV: usize>(&mut self, t: &Tile, factors: usize) {
+        unsafe {
+            // Factors take lines of the stream as well: without this, as many lines of codes
+            // further on would not be asked for.
+            if const { NV * I::LANES <= BLOCK } {
+                for line in 0..const { factor_lines(PanelWeights::<F>::ENCODING) } {
+                    t.prefetch::<I, MR, NV>(0, t.w.add(self.place.record + line * 64));
+                }
+            }
+            if const { early(PanelWeights::<F>::ENCODING, MR, NV) } {
+                self.record = halves::<I, F, NV>(t, factors);
+            } else if const { holds_above(PanelWeights::<F>::ENCODING, MR, NV) } {
+                let above = const { PanelWeights::<F>::ENCODING.scales[1] };
+                let Some(above) = above else { return };
+                let p = t.vectors::<I, NV>(self.place.record + t.block.above, above.kind.bytes())[0];
+                self.record[0] = load::<I>(above.kind, p);
+                if PanelWeights::<F>::ENCODING.has_minimum() {
+                    self.record[1] = load::<I>(above.kind, p.add(t.block.above_mins));
+                }
+            }
+        }
     }
 
     /// Where the next slice of codes is, in each vector.
