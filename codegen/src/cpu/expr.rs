@@ -89,6 +89,8 @@ struct Stage {
 }
 
 enum Make {
+    /// The expression alone: what reads it can be a microkernel then.
+    Value(Node),
     /// A transformation of whole runs, in place.
     Runs(Node, Run),
     /// In each of `top` slots of a whole row its expert's part of a vector.
@@ -165,6 +167,31 @@ impl Program {
 }
 
 impl Node {
+    /// Whether its columns lie in memory as they are.
+    fn is_memory(&self) -> bool {
+        matches!(self, Node::Acc(_) | Node::Rows { .. } | Node::Vector { .. } | Node::Expert { .. } | Node::Buffer(_))
+    }
+
+    /// Whether it is a function that there is a microkernel for, of memory.
+    fn is_function(&self) -> bool {
+        matches!(self, Node::Unary(op, x) if wide::unary(*op).is_some() && x.is_memory())
+    }
+
+    /// Whether a function that there is a microkernel for is in it.
+    fn is_slow(&self) -> bool {
+        match self {
+            Node::Unary(op, x) => wide::unary(*op).is_some() || x.is_slow(),
+            Node::Binary(_, a, b) => a.is_slow() || b.is_slow(),
+            Node::Acc(_)
+            | Node::Rows { .. }
+            | Node::Vector { .. }
+            | Node::Const(_)
+            | Node::Expert { .. }
+            | Node::Combine { .. }
+            | Node::Buffer(_) => false,
+        }
+    }
+
     /// A row buffer that this expression reads, which may be overwritten with its value:
     /// elementwise work reads a column before it is written.
     fn buffer(&self) -> Option<usize> {
@@ -205,10 +232,25 @@ fn split(low: &Lowering, frame: &mut Frame, expr: &Expr, width: usize, stages: &
         Expr::Combine { weights, from, y, count } => {
             Node::Combine { weights: *weights, from: *from, y: *y, count: *count }
         }
-        Expr::Unary(op, x) => Node::Unary(*op, Box::new(split(low, frame, x, width, stages))),
+        Expr::Unary(op, x) => {
+            let x = split(low, frame, x, width, stages);
+            let x = if wide::unary(*op).is_some() { in_memory(low, frame, x, width, stages) } else { x };
+            Node::Unary(*op, Box::new(x))
+        }
         Expr::Binary(op, a, b) => {
-            let a = split(low, frame, a, width, stages);
-            let b = split(low, frame, b, width, stages);
+            let mut a = split(low, frame, a, width, stages);
+            let mut b = split(low, frame, b, width, stages);
+            if a.is_slow() || b.is_slow() {
+                // One operand may be a function of memory, if the other is memory.
+                let mapped =
+                    wide::binary(*op).is_some() && !matches!((&a, &b), (Node::Const(_), _) | (_, Node::Const(_)));
+                if !(mapped && a.is_function()) {
+                    a = in_memory(low, frame, a, width, stages);
+                }
+                if !(mapped && b.is_function() && a.is_memory()) {
+                    b = in_memory(low, frame, b, width, stages);
+                }
+            }
             Node::Binary(*op, Box::new(a), Box::new(b))
         }
         Expr::Normalize(norm, x) => {
@@ -221,6 +263,17 @@ fn split(low: &Lowering, frame: &mut Frame, expr: &Expr, width: usize, stages: &
             stage(frame, x, width, Run::Rope { head_dim: *head_dim, table: *table, dim }, stages)
         }
     }
+}
+
+/// `x` as an operand of a microkernel: made in a buffer before, unless it is in memory. Code made here
+/// has four lanes, and takes that many times as long for a function that there is a microkernel for.
+fn in_memory(low: &Lowering, frame: &mut Frame, x: Node, width: usize, stages: &mut Vec<Stage>) -> Node {
+    if low.portable || x.is_memory() || matches!(x, Node::Const(_)) {
+        return x;
+    }
+    let buffer = x.buffer().unwrap_or_else(|| frame.floats(width.next_multiple_of(32)));
+    stages.push(Stage { buffer, make: Make::Value(x) });
+    Node::Buffer(buffer)
 }
 
 fn stage(frame: &mut Frame, x: Node, width: usize, run: Run, stages: &mut Vec<Stage>) -> Node {
@@ -377,6 +430,7 @@ impl Stage {
     fn emit(&self, low: &Lowering, e: &mut Emit, span: &Span) {
         let buffer = e.offset(low.args.scratch, self.buffer);
         let (x, run) = match &self.make {
+            Make::Value(x) => return evaluate(low, e, span, x, buffer),
             Make::Runs(x, run) => (x, run),
             Make::Parts { vector, routes, top } => {
                 return parts(low, e, span, buffer, (*vector, *routes, *top));
