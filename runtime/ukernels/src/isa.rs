@@ -21,7 +21,13 @@ pub(crate) struct Shape {
     /// several chains of accumulation in flight, or as many as a block has, where it is read
     /// fastest as one stream.
     pub single: usize,
+    /// Most rows with which that is as fast, if it is one stream.
+    pub few: usize,
 }
+
+/// Most rows with which weights are read at the speed of memory, if as one stream: [`Shape::few`]
+/// unless more were measured to be.
+pub(crate) const FEW: usize = 3;
 
 /// A part of a microkernel that is compiled apart from the rest: see [`Isa::apart`].
 pub(crate) trait Apart<A> {

@@ -26,7 +26,7 @@ pub(crate) trait Kernel<I: Isa> {
     /// Whether a tile takes so much code that that of 3 rows is left out: every tile is in every
     /// artifact.
     const LONG: bool = false;
-    /// Whether tiles of 1, 4 and 8 rows must do, for the same reason.
+    /// Whether tiles of 1, 4, 6 and 8 rows must do, for the same reason.
     const SOME: bool = false;
     /// Computes `MR` rows × `NV` vectors of `c`.
     ///
@@ -164,8 +164,6 @@ impl Tile {
 /// Bytes of weights that may be on their way into the second-level cache before they are used: a
 /// part of it that leaves room for the activations.
 const AHEAD: usize = 256 << 10;
-/// Most rows with which weights are still read at the speed of memory, if as one stream.
-const FEW: usize = 3;
 /// Most rows with which weights are asked for in two stages.
 const ASKED: usize = 4;
 /// How far to look ahead in weights of which not even one tile fits in [`AHEAD`].
@@ -218,7 +216,7 @@ pub(crate) unsafe fn run<I: Isa, K: Kernel<I>>(p: &PanelArgs) {
     let first = Tile::new(p, K::ENCODING);
     let mut v = 0;
     unsafe {
-        let one_stream = m <= FEW && const { K::SHAPE.single * I::LANES <= BLOCK };
+        let one_stream = m <= K::SHAPE.few && const { K::SHAPE.single * I::LANES <= BLOCK };
         if m == 1 || one_stream {
             macro_rules! strips {
                 ($($nv:literal)*) => { $(
@@ -269,7 +267,7 @@ unsafe fn strip<I: Isa, K: Kernel<I>, const NV: usize>(first: &Tile, m: usize, v
     let mut i = 0;
     macro_rules! tiles {
         ($($mr:literal)*) => { $(
-            if const { has_tile($mr, NV, K::SHAPE) && !left_out($mr, K::LONG, K::SOME) } {
+            if const { has_tile($mr, NV, &K::SHAPE) && !left_out($mr, K::LONG, K::SOME) } {
                 while m - i >= $mr {
                     let tile = unsafe { first.at::<I>(vector, i) };
                     // The first rows bring the next weights, the others find theirs in the cache.
@@ -285,14 +283,13 @@ unsafe fn strip<I: Isa, K: Kernel<I>, const NV: usize>(first: &Tile, m: usize, v
 
 /// Whether tiles of `mr` rows are left out, see [`Kernel::LONG`] and [`Kernel::SOME`].
 const fn left_out(mr: usize, long: bool, some: bool) -> bool {
-    long && mr == 3 || some && !matches!(mr, 1 | 4 | 8)
+    long && mr == 3 || some && !matches!(mr, 1 | 4 | 6 | 8)
 }
 
 /// Whether tiles of `mr` rows × `nv` vectors exist. What remains when the vectors are odd in number
 /// is not worth all of them, nor are vectors that serve few rows only.
-const fn has_tile(mr: usize, nv: usize, shape: Shape) -> bool {
-    mr <= shape.tokens
-        && (nv == shape.vectors
-            || (nv == shape.single && mr <= if nv > 2 { 1 } else { FEW })
-            || (nv == 1 && matches!(mr, 1 | 4)))
+const fn has_tile(mr: usize, nv: usize, shape: &Shape) -> bool {
+    (nv == shape.vectors && mr <= shape.tokens)
+        || (nv == shape.single && mr <= if nv > 2 { 1 } else { shape.few })
+        || (nv == 1 && matches!(mr, 1 | 4))
 }

@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{Apart, Isa, Shape};
+use super::{Apart, FEW, Isa, Shape};
 
 /// AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -46,12 +46,12 @@ impl Avx2 {
 
 impl Isa for Avx2 {
     const LANES: usize = 8;
-    const FLOAT: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
-    const HALVES: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
+    const FLOAT: Shape = Shape { tokens: 4, vectors: 2, single: 4, few: FEW };
+    const HALVES: Shape = Shape { tokens: 4, vectors: 2, single: 4, few: FEW };
     const MANY: usize = 6;
-    const BF16: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
-    const DECODE: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
-    const INT8: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
+    const BF16: Shape = Shape { tokens: 4, vectors: 2, single: 4, few: FEW };
+    const DECODE: Shape = Shape { tokens: 4, vectors: 2, single: 4, few: FEW };
+    const INT8: Shape = Shape { tokens: 4, vectors: 1, single: 2, few: FEW };
     const ATTEND_SCORES: usize = 4;
     const ATTEND_WEIGHS: usize = 2;
     const DOT_CHAINS: usize = 1;

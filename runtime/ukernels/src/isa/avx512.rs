@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{Apart, Isa, Shape};
+use super::{Apart, FEW, Isa, Shape};
 
 /// AVX-512 F/BW/VL/DQ and VNNI; `DOT_BF16`: also BF16.
 #[derive(Clone, Copy)]
@@ -10,13 +10,13 @@ pub(crate) struct Avx512<const DOT_BF16: bool>;
 
 impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
     const LANES: usize = 16;
-    const FLOAT: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
-    const HALVES: Shape = Shape { tokens: 8, vectors: 2, single: 4 };
+    const FLOAT: Shape = Shape { tokens: 4, vectors: 2, single: 4, few: FEW };
+    const HALVES: Shape = Shape { tokens: 8, vectors: 2, single: 4, few: FEW };
     const MANY: usize = 12;
     const BF16: Shape =
-        Shape { tokens: if DOT_BF16 { 12 } else { 8 }, vectors: 2, single: if DOT_BF16 { 1 } else { 4 } };
-    const DECODE: Shape = Shape { tokens: 4, vectors: 2, single: 4 };
-    const INT8: Shape = Shape { tokens: 8, vectors: 1, single: 1 };
+        Shape { tokens: if DOT_BF16 { 12 } else { 8 }, vectors: 2, single: if DOT_BF16 { 1 } else { 4 }, few: FEW };
+    const DECODE: Shape = Shape { tokens: 4, vectors: 2, single: 4, few: FEW };
+    const INT8: Shape = Shape { tokens: 6, vectors: 2, single: 1, few: 8 };
     const ATTEND_SCORES: usize = 24;
     const ATTEND_WEIGHS: usize = 6;
     const DOT_CHAINS: usize = 4;

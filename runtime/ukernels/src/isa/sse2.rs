@@ -7,7 +7,7 @@ mod fused;
 
 use core::arch::x86_64::*;
 
-use super::{Apart, Isa, Shape};
+use super::{Apart, FEW, Isa, Shape};
 use fused::fused;
 
 /// SSE2.
@@ -124,12 +124,12 @@ impl Sse2 {
 
 impl Isa for Sse2 {
     const LANES: usize = 8;
-    const FLOAT: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
-    const HALVES: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
+    const FLOAT: Shape = Shape { tokens: 4, vectors: 1, single: 2, few: FEW };
+    const HALVES: Shape = Shape { tokens: 4, vectors: 1, single: 2, few: FEW };
     const MANY: usize = 6;
-    const BF16: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
-    const DECODE: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
-    const INT8: Shape = Shape { tokens: 4, vectors: 1, single: 2 };
+    const BF16: Shape = Shape { tokens: 4, vectors: 1, single: 2, few: FEW };
+    const DECODE: Shape = Shape { tokens: 4, vectors: 1, single: 2, few: FEW };
+    const INT8: Shape = Shape { tokens: 4, vectors: 1, single: 2, few: FEW };
     const ATTEND_SCORES: usize = 4;
     const ATTEND_WEIGHS: usize = 2;
     const DOT_CHAINS: usize = 1;

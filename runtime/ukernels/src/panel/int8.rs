@@ -266,7 +266,7 @@ impl<const F: usize> Int8<F> {
 impl<I: Isa, const F: usize> Kernel<I> for Int8<F> {
     const ENCODING: Encoding = PanelWeights::<F>::ENCODING;
     // Of formats that are read from checkpoints only, some tiles must do.
-    const SHAPE: Shape = if Self::USED_MOST { I::INT8 } else { Shape { single: I::INT8.vectors, ..I::INT8 } };
+    const SHAPE: Shape = if Self::USED_MOST { I::INT8 } else { Shape { single: 1, ..I::INT8 } };
     const SOME: bool = !Self::USED_MOST;
 
     #[inline(always)]
