@@ -193,6 +193,22 @@ impl<'a> Lifter<'a> {
 }
 
 impl<'a> Draft<'_, 'a> {
+    /// What the checkpoint calls the matrix of a part, and the checkpoint.
+    fn matrix_of(&self, part: Part) -> Option<(&Checkpoint, String)> {
+        let Source::Checkpoint(ckpt) = &self.lifter.origin.source else { return None };
+        Some((ckpt, self.lifter.tensor_of(part, Kind::Matrix, self.layer, self.half)?))
+    }
+
+    /// Whether the matrix of a part was quantized by a method of [`crate::checkpoint`]'s.
+    pub(super) fn is_quantized(&self, part: Part) -> bool {
+        self.matrix_of(part).is_some_and(|(ckpt, name)| ckpt.is_quantized(&name))
+    }
+
+    /// Whether there is a matrix of a part.
+    pub(super) fn is_stored(&self, part: Part) -> bool {
+        self.matrix_of(part).is_some_and(|(ckpt, name)| ckpt.info(&name).is_some())
+    }
+
     /// What is known of the model.
     pub(super) fn facts(&self) -> &'a Facts {
         self.lifter.origin.facts

@@ -4,11 +4,11 @@
 
 use super::sparse::{self, Sparse};
 use super::words::is_f16;
-use super::{Part, Tensors, UNQUANTIZED, Wrong, activations, coded, grouped_type, unit};
+use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations, coded, grouped_type, unit};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
-use llmcc_ir::quant::{CodedRow, Elem, Format};
+use llmcc_ir::quant::{CodedRow, Elem, Format, e4m3_to_f32};
 use serde_json::{Map, Value};
 use std::ops::Range;
 use std::sync::Arc;
@@ -109,7 +109,8 @@ pub(super) fn scaled(
         }
         None => tensors.take(&name, types, &[n, k])?,
     };
-    let scales = tensors.take(&scale, &["F32", "BF16", "F16"], &scaled)?;
+    // Bytes are powers of two.
+    let scales = tensors.take(&scale, &["F32", "BF16", "F16", "F8_E8M0", "U8"], &scaled)?;
     let zeros = format!("{stem}.weight_zero_point");
     let zeros = match kind == ByteKind::Int8 && tensors.index.contains_key(&zeros) {
         true => Some(tensors.take(&zeros, &["I8"], &scaled)?),
@@ -148,7 +149,7 @@ fn matrix(shards: &[Shard], source: Scaled, [n, k]: [usize; 2]) -> Result<Entry,
         (ByteKind::Int8, Some(unit)) => grouped_type(Elem::named("w8z"), unit),
         (ByteKind::Int8, None) => None,
     };
-    let dtype = dtype.ok_or_else(|| format!("groups of {columns} columns are no multiples of 32 (of FP8, {GROUP})"))?;
+    let dtype = dtype.unwrap_or(&COMPUTED);
     let info = TensorInfo { dtype, shape: vec![n, k], bytes: source.codes.from..source.codes.to };
     let format = dtype.dtype.and_then(|t| t.coded());
     let minima = format.is_some_and(|f| f.encoding().has_minimum());
@@ -203,6 +204,24 @@ impl Layout for Bytes {
         }
     }
 
-    // It is codes.
-    fn values(&self, _: &[Shard], _: usize, _: &mut [f32]) {}
+    fn values(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
+        let s = &self.source;
+        out.fill(0.0);
+        let mut put = |column: usize, place: usize| {
+            let at = row / self.rows * self.across + column / self.columns;
+            let zero = || s.zeros.map_or(0, |z| z.bytes(shards).get(at).map_or(0, |u| *u as i8));
+            let byte = s.codes.bytes(shards).get(place).copied().unwrap_or(0);
+            let number = match s.kind {
+                ByteKind::E4m3 => e4m3_to_f32(byte),
+                ByteKind::Int8 => f32::from(i16::from(byte as i8) - i16::from(zero())),
+            };
+            if let Some(out) = out.get_mut(column) {
+                *out = s.scales.float(shards, at) * s.times * number;
+            }
+        };
+        match &s.sparse {
+            Some(sparse) => sparse.each(shards, row, put),
+            None => (0..self.k).for_each(|column| put(column, row * self.k + column)),
+        }
+    }
 }

@@ -245,7 +245,7 @@ fn other_forms_are_refused_in_words() {
         ("gptq", json!({ "quant_method": "torchao" }), "with torchao 0.15 or later"),
         ("compressed_pack", json!({ "format": "marlin-24" }), "pack-quantized, int-quantized"),
         ("compressed_pack", json!({ "sparsity_config": { "format": "marlin-24" } }), "sparse (`marlin-24`)"),
-        ("compressed_pack", json!({ "config_groups": {} }), "2, 3, 4 and 8 bits are read"),
+        ("compressed_pack", json!({ "config_groups": {} }), "1 to 8 bits are read"),
         ("bitnet", json!({ "quantization_mode": "online" }), "take the checkpoint with packed matrices"),
         ("bitnet", json!({ "use_rms_norm": true }), "use the unquantized checkpoint"),
         ("fp8", json!({ "weight_block_size": [128] }), "no pair of sizes"),
