@@ -132,6 +132,8 @@ fn matrix(shards: &[Shard], source: Scaled, [n, k]: [usize; 2]) -> Result<Entry,
         _ if count == 1 => [n, k],
         ([a, b], Some([rows, columns])) if [*a, *b] == [n.div_ceil(rows), k.div_ceil(columns)] => [rows, columns],
         ([a], _) | ([a, 1], _) if *a == n => [1, k],
+        // ModelOpt: what is left of blocks has one row and one column.
+        ([a, 1, b, 1], None) if blocks_of(n, *a).zip(blocks_of(k, *b)).is_some() => [n / a, k / b],
         ([a, groups], _) if *a == n && *groups > 0 && k.is_multiple_of(*groups) => [1, k / groups],
         (shape, block) => {
             let of = block.map_or_else(String::new, |b| format!(" in blocks of {b:?}"));
@@ -157,6 +159,11 @@ fn matrix(shards: &[Shard], source: Scaled, [n, k]: [usize; 2]) -> Result<Entry,
     let shard = source.codes.shard;
     let layout = Bytes { source, k, rows, columns, across: k.div_ceil(columns), unit, minima };
     Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(shard, info) })
+}
+
+/// Elements of a block, of so many that are all the same.
+fn blocks_of(elements: usize, blocks: usize) -> Option<usize> {
+    elements.checked_div(blocks).filter(|_| elements.is_multiple_of(blocks))
 }
 
 #[derive(Debug)]

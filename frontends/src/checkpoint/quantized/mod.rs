@@ -58,6 +58,18 @@ const METHODS: &[(&str, Method)] = &[
     ("hqq", hqq::hqq),
 ];
 
+/// Where ModelOpt says what it did; of its newer versions `config.json` does too.
+pub(super) const MODELOPT: &str = "hf_quant_config.json";
+
+/// Adds what that file says to a configuration that says nothing.
+pub(super) fn declare(config: &mut Value, said: &Value) {
+    let Some(all) = config.as_object_mut().filter(|all| !all.contains_key("quantization_config")) else { return };
+    if let Some(mut settings) = said.get("quantization").and_then(Value::as_object).cloned() {
+        settings.insert("quant_method".into(), "modelopt".into());
+        all.insert("quantization_config".into(), settings.into());
+    }
+}
+
 /// Makes matrices of the tensors of a quantized checkpoint, whose configuration then says nothing of
 /// it any more. Methods that are not in the table stay there, to be refused.
 pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
