@@ -253,6 +253,11 @@ impl Checkpoint {
         self.index.get(name)?.input
     }
 
+    /// Whether inputs of products are rounded by numbers that were fixed when the checkpoint was quantized.
+    pub fn rounds_inputs(&self) -> bool {
+        self.index.values().any(|e| e.input.is_some())
+    }
+
     /// All values of a tensor of floats or codes, in its own order.
     pub fn to_f32(&self, name: &str) -> Option<Vec<f32>> {
         if let Some(view) = self.tensor(name) {
