@@ -25,7 +25,7 @@ pub(super) fn split_rows<const N: usize>(f: &mut Draft, w: Value, rows: [usize; 
 /// quantize turn it first.
 #[track_caller]
 pub(super) fn transposed(f: &mut Draft, part: Part, shape: [usize; 2]) -> Value {
-    if f.is_quantized(part) {
+    if f.matrix_of(part).is_some_and(|(ckpt, name)| ckpt.is_quantized(&name)) {
         return f.matrix(part, shape);
     }
     let w = f.matrix(part, [shape[1], shape[0]]);

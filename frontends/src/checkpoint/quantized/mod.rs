@@ -105,9 +105,9 @@ fn note_decoded(tensors: &mut Tensors<'_>) {
     let count = tensors.index.values().filter(|e| std::ptr::eq(e.info.dtype, &COMPUTED)).count();
     if count > 0 {
         tensors.notes.push(format!(
-            "{count} quantized matrices have groups that no format has (of different sizes, of no multiple of 32 columns, \
-             of FP8 of less than 128, along their outputs, across rows): they are decoded, and stored as other matrices \
-             of floats are"
+            "{count} quantized matrices have groups that no format has (of different sizes, of no multiple of 32 \
+             columns, of FP8 of less than 128, along their outputs, across rows): they are decoded, and stored as \
+             other matrices of floats are"
         ));
     }
 }
