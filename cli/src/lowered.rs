@@ -230,6 +230,10 @@ impl Lowered {
     }
 }
 
+/// What is said where int8 rows have nothing to be multiplied with.
+pub(crate) const INT8_OF_FLOATS: &str =
+    "--act int8 goes with quantized weights: give --w4, --w4a, --w8 or --error-budget as well";
+
 /// Compiles the model for all targets; see [`version`].
 fn versions(
     options: &CompileOptions,
@@ -258,7 +262,11 @@ fn version(
     whole: Option<&mut Measured>,
     phases: &mut Phases,
 ) -> Result<Version, Error> {
-    let pass_options = pass_options(options, target, module);
+    let chosen = options.weights.is_some() || options.choose.error_budget.is_some();
+    if options.act == Some(ActPolicy::Int8) && !chosen && coded(options, module).is_empty() {
+        return Err(Error::Usage(INT8_OF_FLOATS.into()));
+    }
+    let pass_options = pass_options(options, target, (checkpoint, module));
     let compiled = phases.time("rewrite", || match whole {
         Some(whole) => llmcc_passes::budget::compile_exactly(module, &pass_options, &Source(checkpoint), whole),
         None => llmcc_passes::compile_measured(module, &pass_options, &Source(checkpoint)),
@@ -270,7 +278,11 @@ fn version(
     Ok(Version { target, compiled, objects, act: pass_options.act })
 }
 
-fn pass_options(options: &CompileOptions, target: &'static TargetSpec, module: &Module) -> llmcc_passes::Options {
+fn pass_options(
+    options: &CompileOptions,
+    target: &'static TargetSpec,
+    (checkpoint, module): (&Checkpoint, &Module),
+) -> llmcc_passes::Options {
     let mut o = match options.choose.error_budget {
         Some(budget) => llmcc_passes::Options::within(target, [MIXTURE, &stored_formats(module)].concat(), budget),
         None => llmcc_passes::Options::new(target, weight_format(options, module)),
@@ -279,6 +291,10 @@ fn pass_options(options: &CompileOptions, target: &'static TargetSpec, module: &
     // Codes of a checkpoint are multiplied as those that are made here.
     if options.weights.is_none() && !coded.is_empty() {
         o.act = llmcc_passes::of_codes(target);
+    }
+    // What the checkpoint rounds them to is not rounded again, unless that is asked for.
+    if checkpoint.rounds_inputs() && o.act == ActPolicy::Int8 {
+        o.act = ActPolicy::F32;
     }
     o.keep_codes = !coded.is_empty();
     if let Some(act) = options.act.filter(|a| target.multiplies(*a)) {

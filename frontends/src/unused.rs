@@ -23,7 +23,9 @@ pub fn find(ckpt: &Checkpoint, module: &Module) -> Result<Option<Unused>, Fronte
     let used: BTreeSet<&str> = module.weights.iter().map(|w| w.name.as_str()).collect();
     let tied = model.tied_tensors(ckpt);
     let copy = |name: &str| tied.as_ref().is_some_and(|[table, head]| name == head && equal(ckpt, head, table));
-    let redundant = |name: &str| recomputed(ckpt, name) || copy(name) || model.leaves_out(name, module.info.output);
+    let redundant = |name: &str| {
+        recomputed(ckpt, name) || copy(name) || model.leaves_out(name, module.info.output) || of_zeros(ckpt, name)
+    };
     let tensors: Vec<String> = ckpt.names().filter(|n| !used.contains(n) && !redundant(n)).map(String::from).collect();
     let reasons = reasons(ckpt, &model, &tensors);
     Ok(if tensors.is_empty() { None } else { Some(Unused { tensors, reasons }) })
@@ -51,6 +53,12 @@ fn constant(ckpt: &Checkpoint, name: &str) -> bool {
     // In bf16 too.
     let is = |expected: f32| value().is_some_and(|v| (v - expected).abs() <= expected.abs() / 128.0);
     name.ends_with(".act_fn.beta") && is(0.5) || name.ends_with(".act_fn.eps") && is(-1e-6)
+}
+
+/// Biases that add nothing: AutoGPTQ gave them to every matrix that it quantized.
+fn of_zeros(ckpt: &Checkpoint, name: &str) -> bool {
+    let quantized = name.strip_suffix(".bias").is_some_and(|stem| ckpt.is_quantized(&format!("{stem}.weight")));
+    quantized && ckpt.to_f32(name).is_some_and(|bias| bias.iter().all(|x| *x == 0.0))
 }
 
 /// Whether two tensors are the same, to the bit. Their pages are given back.
@@ -155,6 +163,26 @@ mod tests {
         for name in arch::goldens() {
             let ckpt = Checkpoint::open(&golden(name)).unwrap();
             assert_eq!(find(&ckpt, &lift(&ckpt, &Options::default()).unwrap()).unwrap(), None, "{name}");
+        }
+    }
+
+    /// Biases of quantized matrices are passed over where they are zeros.
+    #[test]
+    fn biases_of_zeros() {
+        let (from, to) = (golden("quantized_models/gptq3"), Folder::new());
+        let file = std::fs::read(from.join("model.safetensors")).unwrap();
+        let (head, data) = file[8..].split_at(u64::from_le_bytes(file[..8].try_into().unwrap()) as usize);
+        to.write("config.json", std::fs::read(from.join("config.json")).unwrap());
+        for (byte, unused) in [(0, false), (1, true)] {
+            let mut tensors: Value = serde_json::from_slice(head).unwrap();
+            let offsets = [data.len(), data.len() + 4];
+            tensors["model.layers.0.mlp.up_proj.bias"] =
+                json!({ "dtype": "F16", "shape": [2], "data_offsets": offsets });
+            let head = tensors.to_string();
+            let bytes = [&(head.len() as u64).to_le_bytes(), head.as_bytes(), data, &[0, 0, byte, 0]].concat();
+            to.write("model.safetensors", bytes);
+            let ckpt = Checkpoint::open(&to.0).unwrap();
+            assert_eq!(find(&ckpt, &lift(&ckpt, &Options::default()).unwrap()).unwrap().is_some(), unused);
         }
     }
 

@@ -423,8 +423,88 @@ def torchao():
     write("torchao", {"quant_method": "torchao", "quant_type": {"default": {}}}, tensors | expected, metadata)
 
 
+def dense(codes, bits, axis):
+    """32-bit words of a stream of bits along an axis, the first code in the lowest bits."""
+    codes = np.moveaxis(codes.astype(np.uint8), axis, -1)
+    stream = np.unpackbits(codes[..., None], axis=-1, bitorder="little")[..., :bits].reshape(*codes.shape[:-1], -1)
+    stream = np.pad(stream, [(0, 0)] * (stream.ndim - 1) + [(0, -stream.shape[-1] % 32)])
+    words = np.packbits(stream, axis=-1, bitorder="little").view(np.int32)
+    return torch.from_numpy(np.moveaxis(words, -1, axis).copy())
+
+
+def gptq_borrow():
+    """Zeros of 0 in the first version of the format, as GPTQModel writes them: whole words less ones."""
+    rng = np.random.default_rng(51)
+    t = {}
+    for name, bits in [("four", 4), ("two", 2), ("eight", 8)]:
+        codes, zeros = rng.integers(0, 2**bits, (16, 32)), rng.integers(0, 2**bits, (1, 16)) * rng.integers(0, 2, (1, 16))
+        scales = np.abs(rng.normal(0.02, 0.01, (1, 16))).astype(np.float16)
+        ones = np.int64(sum(1 << i for i in range(0, 32, bits)))
+        less = ((words(zeros, bits, 1).numpy().astype(np.int64) - ones) & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+        t |= {f"{name}.qweight": words(codes.T.copy(), bits, 0), f"{name}.qzeros": torch.from_numpy(less), f"{name}.scales": torch.from_numpy(scales)}
+        t[f"{name}.expected"] = torch.from_numpy(scales.astype(np.float32).T * (codes - zeros.T).astype(np.float32))
+    # Groups of 16, which no format has.
+    gptq_matrix(t, "small", 16, 64, 16, rng=rng)
+    write("gptq_borrow", {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": False}, t)
+
+
+def compressed_dense():
+    """Codes as compressed-tensors packs them from 0.13 on: across words."""
+    rng = np.random.default_rng(52)
+    t, groups = {}, {}
+    for name, bits, group in [("three", 3, 32), ("six", 6, 32), ("whole", 5, 64), ("small", 4, 16), ("one", 1, 32)]:
+        n, k = 12, 64
+        codes = rng.integers(0, 2**bits, (n, k))
+        one = name == "whole"
+        zeros = rng.integers(0, 2**bits, (n, k // group)) if bits in (3, 6) else np.full((n, k // group), 2 ** (bits - 1))
+        scales = torch.from_numpy(rng.uniform(0.01, 0.02, (1,) if one else (n, k // group))).bfloat16()
+        wide = (scales.float().expand(n, 1) if one else scales.float()).repeat_interleave(group, 1).numpy()
+        t |= {f"{name}.weight_packed": dense(codes, bits, 1), f"{name}.weight_shape": torch.tensor([n, k]), f"{name}.weight_scale": scales}
+        if bits in (3, 6):
+            t[f"{name}.weight_zero_point"] = dense(zeros, bits, 0)
+        t[f"{name}.expected"] = torch.from_numpy((codes - zeros.repeat(group, 1)).astype(np.float32) * wide)
+        groups[f"group_{bits}"] = {"targets": [f"re:{name}"], "weights": {"num_bits": bits, "type": "int", "group_size": group}}
+    write("compressed_dense", {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": groups}, t)
+
+
+def microscaled(rng, n, k):
+    """Codes and exponents of MXFP4, and what they stand for; FP8 with exponents."""
+    table = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+    codes, scales = rng.integers(0, 16, (n, k)), torch.from_numpy(rng.integers(118, 124, (n, k // 32), dtype=np.uint8))
+    wide = torch.exp2(scales.float() - 127).repeat_interleave(32, 1)
+    w = torch.from_numpy(rng.normal(0, 9, (n, k))).to(torch.float8_e4m3fn)
+    return torch.from_numpy((codes[:, ::2] | codes[:, 1::2] << 4).astype(np.uint8)), scales, torch.from_numpy(table[codes]) * wide, w, w.float() * wide
+
+
+def exponents():
+    """MXFP4 and MXFP8 of compressed-tensors."""
+    codes, scales, four, w, eight = microscaled(np.random.default_rng(53), 8, 64)
+    write("compressed_exponents", {"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {}}, {
+        "four.weight_packed": codes, "four.weight_scale": scales, "four.expected": four,
+        "eight.weight": w, "eight.weight_scale": scales.clone(), "eight.expected": eight,
+    })
+
+
+def modelopt_others():
+    """Integers of 4 and 8 bits, MXFP4 and blocks as TensorRT Model Optimizer exports them."""
+    rng = np.random.default_rng(54)
+    codes, scales, four, w, _ = microscaled(rng, 8, 64)
+    int4, int8 = rng.integers(-8, 8, (8, 64)), rng.integers(-128, 128, (8, 64))
+    half = torch.from_numpy(rng.uniform(0.01, 0.02, (8, 2))).half()
+    rows, blocks = torch.from_numpy(rng.uniform(0.01, 0.02, 8)).half(), torch.from_numpy(rng.uniform(0.01, 0.02, (2, 1, 1, 1)).astype(np.float32))
+    wide = torch.from_numpy(rng.normal(0, 9, (256, 64))).to(torch.float8_e4m3fn)
+    write("modelopt_others", {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, {
+        "pairs.weight": torch.from_numpy(((int4[::2] & 15) | (int4[1::2] & 15) << 4).astype(np.uint8)), "pairs.weight_scale": half,
+        "pairs.expected": torch.from_numpy(int4.astype(np.float32)) * half.float().repeat_interleave(32, 1),
+        "bytes.weight": torch.from_numpy(int8.astype(np.int8)), "bytes.weight_scale": rows,
+        "bytes.expected": torch.from_numpy(int8.astype(np.float32)) * rows.float()[:, None],
+        "four.weight": codes, "four.weight_scale": scales, "four.expected": four,
+        "blocks.weight": wide, "blocks.weight_scale": blocks, "blocks.expected": wide.float() * blocks.flatten().repeat_interleave(128)[:, None],
+    })
+
+
 # In the order in which the first ones share their random numbers.
-ALL = [bitsandbytes, gptq, gptq_groups, awq, fp8, mxfp4, gptq_few, auto_round, compressed, nvfp4, modelopt, int8, fp8_scaled, bitnet, awq_rows, hqq, sparse, torchao]
+ALL = [bitsandbytes, gptq, gptq_groups, awq, fp8, mxfp4, gptq_few, auto_round, compressed, nvfp4, modelopt, int8, fp8_scaled, bitnet, awq_rows, hqq, sparse, torchao, gptq_borrow, compressed_dense, exponents, modelopt_others]
 
 if __name__ == "__main__":
     for make in ALL:

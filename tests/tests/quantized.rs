@@ -141,3 +141,14 @@ fn packed_models_compute_what_transformers_does() {
         assert_eq!(greedy(&model, &reference), reference.greedy, "{name}");
     }
 }
+
+/// Inputs that have fixed scales in a checkpoint are rounded by these, and not once more unless that is
+/// asked for.
+#[test]
+fn fixed_scales_are_the_only_ones() {
+    let path = golden("quantized_models/fixed");
+    let with = |act| logits(&llmcc_cli::session::CompileOptions { act, ..options(&path) });
+    let exact = with(Some(ActPolicy::F32));
+    assert_eq!(with(None), exact);
+    assert_ne!(with(Some(ActPolicy::Int8)), exact);
+}

@@ -455,7 +455,9 @@ pub(super) fn tuned<const N: usize>(f: &mut Draft, tuning: &Tuning, q: [Value; N
 pub(super) fn mlp(f: &mut Draft, m: &Mlp, h: Value) -> Value {
     let (hidden, shape) = (f.facts().hidden, [m.ffn, f.facts().hidden]);
     let h = if m.gated {
-        let fused = m.fused.then(|| {
+        // GPTQModel takes them apart.
+        let apart = f.matrix_of(MLP_GATE).is_some_and(|(ckpt, name)| ckpt.info(&name).is_some());
+        let fused = (m.fused && !apart).then(|| {
             let all = stored(f, MLP_GATE_UP, [m.ffn.saturating_mul(2), hidden], m.bias, m.transposed);
             parts(f, all, [m.ffn, m.ffn]).map(|(w, b)| product(f, h, w, b))
         });

@@ -193,6 +193,12 @@ impl<'a> Lifter<'a> {
 }
 
 impl<'a> Draft<'_, 'a> {
+    /// The checkpoint, and what it calls the matrix of a part.
+    pub(super) fn matrix_of(&self, part: Part) -> Option<(&Checkpoint, String)> {
+        let Source::Checkpoint(ckpt) = &self.lifter.origin.source else { return None };
+        Some((ckpt, self.lifter.tensor_of(part, Kind::Matrix, self.layer, self.half)?))
+    }
+
     /// What is known of the model.
     pub(super) fn facts(&self) -> &'a Facts {
         self.lifter.origin.facts
@@ -292,8 +298,7 @@ impl<'a> Draft<'_, 'a> {
         self.weight(part, Kind::Bias, &[len])
     }
 
-    /// The table of embedding and head, which two functions read; a file may hold it by either
-    /// name.
+    /// The table of embedding and head, which two functions read; a file may hold it by either name.
     pub(super) fn tied_table(&mut self, shape: [usize; 2]) -> Value {
         let name = |part, kind| self.lifter.tensor_of(part, kind, None, None);
         let has = |name: Option<String>| name.is_some_and(|n| self.lifter.has(&n));

@@ -213,12 +213,20 @@ pub(super) const QWEN_EXPERTS: Table = &[
     (SHARED_MIX, "model.layers.{}.mlp.shared_expert_gate"),
 ];
 
-/// Experts as Mixtral names them. Before [`HUGGING_FACE`].
+/// Experts as Mixtral names them, and then as LLM Compressor and GPTQModel do where they have quantized
+/// them one by one. Before [`HUGGING_FACE`].
 pub(super) const MIXTRAL_EXPERTS: Table = &[
     (ROUTER, "model.layers.{}.block_sparse_moe.gate"),
     (EXPERT_GATE, "model.layers.{}.block_sparse_moe.experts.{e}.w1"),
     (EXPERT_UP, "model.layers.{}.block_sparse_moe.experts.{e}.w3"),
     (EXPERT_DOWN, "model.layers.{}.block_sparse_moe.experts.{e}.w2"),
+    (EXPERT_GATE, "model.layers.{}.block_sparse_moe.experts.{e}.gate_proj"),
+    (EXPERT_UP, "model.layers.{}.block_sparse_moe.experts.{e}.up_proj"),
+    (EXPERT_DOWN, "model.layers.{}.block_sparse_moe.experts.{e}.down_proj"),
+    (ROUTER, "model.layers.{}.mlp.gate"),
+    (EXPERT_GATE, "model.layers.{}.mlp.experts.{e}.gate_proj"),
+    (EXPERT_UP, "model.layers.{}.mlp.experts.{e}.up_proj"),
+    (EXPERT_DOWN, "model.layers.{}.mlp.experts.{e}.down_proj"),
 ];
 
 /// Where the norm after attention is called what most call the one before the MLP; the MLP's

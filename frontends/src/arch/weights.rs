@@ -21,9 +21,13 @@ pub(super) fn split_rows<const N: usize>(f: &mut Draft, w: Value, rows: [usize; 
     })
 }
 
-/// The matrix `[out, in]` of a part that is stored as `[in, out]` (`Conv1D` of GPT-2).
+/// The matrix `[out, in]` of a part that is stored as `[in, out]` (`Conv1D` of GPT-2). Methods that
+/// quantize turn it first.
 #[track_caller]
 pub(super) fn transposed(f: &mut Draft, part: Part, shape: [usize; 2]) -> Value {
+    if f.matrix_of(part).is_some_and(|(ckpt, name)| ckpt.is_quantized(&name)) {
+        return f.matrix(part, shape);
+    }
     let w = f.matrix(part, [shape[1], shape[0]]);
     f.op(Op::Transpose, &[w])
 }

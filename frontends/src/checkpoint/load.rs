@@ -83,6 +83,10 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, FrontendError> {
         open_modules(dir, &mut shards, &mut index)?;
     }
     let mut config = config;
+    let beside = dir.join(quantized::MODELOPT);
+    if let Some(said) = input::read_json(&beside)? {
+        quantized::declare(&mut config, &said);
+    }
     let mut of_method = Tensors { index: &mut index, shards: &shards, notes: &mut notes };
     quantized::replace(&mut config, &mut of_method).map_err(wrong(path))?;
     let mut sources = vec![config_path.clone()];

@@ -242,9 +242,20 @@ impl Checkpoint {
         self.index.get(name)?.order.as_deref().map(Vec::as_slice)
     }
 
+    /// Whether a tensor is a matrix that a method has quantized: `[out, in]`, whatever it was made of.
+    pub fn is_quantized(&self, name: &str) -> bool {
+        let dtype = self.info(name).map(|info| info.dtype);
+        dtype.is_some_and(|t| std::ptr::eq(t, &quantized::COMPUTED) || t.dtype.is_some_and(|t| t.coded().is_some()))
+    }
+
     /// How the input of products with a matrix is rounded, where the checkpoint says so.
     pub fn input_rounding(&self, name: &str) -> Option<InputRounding> {
         self.index.get(name)?.input
+    }
+
+    /// Whether inputs of products are rounded by numbers that were fixed when the checkpoint was quantized.
+    pub fn rounds_inputs(&self) -> bool {
+        self.index.values().any(|e| e.input.is_some())
     }
 
     /// All values of a tensor of floats or codes, in its own order.

@@ -3,7 +3,7 @@
 //! of 8 bits ("double quantization"). 8 bits: LLM.int8().
 
 use super::bytes::{self, ByteKind};
-use super::{Part, Tensors, UNQUANTIZED, Wrong, coded};
+use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, coded};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
@@ -70,9 +70,6 @@ fn state(name: &str, json: &[u8]) -> Result<State, Wrong> {
     let shape: Option<Vec<usize>> = json["shape"].as_array().and_then(|s| s.iter().map(size).collect());
     let [n, k] = shape.as_deref().unwrap_or_default() else { return Err(wrong("has no shape of two sizes")) };
     let block = size(&json["blocksize"]).ok_or_else(|| wrong("has no blocksize"))?;
-    if !block.is_multiple_of(GROUP) || !k.is_multiple_of(block) {
-        return Err(wrong(&format!("has blocks of {block}, which rows of {k} columns are no multiple of")));
-    }
     let nested = match size(&json["nested_blocksize"]) {
         None => None,
         Some(of) => {
@@ -89,13 +86,18 @@ fn matrix(tensors: &mut Tensors<'_>, name: &str, ending: &str, ty: &'static Stor
     let State { shape, block, nested } = state(name, json.bytes(tensors.shards))?;
     let too_large = || (format!("tensor `{name}` of {shape:?} is too large"), UNQUANTIZED);
     let elements = shape[0].checked_mul(shape[1]).ok_or_else(too_large)?;
-    let codes = tensors.take(name, &["U8"], &[elements / 2, 1])?;
+    // Whatever type the bytes were stored as (`bnb_4bit_quant_storage`).
+    let codes = tensors.take_any(name)?;
+    if codes.to - codes.from != elements.div_ceil(2) {
+        let what = format!("tensor `{name}` has {} bytes, which are no codes of {shape:?}", codes.to - codes.from);
+        return Err((what, UNQUANTIZED));
+    }
     let (map, table) = (tensors.take(&format!("{name}.quant_map"), &["F32"], &[16])?, ty.dtype.and_then(|t| t.coded()));
     let known = table.map(|f| f.encoding());
     if known.is_none_or(|e| (0..16u8).any(|u| map.float(tensors.shards, u.into()) != e.number(u))) {
         return Err((format!("tensor `{name}.quant_map` is not the table of {}", ty.name), UNQUANTIZED));
     }
-    let blocks = elements / block;
+    let blocks = elements.div_ceil(block);
     let scales = match nested {
         None => Scales::Plain(tensors.take(&format!("{name}.absmax"), &["F32"], &[blocks])?),
         Some((of, offset)) => Scales::Nested {
@@ -106,8 +108,10 @@ fn matrix(tensors: &mut Tensors<'_>, name: &str, ending: &str, ty: &'static Stor
             offset,
         },
     };
-    let info = TensorInfo { dtype: ty, shape: shape.to_vec(), bytes: codes.from..codes.to };
-    let layout = Nibbles { codes, scales, columns: shape[1], block };
+    let whole = block.is_multiple_of(GROUP) && shape[1].is_multiple_of(block);
+    let info =
+        TensorInfo { dtype: if whole { ty } else { &COMPUTED }, shape: shape.to_vec(), bytes: codes.from..codes.to };
+    let layout = Nibbles { codes, map, scales, columns: shape[1], block };
     Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(codes.shard, info) })
 }
 
@@ -139,6 +143,8 @@ impl Scales {
 #[derive(Debug)]
 struct Nibbles {
     codes: Part,
+    /// What codes stand for.
+    map: Part,
     scales: Scales,
     columns: usize,
     /// Elements that share a scale.
@@ -160,6 +166,12 @@ impl Layout for Nibbles {
         }
     }
 
-    // It is codes.
-    fn values(&self, _: &[Shard], _: usize, _: &mut [f32]) {}
+    fn values(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
+        let bytes = self.codes.bytes(shards);
+        for (at, v) in (row * self.columns..).zip(out) {
+            let byte = bytes.get(at / 2).copied().unwrap_or(0);
+            let code = if at.is_multiple_of(2) { byte >> 4 } else { byte & 15 };
+            *v = self.map.float(shards, code.into()) * self.scales.get(shards, at / self.block);
+        }
+    }
 }

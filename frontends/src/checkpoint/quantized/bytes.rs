@@ -4,11 +4,11 @@
 
 use super::sparse::{self, Sparse};
 use super::words::is_f16;
-use super::{Part, Tensors, UNQUANTIZED, Wrong, activations, coded, grouped_type, unit};
+use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations, coded, grouped_type, unit};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
-use llmcc_ir::quant::{CodedRow, Elem, Format};
+use llmcc_ir::quant::{CodedRow, Elem, Format, e4m3_to_f32};
 use serde_json::{Map, Value};
 use std::ops::Range;
 use std::sync::Arc;
@@ -109,7 +109,8 @@ pub(super) fn scaled(
         }
         None => tensors.take(&name, types, &[n, k])?,
     };
-    let scales = tensors.take(&scale, &["F32", "BF16", "F16"], &scaled)?;
+    // Bytes are powers of two.
+    let scales = tensors.take(&scale, &["F32", "BF16", "F16", "F8_E8M0", "U8"], &scaled)?;
     let zeros = format!("{stem}.weight_zero_point");
     let zeros = match kind == ByteKind::Int8 && tensors.index.contains_key(&zeros) {
         true => Some(tensors.take(&zeros, &["I8"], &scaled)?),
@@ -131,6 +132,8 @@ fn matrix(shards: &[Shard], source: Scaled, [n, k]: [usize; 2]) -> Result<Entry,
         _ if count == 1 => [n, k],
         ([a, b], Some([rows, columns])) if [*a, *b] == [n.div_ceil(rows), k.div_ceil(columns)] => [rows, columns],
         ([a], _) | ([a, 1], _) if *a == n => [1, k],
+        // ModelOpt: what is left of blocks has one row and one column.
+        ([a, 1, b, 1], None) if blocks_of(n, *a).zip(blocks_of(k, *b)).is_some() => [n / a, k / b],
         ([a, groups], _) if *a == n && *groups > 0 && k.is_multiple_of(*groups) => [1, k / groups],
         (shape, block) => {
             let of = block.map_or_else(String::new, |b| format!(" in blocks of {b:?}"));
@@ -148,7 +151,7 @@ fn matrix(shards: &[Shard], source: Scaled, [n, k]: [usize; 2]) -> Result<Entry,
         (ByteKind::Int8, Some(unit)) => grouped_type(Elem::named("w8z"), unit),
         (ByteKind::Int8, None) => None,
     };
-    let dtype = dtype.ok_or_else(|| format!("groups of {columns} columns are no multiples of 32 (of FP8, {GROUP})"))?;
+    let dtype = dtype.unwrap_or(&COMPUTED);
     let info = TensorInfo { dtype, shape: vec![n, k], bytes: source.codes.from..source.codes.to };
     let format = dtype.dtype.and_then(|t| t.coded());
     let minima = format.is_some_and(|f| f.encoding().has_minimum());
@@ -156,6 +159,11 @@ fn matrix(shards: &[Shard], source: Scaled, [n, k]: [usize; 2]) -> Result<Entry,
     let shard = source.codes.shard;
     let layout = Bytes { source, k, rows, columns, across: k.div_ceil(columns), unit, minima };
     Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(shard, info) })
+}
+
+/// Elements of a block, of so many that are all the same.
+fn blocks_of(elements: usize, blocks: usize) -> Option<usize> {
+    elements.checked_div(blocks).filter(|_| elements.is_multiple_of(blocks))
 }
 
 #[derive(Debug)]
@@ -203,6 +211,24 @@ impl Layout for Bytes {
         }
     }
 
-    // It is codes.
-    fn values(&self, _: &[Shard], _: usize, _: &mut [f32]) {}
+    fn values(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
+        let s = &self.source;
+        out.fill(0.0);
+        let mut put = |column: usize, place: usize| {
+            let at = row / self.rows * self.across + column / self.columns;
+            let zero = || s.zeros.map_or(0, |z| z.bytes(shards).get(at).map_or(0, |u| *u as i8));
+            let byte = s.codes.bytes(shards).get(place).copied().unwrap_or(0);
+            let number = match s.kind {
+                ByteKind::E4m3 => e4m3_to_f32(byte),
+                ByteKind::Int8 => f32::from(i16::from(byte as i8) - i16::from(zero())),
+            };
+            if let Some(out) = out.get_mut(column) {
+                *out = s.scales.float(shards, at) * s.times * number;
+            }
+        };
+        match &s.sparse {
+            Some(sparse) => sparse.each(shards, row, put),
+            None => (0..self.k).for_each(|column| put(column, row * self.k + column)),
+        }
+    }
 }

@@ -4,7 +4,7 @@
 
 use super::bytes::{self, ByteKind};
 use super::words::{Sizes, WordOrder, Words, grouped};
-use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations, coded, sparse};
+use super::{Part, Tensors, UNQUANTIZED, Wrong, activations, coded, microscaling, pairs, sparse};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
@@ -27,6 +27,8 @@ const FORMATS: &[&str] = &[
     "float-quantized",
     "naive-quantized",
     "nvfp4-pack-quantized",
+    "mxfp4-pack-quantized",
+    "mxfp8-quantized",
     "mixed-precision",
     "dense",
 ];
@@ -42,6 +44,10 @@ pub(super) fn replace(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) 
     let sparse = settings.get("sparsity_config").and_then(|s| s.get("format")?.as_str());
     if let Some(other) = sparse.filter(|s| !SPARSE.contains(s)) {
         let what = format!("its matrices are sparse (`{other}`); {} are read", SPARSE.join(", "));
+        return Err((what, UNQUANTIZED));
+    }
+    if let Some(place) = settings.get("transform_config").and_then(transformed) {
+        let what = format!("`transform_config` has a transform at `{place}`, which is computed in every step");
         return Err((what, UNQUANTIZED));
     }
     let sparse = tensors.stems(".bitmask").len();
@@ -74,6 +80,14 @@ pub(super) fn replace(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) 
     Ok(())
 }
 
+/// Where rows are transformed while the model runs; transforms of weights are in these already.
+fn transformed(transforms: &Value) -> Option<String> {
+    let schemes = transforms.get("config_groups")?.as_object()?.values();
+    let places = schemes.filter_map(|scheme| scheme.get("apply")?.as_array());
+    let mut places = places.flatten().map(|a| a.get("location").and_then(Value::as_str).unwrap_or("an unnamed place"));
+    places.find(|place| !place.starts_with("weight_")).map(String::from)
+}
+
 /// What a scheme says of the input of products, where its scales are not fixed.
 fn dynamic(of: &Value) -> Option<String> {
     let bits = of.get("num_bits")?.as_u64()?;
@@ -101,22 +115,16 @@ fn declared(groups: &Map<String, Value>) -> Option<UnaryOp> {
 /// Every `STEM.weight_packed`.
 fn packed(tensors: &mut Tensors<'_>, bits: &BTreeSet<u64>) -> Result<(), Wrong> {
     let stems = tensors.stems(".weight_packed");
-    let mut decoded = 0;
     for stem in &stems {
         let words = tensors.index.get(&format!("{stem}.weight_packed")).map(|e| e.info.dtype.name);
         let entry = match words {
+            Some("U8") if !tensors.index.contains_key(&format!("{stem}.weight_global_scale")) => {
+                microscaling::matrix(tensors, stem, "weight_packed")?
+            }
             Some("U8") => fp4(tensors, [stem, "weight_packed", "weight_global_scale"], |x| 1.0 / x)?,
             _ => integers(tensors, stem, bits)?,
         };
-        decoded += usize::from(std::ptr::eq(entry.info.dtype, &COMPUTED));
         tensors.index.insert(format!("{stem}.weight"), entry);
-    }
-    if decoded > 0 {
-        tensors.notes.push(format!(
-            "{decoded} of {} packed matrices have groups of columns of different sizes: they are decoded, and \
-             stored as other matrices of floats are",
-            stems.len()
-        ));
     }
     Ok(())
 }
@@ -128,23 +136,30 @@ fn integers(tensors: &mut Tensors<'_>, stem: &str, bits: &BTreeSet<u64>) -> Resu
     let [rows, across] = tensors.matrix(&name("weight_packed"))?;
     let shape = tensors.take(&name("weight_shape"), &["I64", "I32"], &[2])?;
     let [n, k] = [0, 1].map(|i| shape.integer(tensors.shards, i));
-    let fits = |bits: &u64| [2, 3, 4, 8].contains(bits) && k.div_ceil(32 / *bits as usize) == across;
-    let mut fitting = bits.iter().copied().filter(fits);
-    let bits = match (fitting.next(), fitting.next()) {
-        (Some(bits), None) if n == rows && n > 0 && k > 0 => bits as usize,
+    let widths = bits.iter().filter_map(|bits| usize::try_from(*bits).ok()).filter(|bits| (1..=8).contains(bits));
+    let mut fitting = widths.filter_map(|bits| Some((bits, packing(k, bits, across)?)));
+    let (bits, dense) = match (fitting.next(), fitting.next()) {
+        (Some(found), None) if n == rows && n > 0 && k > 0 => found,
         _ => {
             let sizes = format!("`weight_packed` {:?} of `weight_shape` {:?}", [rows, across], [n, k]);
-            return Err(wrong(format!("{sizes} is of none of the widths {bits:?}; 2, 3, 4 and 8 bits are read")));
+            return Err(wrong(format!("{sizes} is of none of the widths {bits:?}; 1 to 8 bits are read")));
         }
     };
-    let [scaled, groups] = tensors.matrix(&name("weight_scale"))?;
     let codes = tensors.take(&name("weight_packed"), &["I32"], &[rows, across])?;
-    let scales = tensors.take(&name("weight_scale"), &["F16", "BF16", "F32"], &[scaled, groups])?;
-    if scaled != n {
-        return Err(wrong(format!("scales {:?} are none of {n} rows", [scaled, groups])));
+    let scaled = tensors.index.get(&name("weight_scale")).map(|e| e.info.shape.clone()).unwrap_or_default();
+    // One of the whole matrix may be a vector, or no list at all.
+    let one = scaled.iter().all(|n| *n == 1) && n > 1;
+    let groups = if one { 1 } else { scaled.get(1).copied().unwrap_or(1) };
+    if !one && (scaled.first() != Some(&n) || scaled.len() > 2) {
+        return Err(wrong(format!("scales {scaled:?} are none of {n} rows")));
     }
+    let scales = tensors.take(&name("weight_scale"), &["F16", "BF16", "F32"], &scaled)?;
     let zeros = match tensors.index.contains_key(&name("weight_zero_point")) {
-        true => Some(tensors.take(&name("weight_zero_point"), &["I32"], &[n.div_ceil(32 / bits), groups])?),
+        true if one => Some(tensors.take(&name("weight_zero_point"), &["I8"], &scaled)?),
+        true => {
+            let words = if dense { n.saturating_mul(bits).div_ceil(32) } else { n.div_ceil(32 / bits) };
+            Some(tensors.take(&name("weight_zero_point"), &["I32"], &[words, groups])?)
+        }
         false => None,
     };
     let index = match tensors.index.contains_key(&name("weight_g_idx")) {
@@ -153,8 +168,18 @@ fn integers(tensors: &mut Tensors<'_>, stem: &str, bits: &BTreeSet<u64>) -> Resu
     };
     // None of a group: they are side by side.
     let index = index.filter(|p| (0..k).any(|i| p.word(tensors.shards, i) != u32::MAX));
-    let words = Words { order: WordOrder::Columns, bits, codes, zeros, scales };
+    let words = Words { order: WordOrder::Columns { dense }, bits, codes, zeros, scales, one };
     grouped(tensors.shards, words, Sizes { n, k, groups, group: None }, index).map_err(wrong)
+}
+
+/// Whether so many words of a row are a stream of codes; `None` where they are neither that nor words of
+/// whole codes.
+fn packing(columns: usize, bits: usize, words: usize) -> Option<bool> {
+    match words {
+        _ if columns.checked_mul(bits)?.div_ceil(32) == words => Some(true),
+        _ if columns.div_ceil(32 / bits) == words => Some(false),
+        _ => None,
+    }
 }
 
 /// NVFP4: e2m1 numbers, the first of two in the low bits of a byte, an e4m3 scale for 16 columns, and a
@@ -177,14 +202,29 @@ fn fp4(tensors: &mut Tensors<'_>, names: [&str; 3], above: fn(f32) -> f32) -> Re
     Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(codes.shard, info) })
 }
 
-/// NVIDIA's ModelOpt: `weight` of FP8 with one `weight_scale`, or of NVFP4 with a `weight_scale_2` above
-/// its scales.
+/// NVIDIA's ModelOpt: what a matrix is follows from the types of its `weight` and `weight_scale`, and
+/// whether a `weight_scale_2` stands above its scales.
 pub(super) fn modelopt(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
-    for stem in tensors.stems(".weight_scale_2") {
-        let entry = fp4(tensors, [&stem, "weight", "weight_scale_2"], |x| x)?;
+    for ending in [".pre_quant_scale", ".svdquant_lora_a"] {
+        if let Some(stem) = tensors.stems(ending).first() {
+            let what = format!("tensor `{stem}{ending}` changes the input of a product, which is not read");
+            return Err((what, UNQUANTIZED));
+        }
+    }
+    for stem in tensors.stems(".weight_scale") {
+        let dtype = |ending: &str| tensors.index.get(&format!("{stem}.{ending}")).map(|e| e.info.dtype.name);
+        let entry = match [dtype("weight"), dtype("weight_scale"), dtype("weight_scale_2")] {
+            [Some("U8"), Some("F8_E4M3"), Some(_)] => fp4(tensors, [&stem, "weight", "weight_scale_2"], |x| x)?,
+            [Some("U8"), Some("U8" | "F8_E8M0"), None] => microscaling::matrix(tensors, &stem, "weight")?,
+            [Some("U8"), _, None] => pairs::matrix(tensors, &stem)?,
+            [weight, ..] => {
+                let kind = if weight == Some("I8") { ByteKind::Int8 } else { ByteKind::E4m3 };
+                bytes::scaled(tensors, &stem, "weight_scale", (kind, None), 1.0)?;
+                continue;
+            }
+        };
         tensors.index.insert(format!("{stem}.weight"), entry);
     }
-    bytes::all_fp8(tensors, "weight_scale", None)?;
     activations::fixed(tensors, None)
 }
 

@@ -46,21 +46,12 @@ const SPARE: &[&str] = &[
 const NUMBERS: &[&str] = &["I32", "I64", "U8", "BOOL", "F32"];
 
 pub(super) fn hqq(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
-    let (mut computed, mut all) = (0, 0);
     for stem in tensors.stems(".W_q") {
         let entry = matrix(tensors, &stem)?;
         for name in SPARE {
             tensors.index.remove(&format!("{stem}.{name}"));
         }
-        computed += usize::from(std::ptr::eq(entry.info.dtype, &COMPUTED));
-        all += 1;
         tensors.index.insert(format!("{stem}.weight"), entry);
-    }
-    if computed > 0 {
-        tensors.notes.push(format!(
-            "{computed} of {all} quantized matrices have groups along their outputs (`axis` 0), or of columns that \
-             are no multiple of 32: they are decoded, and stored as other matrices of floats are"
-        ));
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! MXFP4 (OCP Microscaling Formats 1.0) as gpt-oss has it (arXiv 2508.10925): the matrices of all
-//! experts in one tensor of 4-bit codes, two in a byte, the first in its low bits, and a power of
-//! two for every 32 columns.
+//! MXFP4 (OCP Microscaling Formats 1.0): 4-bit codes, two in a byte, the first in its low bits, and a
+//! power of two for every 32 columns. gpt-oss (arXiv 2508.10925) has the matrices of all experts in one
+//! tensor, others each by itself.
 //!
 //! `NAME_blocks` U8 `[experts, rows, groups, 16]` and `NAME_scales` U8 `[experts, rows, groups]`
 //! become the matrix `NAME` `[experts·rows, 32·groups]`. Other files have `NAME` as a stack of
@@ -42,6 +42,24 @@ fn experts(tensors: &mut Tensors<'_>, name: &str) -> Result<Entry, Wrong> {
     let codes = tensors.take(&blocks, &["U8"], &[count, n, groups, BYTES])?;
     let scales = tensors.take(&format!("{name}_scales"), &["U8", "F8_E8M0"], &[count, n, groups])?;
     let info = TensorInfo { dtype: &MXFP4, shape: vec![rows, columns], bytes: codes.from..codes.to };
+    let layout = Microscaled { codes, scales, groups };
+    Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(codes.shard, info) })
+}
+
+/// The matrix `STEM.NAME` U8 `[rows, columns / 2]` with `STEM.weight_scale` U8 `[rows, groups]`, as
+/// compressed-tensors and ModelOpt have it.
+pub(super) fn matrix(tensors: &mut Tensors<'_>, stem: &str, name: &str) -> Result<Entry, Wrong> {
+    let name = format!("{stem}.{name}");
+    let [n, half] = tensors.matrix(&name)?;
+    let whole = n > 0 && half > 0 && half.is_multiple_of(BYTES);
+    if !whole {
+        let what = format!("tensor `{name}` is {:?}, which are no rows in groups of {BYTES} bytes", [n, half]);
+        return Err((what, UNQUANTIZED));
+    }
+    let groups = half / BYTES;
+    let codes = tensors.take(&name, &["U8"], &[n, half])?;
+    let scales = tensors.take(&format!("{stem}.weight_scale"), &["U8", "F8_E8M0"], &[n, groups])?;
+    let info = TensorInfo { dtype: &MXFP4, shape: vec![n, groups * GROUP], bytes: codes.from..codes.to };
     let layout = Microscaled { codes, scales, groups };
     Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(codes.shard, info) })
 }

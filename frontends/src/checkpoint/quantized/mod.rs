@@ -10,6 +10,7 @@ mod compressed;
 mod hqq;
 mod microscaling;
 mod packed;
+mod pairs;
 mod sparse;
 mod ternary;
 mod torchao;
@@ -18,7 +19,7 @@ mod words;
 use super::safetensors::{StoredType, TensorInfo};
 use super::shard::Shard;
 use super::stored::Entry;
-use llmcc_ir::quant::{Elem, Format, e4m3_to_f32};
+use llmcc_ir::quant::{Elem, Format, e4m3_to_f32, e8m0_to_f32};
 use llmcc_ir::ty::DType;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -57,6 +58,18 @@ const METHODS: &[(&str, Method)] = &[
     ("hqq", hqq::hqq),
 ];
 
+/// Where ModelOpt says what it did; of its newer versions `config.json` does too.
+pub(super) const MODELOPT: &str = "hf_quant_config.json";
+
+/// Adds what that file says to a configuration that says nothing.
+pub(super) fn declare(config: &mut Value, said: &Value) {
+    let Some(all) = config.as_object_mut().filter(|all| !all.contains_key("quantization_config")) else { return };
+    if let Some(mut settings) = said.get("quantization").and_then(Value::as_object).cloned() {
+        settings.insert("quant_method".into(), "modelopt".into());
+        all.insert("quantization_config".into(), settings.into());
+    }
+}
+
 /// Makes matrices of the tensors of a quantized checkpoint, whose configuration then says nothing of
 /// it any more. Methods that are not in the table stay there, to be refused.
 pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
@@ -67,6 +80,7 @@ pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(
     let settings = settings.clone();
     method(&settings, tensors)?;
     note_experts(tensors);
+    note_decoded(tensors);
     if tensors.index.values().any(|e| e.layout.is_some()) {
         all.remove("quantization_config");
     }
@@ -82,6 +96,18 @@ fn note_experts(tensors: &mut Tensors<'_>) {
         tensors.notes.push(format!(
             "{count} matrices of experts have groups of columns that are not side by side (act-order), each in an \
              order of its own: they are decoded, and stored as other matrices of floats are"
+        ));
+    }
+}
+
+/// Matrices whose groups no format has.
+fn note_decoded(tensors: &mut Tensors<'_>) {
+    let count = tensors.index.values().filter(|e| std::ptr::eq(e.info.dtype, &COMPUTED)).count();
+    if count > 0 {
+        tensors.notes.push(format!(
+            "{count} quantized matrices have groups that no format has (of different sizes, of no multiple of 32 \
+             columns, of FP8 of less than 128, along their outputs, across rows): they are decoded, and stored as \
+             other matrices of floats are"
         ));
     }
 }
@@ -142,8 +168,8 @@ impl Part {
         (self.shard, self.from..self.to)
     }
 
-    /// Element `i` as a float; its type is one of F32, F16, BF16 and F8_E4M3. Places are checked when the
-    /// tensor is taken.
+    /// Element `i` as a float; its type is one of F32, F16, BF16, F8_E4M3 and F8_E8M0, or U8 for this.
+    /// Places are checked when the tensor is taken.
     fn float(&self, shards: &[Shard], i: usize) -> f32 {
         let bytes = self.bytes(shards);
         let two = |i: usize| bytes.get(2 * i..2 * i + 2).map_or([0; 2], |b| [b[0], b[1]]);
@@ -151,6 +177,7 @@ impl Part {
             "F16" => half::f16::from_le_bytes(two(i)).to_f32(),
             "BF16" => half::bf16::from_le_bytes(two(i)).to_f32(),
             "F8_E4M3" => bytes.get(i).map_or(0.0, |u| e4m3_to_f32(*u)),
+            "F8_E8M0" | "U8" => bytes.get(i).map_or(0.0, |u| e8m0_to_f32(*u)),
             _ => f32::from_bits(self.word(shards, i)),
         }
     }

@@ -9,7 +9,7 @@
 //! words are: [`super::words`].
 
 use super::words::{Sizes, WordOrder, Words, grouped};
-use super::{COMPUTED, Tensors, UNQUANTIZED, Wrong};
+use super::{Tensors, UNQUANTIZED, Wrong};
 use crate::checkpoint::stored::Entry;
 use serde_json::{Map, Value};
 
@@ -67,21 +67,14 @@ pub(super) fn auto_round(settings: &Map<String, Value>, tensors: &mut Tensors<'_
 
 fn matrices(settings: &Map<String, Value>, tensors: &mut Tensors<'_>, order: WordOrder) -> Result<(), Wrong> {
     let group = setting(settings, "group_size").and_then(|g| usize::try_from(g).ok()).filter(|g| *g > 0);
-    let (mut computed, mut all) = (0, 0);
     for stem in tensors.stems(".qweight") {
         let entry = match order {
-            WordOrder::Inputs { .. } | WordOrder::Awq | WordOrder::Columns => matrix(tensors, &stem, order, group)?,
+            WordOrder::Inputs { .. } | WordOrder::Awq | WordOrder::Columns { .. } => {
+                matrix(tensors, &stem, order, group)?
+            }
             WordOrder::Gemv { .. } | WordOrder::GemvFast => by_rows(tensors, &stem, order, group)?,
         };
-        computed += usize::from(std::ptr::eq(entry.info.dtype, &COMPUTED));
-        all += 1;
         tensors.index.insert(format!("{stem}.weight"), entry);
-    }
-    if computed > 0 {
-        tensors.notes.push(format!(
-            "{computed} of {all} quantized matrices have groups of columns of different sizes: \
-             they are decoded, and stored as other matrices of floats are"
-        ));
     }
     Ok(())
 }
@@ -96,7 +89,7 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, order: WordOrder, group: Option
             let bits = zeros.saturating_mul(32).checked_div(b).unwrap_or(0);
             (b, a.saturating_mul(32).checked_div(bits).unwrap_or(0), bits)
         }
-        WordOrder::Awq | WordOrder::Columns | WordOrder::Gemv { .. } | WordOrder::GemvFast => {
+        WordOrder::Awq | WordOrder::Columns { .. } | WordOrder::Gemv { .. } | WordOrder::GemvFast => {
             (b.saturating_mul(8), a, 4)
         }
     };
@@ -115,6 +108,7 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, order: WordOrder, group: Option
         codes: tensors.take(&format!("{stem}.qweight"), &["I32"], &[a, b])?,
         zeros: Some(tensors.take(&format!("{stem}.qzeros"), &["I32"], &[groups, n * bits / 32])?),
         scales: tensors.take(&format!("{stem}.scales"), &["F16", "BF16", "F32"], &[groups, n])?,
+        one: false,
     };
     let index = match tensors.index.contains_key(&format!("{stem}.g_idx")) {
         true => Some(tensors.take(&format!("{stem}.g_idx"), &["I32"], &[k])?),
@@ -148,6 +142,7 @@ fn by_rows(tensors: &mut Tensors<'_>, stem: &str, order: WordOrder, group: Optio
         codes: tensors.take(&name("qweight"), &[codes], &[a, b])?,
         zeros: Some(tensors.take(&name("qzeros"), &[zeros.0], &zeros.1)?),
         scales: tensors.take(&name("scales"), &["F16"], &scales)?,
+        one: false,
     };
     grouped(tensors.shards, words, Sizes { n, k, groups, group: Some(group) }, None).map_err(wrong)
 }

@@ -1,4 +1,4 @@
-//! Integers of a few bits in 32-bit words, with a scale and a zero for each group of columns:
+//! Integers of 1 to 8 bits in 32-bit words, with a scale and a zero for each group of columns:
 //! `scale·(u − zero)`. What methods differ in is where a code is.
 
 use super::{COMPUTED, Part, grouped_type, unit};
@@ -25,9 +25,13 @@ pub(super) enum WordOrder {
     },
     /// AWQ: the same, in words of eight adjacent outputs in an order of their own.
     Awq,
-    /// compressed-tensors: codes `[out, in]` in words of whole codes along the inputs; zeros
-    /// `[out, groups]` in words along the outputs; scales `[out, groups]`.
-    Columns,
+    /// compressed-tensors: codes `[out, in]` along the inputs; zeros `[out, groups]` along the
+    /// outputs; scales `[out, groups]`.
+    Columns {
+        /// A stream of bits, as of version 0.13; before, words of whole codes. The same but of 3, 5, 6
+        /// and 7 bits.
+        dense: bool,
+    },
     /// AWQ's GEMV: codes as those; zeros `[out, words]` in words along the groups; scales
     /// `[out, 8·words]`.
     Gemv {
@@ -57,6 +61,8 @@ pub(super) struct Words {
     /// None: all are in the middle of the codes.
     pub zeros: Option<Part>,
     pub scales: Part,
+    /// There is one scale, and one zero.
+    pub one: bool,
 }
 
 /// Sizes of a matrix.
@@ -98,7 +104,11 @@ impl Words {
         match self.order {
             WordOrder::Inputs { .. } => self.of_stream(col, |w| codes.word(shards, w * s.n + row)),
             WordOrder::Awq => self.of_word(codes.word(shards, col * (s.n / per) + row / per), AWQ_PLACE[row % 8]),
-            WordOrder::Columns | WordOrder::Gemv { .. } => {
+            WordOrder::Columns { dense: true } => {
+                let first = row * (s.k * self.bits).div_ceil(32);
+                self.of_stream(col, |w| codes.word(shards, first + w))
+            }
+            WordOrder::Columns { dense: false } | WordOrder::Gemv { .. } => {
                 self.of_word(codes.word(shards, row * s.k.div_ceil(per) + col / per), col % per)
             }
             WordOrder::GemvFast => {
@@ -119,14 +129,27 @@ impl Words {
 
     fn zero(&self, shards: &[Shard], s: &Sizes, row: usize, group: usize) -> u32 {
         let Some(zeros) = &self.zeros else { return self.middle() };
+        if self.one {
+            // Of 8 bits, from the middle.
+            let zero = zeros.bytes(shards).first().map_or(0, |u| i32::from(*u as i8));
+            return self.middle().saturating_add_signed(zero);
+        }
         let per = 32 / self.bits;
         match self.order {
             WordOrder::Inputs { less } => {
                 let across = s.n * self.bits / 32;
-                self.of_stream(row, |w| zeros.word(shards, group * across + w)) + less
+                let word = |w: usize| zeros.word(shards, group * across + w);
+                // What was taken off whole words comes back to them: a zero of 0 borrows from the next one.
+                match self.bits {
+                    3 => self.masked(self.of_stream(row, word) + less),
+                    bits => self.of_stream(row, |w| word(w).wrapping_add(less * ones(bits))),
+                }
             }
             WordOrder::Awq => self.of_word(zeros.word(shards, group * (s.n / per) + row / per), AWQ_PLACE[row % 8]),
-            WordOrder::Columns => self.of_word(zeros.word(shards, row / per * s.groups + group), row % per),
+            WordOrder::Columns { dense: true } => self.of_stream(row, |w| zeros.word(shards, w * s.groups + group)),
+            WordOrder::Columns { dense: false } => {
+                self.of_word(zeros.word(shards, row / per * s.groups + group), row % per)
+            }
             WordOrder::Gemv { words } => self.of_word(zeros.word(shards, row * words + group / per), group % per),
             // Its zeros are part of its minima.
             WordOrder::GemvFast => 0,
@@ -135,7 +158,8 @@ impl Words {
 
     fn scale(&self, shards: &[Shard], s: &Sizes, row: usize, group: usize) -> f32 {
         let place = match self.order {
-            WordOrder::Columns => row * s.groups + group,
+            _ if self.one => 0,
+            WordOrder::Columns { .. } => row * s.groups + group,
             WordOrder::Gemv { words } => row * words * 8 + group,
             WordOrder::Inputs { .. } | WordOrder::Awq | WordOrder::GemvFast => group * s.n + row,
         };
@@ -152,14 +176,19 @@ impl Words {
         let middle = self.zeros.is_none() || all().all(|(row, g)| self.zero(shards, s, row, g) == self.middle());
         let half = || all().all(|(row, g)| is_f16(self.scale(shards, s, row, g)));
         match self.bits {
-            2 => Elem::named("w2z"),
+            1 | 2 => Elem::named("w2z"),
             3 => Elem::named("w3z"),
             4 if middle && half() => Elem::W4,
             4 => Elem::named("w4z"),
-            _ if middle && half() => Elem::W8,
+            8 if middle && half() => Elem::W8,
             _ => Elem::named("w8z"),
         }
     }
+}
+
+/// A word whose codes are all 1.
+fn ones(bits: usize) -> u32 {
+    (0..32).step_by(bits).fold(0, |word, shift| word | 1 << shift)
 }
 
 /// Whether f16 holds a number, or it is none.
@@ -175,9 +204,10 @@ pub(super) fn grouped(shards: &[Shard], words: Words, shape: Sizes, index: Optio
         None if groups > 0 && k.is_multiple_of(groups) => k / groups,
         None => return Err(format!("{k} columns are not {groups} groups")),
     };
-    let Some(unit) = unit(group).filter(|unit| k.is_multiple_of(*unit)) else {
-        return Err(format!("groups of {group} of {k} columns are no multiples of 32"));
-    };
+    if group == 0 || k.div_ceil(group) > groups {
+        return Err(format!("{k} columns in groups of {group} are more than {groups} groups"));
+    }
+    let unit = unit(group).filter(|unit| k.is_multiple_of(*unit));
     let of = |i: usize| index.map_or(i / group, |p| p.word(shards, i) as usize);
     if let Some(i) = (0..k).find(|i| of(*i) >= groups) {
         return Err(format!("column {i} is of group {}, and there are {groups}", of(i)));
@@ -186,12 +216,14 @@ pub(super) fn grouped(shards: &[Shard], words: Words, shape: Sizes, index: Optio
         true => None,
         false => Some(sorted(k, group, of)),
     };
-    let dtype = match order {
-        Some(None) => Some(&COMPUTED),
-        _ => grouped_type(words.elem(shards, &shape), unit),
+    let dtype = match (&order, unit) {
+        (Some(None), _) | (_, None) => Some(&COMPUTED),
+        (_, Some(unit)) => grouped_type(words.elem(shards, &shape), unit),
     };
-    let dtype = dtype.ok_or_else(|| format!("there is no format of {} bits in groups of {unit}", words.bits))?;
-    let order = order.flatten().map(Arc::new);
+    let dtype = dtype.ok_or_else(|| format!("there is no format of {} bits in groups of {group}", words.bits))?;
+    // Decoded, columns are where the file has them.
+    let order = order.flatten().filter(|_| unit.is_some()).map(Arc::new);
+    let unit = unit.unwrap_or(group);
     let info = TensorInfo { dtype, shape: vec![n, k], bytes: words.codes.from..words.codes.to };
     let symmetric = dtype.dtype.and_then(|t| t.coded()).is_some_and(|f| !f.encoding().has_minimum());
     let layout = Grouped { words, shape, index, group, unit, symmetric, order: order.clone() };
@@ -244,9 +276,12 @@ impl Layout for Grouped {
         let (words, shape) = (&self.words, &self.shape);
         for (col, v) in out.iter_mut().enumerate().take(shape.k) {
             let group = self.index.map_or(col / self.group, |p| p.word(shards, col) as usize);
-            let number = words.code(shards, shape, row, col) as i32 - words.zero(shards, shape, row, group) as i32;
-            // Exact.
-            *v = words.scale(shards, shape, row, group) * number as f32;
+            let (code, scale) = (words.code(shards, shape, row, col), words.scale(shards, shape, row, group));
+            *v = match words.order {
+                WordOrder::GemvFast => scale.mul_add(code as f32, words.minimum(shards, shape, row, group)),
+                // A whole number, and so exact.
+                _ => scale * (code as i32 - words.zero(shards, shape, row, group) as i32) as f32,
+            };
         }
     }
 }
