@@ -254,9 +254,11 @@ fn nothing_can_be_left_out_of_rings() {
     check_missed(&source(&kernel(32), "sm80").program, &[" Barrier(Block)", " Barrier(Block)"]);
 }
 
-/// Nor where two phases follow each other in the same rings and sums.
+/// Nor where two phases follow each other in the same rings and sums, but for two: the warp's barrier
+/// between them, since the block's in the last output tile orders more, and the one after each
+/// block's only tile of the second.
 #[test]
 fn nothing_can_be_left_out_between_phases() {
     let kernel = two_phases("w4g32", RowElem::F16, 8, 1024);
-    check_missed(&source(&kernel, "sm90").program, &[]);
+    check_missed(&source(&kernel, "sm90").program, &[" Barrier(Warp)", " Barrier(Block)"]);
 }
