@@ -84,6 +84,27 @@ fn product(seed: u64, tokens: usize, tile_m: usize) -> Case {
     g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m }))
 }
 
+/// A product of two segments that differ in the number of their matrices, so that the second goes
+/// through the rings and sums that the first has left.
+fn two_phases(seed: u64, tokens: usize, tile_m: usize) -> Case {
+    let mut g = Gen::new(seed, tokens, tokens + 20);
+    let k = g.rng.pick(&[64, 128, 320]);
+    let x = g.input_half(k, RowElem::F16);
+    let format = Format::F16.with_packing(Packing::Fragment);
+    let first = g.rng.below(1, 3);
+    let mut segments = vec![];
+    for lanes in [first, 3 - first] {
+        let run = g.rng.pick(&[16, 32, 64]);
+        let n = run * g.rng.below(1, 7);
+        let weights = (0..lanes).map(|_| g.matrix(n, k, format)).collect();
+        let tile_n = if tile_m > 8 { 128 / lanes } else { 64 };
+        let expr = epilogue(&mut g, n, run, lanes);
+        let store = store(&mut g, n, run);
+        segments.push(Segment { n, weights, tile_n, expr, store });
+    }
+    g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m }))
+}
+
 /// Rows within f32 rounding of sums of `k` products, and of the storage; caches likewise.
 fn compare(case: &Case, seed: u64) {
     let compiler = Compiler::new();
@@ -142,6 +163,14 @@ fn compare_caches(case: &Case, want: &KvState, got: &KvState, seed: u64) {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn segments_of_one_matrix_and_of_two() {
+    for seed in 1..25 {
+        let (tokens, tile_m) = [(3, 8), (8, 8), (20, 32), (70, 128)][seed as usize % 4];
+        compare(&two_phases(seed, tokens, tile_m), seed);
     }
 }
 

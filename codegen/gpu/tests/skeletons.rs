@@ -5,6 +5,7 @@
 mod left_out;
 
 use left_out::unnoticed;
+use llmcc_codegen::CodegenError;
 use llmcc_gpu::{Source, emit};
 use llmcc_ir::gpu::program::Program;
 use llmcc_ir::gpu::schedule::{self, Variant};
@@ -17,6 +18,7 @@ use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::quant::{Format, Packing};
 use llmcc_ir::target::find;
 use llmcc_ir::ty::Dim;
+use llmcc_test_support::Rng;
 
 fn kernel(kinds: Vec<ParamKind>, body: Body) -> Kernel {
     let params = kinds.into_iter().enumerate().map(|(i, kind)| Param { name: format!("p{i}"), kind }).collect();
@@ -152,6 +154,58 @@ fn two_phases(format: &str, elem: RowElem, tile_m: usize, k: usize) -> Kernel {
     kernel
 }
 
+/// A product of two random segments, whose weights, widths and stores are their own.
+fn random_segments(seed: u64) -> (Kernel, &'static str) {
+    let mut r = Rng::new(seed);
+    let tile_m = r.pick(&[8, 8, 32, 128]);
+    let elem = r.pick(&[RowElem::F16, RowElem::Bf16, RowElem::F32]);
+    let formats: &[&str] = match elem {
+        RowElem::F32 => &["f32"],
+        RowElem::F16 => &["w4g32", "w8g32", "w4ag64", "fp8"],
+        _ => &["w4g32", "w4ag64", "bf16", "fp8"],
+    };
+    let k = r.pick(&[128, 256, 512, 2048]);
+    let (mut kinds, mut segments) = (vec![rows(k, elem)], vec![]);
+    for lanes in [r.below(1, 3), r.below(1, 3)] {
+        let n = 64 * r.below(1, 40);
+        let lanes_from = kinds.len();
+        for _ in 0..lanes {
+            let format = Format::parse(r.pick(formats)).unwrap().with_packing(Packing::Fragment);
+            kinds.push(ParamKind::Matrix { n, k, format });
+        }
+        let param = kinds.len();
+        kinds.push(rows(n, r.pick(&[RowElem::F32, RowElem::F16, RowElem::Bf16])));
+        let acc = |i| Expr::Acc(i);
+        let product = Expr::Binary(BinaryOp::Mul, Box::new(acc(0)), Box::new(acc(lanes - 1)));
+        let tile_n = if tile_m > 8 { 128 / lanes } else { r.pick(&[16, 32, 64]) };
+        let (weights, store) = ((lanes_from..param).collect(), Store::Rows { param, start: 0 });
+        segments.push(Segment { n, weights, tile_n, expr: if lanes == 1 { acc(0) } else { product }, store });
+    }
+    let target = r.pick(&["sm80", "sm86", "sm89", "sm90"]);
+    (kernel(kinds, Body::Matmul(Matmul { x: 0, prologue: None, segments, tile_m })), target)
+}
+
+/// Phases that follow each other in the same rings and sums are in order, whatever they are made of.
+#[test]
+fn two_random_segments_are_in_order() {
+    let mut two = 0;
+    for seed in 0..400 {
+        let (kernel, target) = random_segments(seed);
+        let target = find(target).unwrap();
+        let Some(schedule) = schedule::matmul(&kernel, target) else { continue };
+        two += usize::from(schedule.phases.len() > 1);
+        // Some do not fit shared memory.
+        match emit(&kernel, target) {
+            Err(CodegenError::Unsupported { .. }) => continue,
+            Err(e) => panic!("seed {seed}: {e}"),
+            Ok(source) if seed % 8 == 0 => assert_eq!(verify_program(&source.program), [], "seed {seed}"),
+            Ok(_) => {}
+        }
+        two += usize::from(schedule.phases.len() > 1);
+    }
+    assert!(two > 100, "{two}");
+}
+
 /// The operations that nobody misses are those whose texts end like this, in their order.
 fn check_missed(program: &Program, known: &[&str]) {
     let missed = unnoticed(program);
@@ -198,4 +252,13 @@ fn nothing_can_be_left_out_of_rings() {
     // Partial sums are in the workspace before they are counted, of which skeletons know nothing;
     // and the next output tile begins with a barrier of its own.
     check_missed(&source(&kernel(32), "sm80").program, &[" Barrier(Block)", " Barrier(Block)"]);
+}
+
+/// Nor where two phases follow each other in the same rings and sums, but for two: the warp's barrier
+/// between them, since the block's in the last output tile orders more, and the one after each
+/// block's only tile of the second.
+#[test]
+fn nothing_can_be_left_out_between_phases() {
+    let kernel = two_phases("w4g32", RowElem::F16, 8, 1024);
+    check_missed(&source(&kernel, "sm90").program, &[" Barrier(Warp)", " Barrier(Block)"]);
 }

@@ -39,9 +39,13 @@ impl<'a> Machine<'a> {
             .slot(slot, step.index[which])
             .writes
             .iter()
-            .filter(|w| (!own || w.actor == a) && may_overlap(w.apart, step.apart))
+            .filter(|w| may_overlap(w.apart, step.apart))
             .copied()
             .collect();
+        // Bytes that the thread wrote once, in contents that others have replaced since, are theirs.
+        if own && writes.iter().any(|w| w.actor == a) {
+            writes.retain(|w| w.actor == a);
+        }
         // The thread's own first: of several reasons the nearest.
         writes.sort_by_key(|w| w.actor != a);
         let name = self.name(slot);
@@ -114,10 +118,11 @@ impl<'a> Machine<'a> {
         let mut state = std::mem::take(&mut self.slots[buffer][stage]);
         let program = self.program;
         let name = &program.buffers[buffer].name;
-        // Two buffers that take the place of a third need not share a byte.
+        // Two buffers that take the place of a third need not share a byte; nor do two stages of one,
+        // which are told apart in its own slots only.
         let meets = |other: usize| {
-            let over = |a: usize, b: usize| a == b || program.buffers[a].over.contains(&b);
-            over(of, other) || over(other, of)
+            let over = |a: usize, b: usize| program.buffers[a].over.contains(&b);
+            if of == other { buffer == of } else { over(of, other) || over(other, of) }
         };
         let late = |r: &&Read| meets(r.of) && !self.knows(a, r.event) && may_overlap(r.apart, step.apart);
         if let Some(r) = state.reads.iter().find(late) {
