@@ -492,36 +492,3 @@ fn picked(low: &Lowering, e: &mut Emit, span: &Span, buffer: Value, (rows, order
         e.store(x, to, 0);
     });
 }
-
-/// What row-norm kernels and prologues compute of a row, as an expression.
-#[derive(Clone, Copy)]
-pub(super) struct RowWork {
-    pub x: ParamId,
-    pub norm: Option<Norm>,
-    pub gain: Option<ParamId>,
-    pub bias: Option<ParamId>,
-    pub residual: Option<ParamId>,
-}
-
-impl RowWork {
-    /// `residual + (norm(x)·gain + bias)`, as far as there are such.
-    pub fn expr(self) -> Expr {
-        let RowWork { x, norm, gain, bias, residual } = self;
-        let rows = |param| Expr::Rows { param, start: 0 };
-        let binary = |op, a, b| Expr::Binary(op, Box::new(a), Box::new(b));
-        let mut expr = rows(x);
-        if let Some(norm) = norm {
-            expr = Expr::Normalize(norm, Box::new(expr));
-        }
-        if let Some(gain) = gain {
-            expr = binary(BinaryOp::Mul, expr, Expr::Vector(gain));
-        }
-        if let Some(bias) = bias {
-            expr = binary(BinaryOp::Add, expr, Expr::Vector(bias));
-        }
-        match residual {
-            Some(residual) => binary(BinaryOp::Add, rows(residual), expr),
-            None => expr,
-        }
-    }
-}

@@ -6,10 +6,11 @@
 
 use super::Lowering;
 use super::emit::{Emit, I64};
-use super::expr::{Program, RowWork, Span};
+use super::expr::{Program, Span};
 use super::frame::Frame;
 use super::panel::{self, Panel};
 use super::rope::microkernel;
+use super::rownorm::RowWork;
 use super::store::{Dest, Target};
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, StackSlot, StackSlotData, StackSlotKind, Value};
 use cranelift_codegen::isa::CallConv;

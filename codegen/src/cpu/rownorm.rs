@@ -2,11 +2,12 @@
 
 use super::Lowering;
 use super::emit::Emit;
-use super::expr::{Program, RowWork, Span};
+use super::expr::{Program, Span};
 use super::frame::Frame;
 use super::store::{Dest, Target};
 use llmcc_abi::StepCtx;
-use llmcc_ir::kernel::RowNorm;
+use llmcc_ir::graph::BinaryOp;
+use llmcc_ir::kernel::{Expr, Norm, ParamId, RowNorm};
 use std::mem::offset_of;
 
 /// Emits the rows `lo..hi`.
@@ -29,4 +30,37 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &RowNorm
         let span = Span { row: source, col, width, n, acc: &[], slot: None };
         dest.emit(low, e, &program, &span, &Target { base, row });
     });
+}
+
+/// What row-norm kernels and prologues compute of a row, as an expression.
+#[derive(Clone, Copy)]
+pub(super) struct RowWork {
+    pub x: ParamId,
+    pub norm: Option<Norm>,
+    pub gain: Option<ParamId>,
+    pub bias: Option<ParamId>,
+    pub residual: Option<ParamId>,
+}
+
+impl RowWork {
+    /// `residual + (norm(x)·gain + bias)`, as far as there are such.
+    pub fn expr(self) -> Expr {
+        let RowWork { x, norm, gain, bias, residual } = self;
+        let rows = |param| Expr::Rows { param, start: 0 };
+        let binary = |op, a, b| Expr::Binary(op, Box::new(a), Box::new(b));
+        let mut expr = rows(x);
+        if let Some(norm) = norm {
+            expr = Expr::Normalize(norm, Box::new(expr));
+        }
+        if let Some(gain) = gain {
+            expr = binary(BinaryOp::Mul, expr, Expr::Vector(gain));
+        }
+        if let Some(bias) = bias {
+            expr = binary(BinaryOp::Add, expr, Expr::Vector(bias));
+        }
+        match residual {
+            Some(residual) => binary(BinaryOp::Add, rows(residual), expr),
+            None => expr,
+        }
+    }
 }

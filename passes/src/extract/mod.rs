@@ -218,7 +218,7 @@ impl Problem {
         let mut unit = self.unit(&alive);
         for _ in 0..RESCALINGS {
             let solved = self.solve_scaled(&alive, goal, unit)?;
-            if solved.seconds <= 0.0 || solved.seconds >= unit * 1e-3 {
+            if solved.seconds <= 0.0 || solved.seconds >= unit * 0.1 {
                 return Ok(solved);
             }
             unit = solved.seconds;
