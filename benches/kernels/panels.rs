@@ -1,6 +1,6 @@
 //! Products of activation rows with packed matrices, as the compiler lays them out and calls them.
 
-use llmcc_abi::encoding::Encoding;
+use llmcc_abi::encoding::{Encoding, ScaleKind};
 use llmcc_abi::layout::{self, BLOCK};
 use llmcc_abi::{PanelArgs, PanelFn, Uk};
 use llmcc_ukernels::{Level, table};
@@ -119,12 +119,12 @@ impl<'a> Case<'a> {
             tile: tile.next_multiple_of(BLOCK),
             // SAFETY: the entry of a panel has this type.
             f: unsafe { transmute::<usize, PanelFn>(address) },
-            weights: noise(matrix * matrices, huge),
+            weights: noise(matrix * matrices, huge, always(&format.weights)),
             matrix,
             matrices,
-            input: noise(input_stride * rows, true),
+            input: noise(input_stride * rows, true, 0),
             input_stride,
-            output: noise(threads * STRIP * layout::tile_row(tile) * 4, true),
+            output: noise(threads * STRIP * layout::tile_row(tile) * 4, true, 0),
         }
     }
 
@@ -186,9 +186,18 @@ impl<'a> Case<'a> {
     }
 }
 
+/// Bits of all bytes of weights: of powers of two that are scales so many that their products with the
+/// scales of rows are no subnormal numbers, which some processors are slow with.
+fn always(weights: &Encoding) -> u64 {
+    match weights.scales[0] {
+        Some(scale) if scale.kind == ScaleKind::E8m0 => 0x7070_7070_7070_7070,
+        _ => 0,
+    }
+}
+
 /// Memory full of halves and floats of moderate size: no bit of an exponent's top is set, so that
-/// nothing becomes infinite or subnormal for long.
-fn noise(len: usize, huge: bool) -> Memory {
+/// nothing becomes infinite or subnormal for long. `always`: bits that are set.
+fn noise(len: usize, huge: bool, always: u64) -> Memory {
     let memory = Memory::new(len, huge).unwrap_or_else(|| panic!("no memory for {len} bytes"));
     let mut x = 0x9e37_79b9_7f4a_7c15u64;
     for word in 0..len / 8 {
@@ -196,7 +205,9 @@ fn noise(len: usize, huge: bool) -> Memory {
         x ^= x >> 7;
         x ^= x << 17;
         // SAFETY: within the mapping.
-        unsafe { memory.ptr().cast::<u64>().add(word).write(x & 0x3f7f_3f7f_3f7f_3f7f | 0x3000_3000_3000_3000) };
+        unsafe {
+            memory.ptr().cast::<u64>().add(word).write(x & 0x3f7f_3f7f_3f7f_3f7f | 0x3000_3000_3000_3000 | always)
+        };
     }
     memory
 }
