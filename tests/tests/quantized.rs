@@ -133,12 +133,31 @@ fn packed_models_compute_what_transformers_does() {
         let formats = &manifest.weights.by_format;
         let bytes = |format: &str| formats.get(format).copied().unwrap_or(0);
         assert!(wanted.iter().all(|format| bytes(format) > bytes("f32")), "{name}: {formats:?}");
-        let model = artifact.open(2);
-        let rows: Vec<usize> = (0..reference.tokens.len()).collect();
-        let logits = logits_in_pieces(&model, &reference.tokens, &[17, 1]);
-        let (error, own) = (reference.error(&logits, &rows), reference.reference_error(true));
-        assert!(error <= 2.0 * own, "{name}: error {error:.2e}, allowed {:.2e}", 2.0 * own);
-        assert_eq!(greedy(&model, &reference), reference.greedy, "{name}");
+        computes_what_transformers_does(name, &artifact, &reference);
+    }
+}
+
+fn computes_what_transformers_does(name: &str, artifact: &Artifact, reference: &Golden) {
+    let model = artifact.open(2);
+    let rows: Vec<usize> = (0..reference.tokens.len()).collect();
+    let logits = logits_in_pieces(&model, &reference.tokens, &[17, 1]);
+    let (error, own) = (reference.error(&logits, &rows), reference.reference_error(true));
+    assert!(error <= 2.0 * own, "{name}: error {error:.2e}, allowed {:.2e}", 2.0 * own);
+    assert_eq!(greedy(&model, reference), reference.greedy, "{name}");
+}
+
+/// So do GGUF files whose tensors are taken apart otherwise than Transformers': stacked experts, with
+/// biases, and latent attention. Experts stay codes.
+#[test]
+fn gguf_files_of_codes_compute_what_transformers_does() {
+    let formats_of: [(&str, &[&str]); 2] = [("gguf_gpt_oss", &["mxfp4"]), ("gguf_deepseek2", &["w4g32", "w8g32"])];
+    for (name, wanted) in formats_of {
+        let folder = format!("quantized_models/{name}");
+        let artifact = Artifact::compile(&options(&golden(&folder)));
+        let manifest = Manifest::of(&artifact.path).expect("a manifest");
+        let formats = &manifest.weights.by_format;
+        assert!(wanted.iter().all(|format| formats.contains_key(*format)), "{name}: {formats:?}");
+        computes_what_transformers_does(name, &artifact, &Golden::load(&folder));
     }
 }
 
