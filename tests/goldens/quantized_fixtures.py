@@ -238,10 +238,10 @@ def compressed():
             t[f"{name}.weight_zero_point"] = zero
     write("compressed_int", linear_settings("int-quantized", {"num_bits": 8, "type": "int", "strategy": "channel"}, num_bits=8, type="int", dynamic=True, strategy="token"), t)
 
-    w = torch.randn(144, 320).to(torch.float8_e4m3fn)
+    w = torch.randn(136, 160).to(torch.float8_e4m3fn)
     t = {}
-    for name, scale in [("row", (torch.rand(144, 1) * 0.01 + 1e-3).bfloat16()), ("tensor", torch.tensor([0.0123])), ("block", torch.rand(2, 3) * 0.01)]:
-        wide = scale.float().repeat_interleave(128, 0)[:144].repeat_interleave(128, 1)[:, :320] if name == "block" else scale.float()
+    for name, scale in [("row", (torch.rand(136, 1) * 0.01 + 1e-3).bfloat16()), ("tensor", torch.tensor([0.0123])), ("block", torch.rand(2, 2) * 0.01)]:
+        wide = scale.float().repeat_interleave(128, 0)[:136].repeat_interleave(128, 1)[:, :160] if name == "block" else scale.float()
         t |= {f"{name}.weight": w.clone(), f"{name}.weight_scale": scale, f"{name}.expected": w.float() * wide}
     t["tensor.input_scale"] = torch.tensor([0.5])
     weights = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}
