@@ -168,10 +168,9 @@ const AHEAD: usize = 256 << 10;
 const ASKED: usize = 4;
 /// How far to look ahead in weights of which not even one tile fits in [`AHEAD`].
 const NEAR: usize = 2048;
-/// How far few rows look ahead into memory: the lines that a
-/// core can wait for, 48 at the second level, and some more, so that there is always one to ask for
-/// next. More of them would wait in the first level, where they are in the way of the lines at
-/// hand.
+/// How far few rows look ahead into memory: the lines that a core can wait for, 48 at the second
+/// level, and some more, so that there is always one to ask for next. More of them would wait in the
+/// first level, where they are in the way of the lines at hand.
 const LATER: usize = 4096;
 /// And how far into the second level: what has come from memory meanwhile. Asking memory for the
 /// first level at once (2048 bytes ahead) gave 78 to 90 % of its bandwidth, by the minute, instead
