@@ -194,9 +194,9 @@ SHAPES = {
     # gpt-oss-20b, 6 layers of 24.
     "gpt-oss": Shape("gpt-oss", decoder(2880, 6, 64, 8, 64, 2880, expert_count=32, expert_used_count=4, expert_feed_forward_length=2880, attention__sliding_window=128,
                                         rope__scaling__type="yarn", rope__scaling__factor=32.0, rope__scaling__original_context_length=4096), gpt_oss),
-    # DeepSeek-V2-Lite, 6 layers of 27.
-    "deepseek": Shape("deepseek2", decoder(2048, 6, 16, 1, 576, 10944, rope__dimension_count=64, attention__value_length=512, attention__kv_lora_rank=512, attention__key_length_mla=192,
-                                           attention__value_length_mla=128, expert_count=64, expert_used_count=6, expert_feed_forward_length=1408, expert_shared_count=2, leading_dense_block_count=1,
+    # DeepSeek-V2-Lite, all layers (llama.cpp takes it for the larger V2 otherwise), with 16 experts of 64.
+    "deepseek": Shape("deepseek2", decoder(2048, 27, 16, 1, 576, 10944, rope__dimension_count=64, attention__value_length=512, attention__kv_lora_rank=512, attention__key_length_mla=192,
+                                           attention__value_length_mla=128, expert_count=16, expert_used_count=6, expert_feed_forward_length=1408, expert_shared_count=2, leading_dense_block_count=1,
                                            expert_gating_func=1, expert_weights_scale=1.0, expert_weights_norm=False, expert_group_count=1, expert_group_used_count=1), deepseek2),
     # Mamba-2 1.3B.
     "mamba2": Shape("mamba2", {"context_length": 1 << 20, "embedding_length": 2048, "feed_forward_length": 0, "attention.head_count": 0, "block_count": 48, "ssm.conv_kernel": 4, "ssm.inner_size": 4096,

@@ -167,7 +167,7 @@ struct FuncState<'a> {
     graph: Graph,
     roots: Vec<Id>,
     results: usize,
-    read_often: Vec<Id>,
+    values: Vec<Id>,
     matrices: BTreeMap<Id, Matrix>,
     storages: Storages,
     /// Stored forms that may be used.
@@ -190,10 +190,10 @@ fn convert_all(s: &mut State<'_>) -> Result<(), PassError> {
     check_inputs(s.module)?;
     let may_change = s.opts.formats.iter().copied().all(exact_enough_to_change);
     for func in &s.module.funcs {
-        let Converted { graph, roots, results, read_often } = convert(func, may_change)?;
+        let Converted { graph, roots, results, values } = convert(func, may_change)?;
         let stats = FuncStats { func: func.name.clone(), saturated: 0, iterations: 0, nodes: 0, candidates: 0 };
         let (matrices, storages) = (BTreeMap::new(), Storages::default());
-        s.funcs.push(FuncState { func, graph, roots, results, read_often, matrices, storages, stores: None, stats });
+        s.funcs.push(FuncState { func, graph, roots, results, values, matrices, storages, stores: None, stats });
     }
     Ok(())
 }
@@ -273,7 +273,8 @@ fn choose_forms(s: &mut State<'_>) -> Result<(), PassError> {
 
 fn implement(s: &mut State<'_>) -> Result<(), PassError> {
     for f in &mut s.funcs {
-        crate::implement::implement(&mut f.graph, s.opts.act, &f.storages, &f.read_often);
+        let read_often = crate::implement::read_often(f.func, &f.values);
+        crate::implement::implement(&mut f.graph, s.opts.act, &f.storages, &read_often);
         f.stats.nodes = f.graph.total_number_of_nodes();
     }
     Ok(())

@@ -118,6 +118,21 @@ fn a_decoded_layer_takes_five_launches() {
     }
 }
 
+/// An activation that reads its product four times is part of that product's launch all the same.
+#[test]
+fn an_activation_of_several_parts_takes_no_launch() {
+    let toy = Toy { parts: true, ..Toy::llama() };
+    for format in ["f32", "w8g32"] {
+        let plan = check(toy, f32_activations(format), 1e-5).plan;
+        for regime in 0..plan.regimes.len() {
+            let kernels = layer_kernels(&plan, regime);
+            assert!(!kernels.iter().any(|name| name.contains("pointwise")), "{format}: {kernels:?}");
+        }
+        let products = |k: &llmcc_ir::kernel::Kernel| k.body.segments().iter().map(|s| s.weights.len()).max();
+        assert!(plan.kernels.iter().all(|k| products(k) <= Some(1)), "{format}: a matrix is read twice");
+    }
+}
+
 #[test]
 fn regimes_share_weights_and_rounding() {
     for toy in toys() {

@@ -13,8 +13,8 @@ pub struct Converted {
     pub roots: Vec<Id>,
     /// How many of `roots` are results.
     pub results: usize,
-    /// Classes of values that several operations read, results of the function counting as read.
-    pub read_often: Vec<Id>,
+    /// The class of each value of the function.
+    pub values: Vec<Id>,
 }
 
 /// Adds all operations of `func` to a new e-graph. `may_change_weights`: see [`Facts`].
@@ -48,12 +48,7 @@ pub fn convert(func: &Func, may_change_weights: bool) -> Result<Converted, PassE
     let results = roots.len();
     roots.extend(states);
     graph.rebuild();
-    let readers = |v: usize| {
-        let by_nodes = func.nodes.iter().filter(|n| n.args.iter().any(|a| a.0 as usize == v)).count();
-        by_nodes + func.results.iter().filter(|r| r.0 as usize == v).count()
-    };
-    let read_often = ids.iter().enumerate().filter(|(v, _)| readers(*v) > 1).map(|(_, id)| *id).collect();
-    Ok(Converted { graph, roots, results, read_often })
+    Ok(Converted { graph, roots, results, values: ids })
 }
 
 /// Adds one operation; those of any number of operands nest to the right.

@@ -17,9 +17,12 @@ mod generic;
 mod merge;
 mod prologue;
 mod quantize;
+mod readers;
 mod recurrent;
 mod rownorm;
 mod way;
+
+pub use readers::read_often;
 
 use crate::ActPolicy;
 use crate::egraph::{Form, Graph, Head, Term};
@@ -97,8 +100,7 @@ pub struct Context<'a> {
 pub type KernelNode = (Arc<Spec>, Vec<Id>);
 
 /// Adds kernels to every class. `storages` are the ways in which weights and states may be stored;
-/// `read_often` are classes of values that several operations of the function read: absorbing their
-/// kernels would compute them several times.
+/// `read_often` are classes of values whose kernels are not absorbed ([`read_often`]).
 pub fn implement(graph: &mut Graph, act: ActPolicy, storages: &Storages, read_often: &[Id]) {
     let read_often = read_often.iter().map(|id| graph.find(*id)).collect();
     let (packed, cached) = add_stores(graph, storages);

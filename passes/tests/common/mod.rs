@@ -5,7 +5,8 @@
 
 use llmcc_ir::eval::{Batch, State, eval_module, eval_plan};
 use llmcc_ir::graph::{
-    Arg, Call, F32, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, Router, UnaryOp, Value, ValueType, Weight,
+    Arg, BinaryOp, Call, F32, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, Router, UnaryOp, Value, ValueType,
+    Weight,
 };
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::{Plan, Storage, WeightExpr};
@@ -32,6 +33,8 @@ pub struct Toy {
     pub other: bool,
     /// Experts, of which each token has two, in place of the MLP; 0: none.
     pub experts: usize,
+    /// An activation of several operations, in place of the gated one: all read one product.
+    pub parts: bool,
 }
 
 impl Toy {
@@ -50,6 +53,7 @@ impl Toy {
             window: None,
             other: false,
             experts: 0,
+            parts: false,
         }
     }
 
@@ -166,6 +170,11 @@ impl Toy {
         let x = f.add(x, o);
         let h = f.rms_norm(x, w[5], 1e-5, self.hidden);
         let d = match get("router").zip(get("bias")) {
+            None if self.parts => {
+                let y = f.matmul(h, w[6]);
+                let y = parts(&mut f, y);
+                f.matmul(y, w[8])
+            }
             None => {
                 let (g, u) = (f.matmul(h, w[6]), f.matmul(h, w[7]));
                 let g = f.unary(UnaryOp::Silu, g);
@@ -251,6 +260,16 @@ impl Toy {
             output: self.layers + 2,
         }
     }
+}
+
+/// `y·sigmoid(y) + (eᵐ − m)`, where m is the lesser of y and 0.
+fn parts(f: &mut FuncBuilder, y: Value) -> Value {
+    let zero = f.scalar(0.0);
+    let lesser = f.op(Op::Binary(BinaryOp::Min), &[y, zero]);
+    let (e, s) = (f.unary(UnaryOp::Exp, lesser), f.unary(UnaryOp::Sigmoid, y));
+    let left = f.mul(y, s);
+    let right = f.op(Op::Binary(BinaryOp::Sub), &[e, lesser]);
+    f.add(left, right)
 }
 
 fn matrix(n: usize, k: usize) -> ValueType {
