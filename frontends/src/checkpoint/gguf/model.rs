@@ -249,7 +249,7 @@ fn arranged(join: &Recipe, config: &Config, sources: Vec<Blocks>, first: Entry) 
     Some(Entry { layout: Some(Arc::new(Joined { sources, turns })), ..Entry::plain(first.shard, info) })
 }
 
-/// The matrix of each expert, where a tensor is those of all; else the tensor.
+/// The matrices of each expert, where a tensor is those of all; else the tensor.
 fn experts(called: String, info: TensorInfo) -> Vec<(String, TensorInfo)> {
     let [count @ 1..=MOST_EXPERTS, n, k] = info.shape[..] else { return vec![(called, info)] };
     if !called.contains("{e}") {
@@ -258,13 +258,17 @@ fn experts(called: String, info: TensorInfo) -> Vec<(String, TensorInfo)> {
         let shape = if coded { vec![count.saturating_mul(n), k] } else { info.shape };
         return vec![(called, TensorInfo { shape, ..info })];
     }
-    let size = info.bytes.len() / count;
-    let one = |e: usize| {
-        let from = info.bytes.start + e * size;
-        let info = TensorInfo { dtype: info.dtype, shape: vec![n, k], bytes: from..from + size };
-        (called.replace("{e}", &e.to_string()), info)
+    // Of names between bars each has as many rows of an expert.
+    let names: Vec<&str> = called.split('|').collect();
+    let rows = n / names.len();
+    let size = info.bytes.len() / count / names.len();
+    let one = |i: usize| {
+        let (e, name) = (i / names.len(), names[i % names.len()]);
+        let from = info.bytes.start + i * size;
+        let info = TensorInfo { dtype: info.dtype, shape: vec![rows, k], bytes: from..from + size };
+        (name.replace("{e}", &e.to_string()), info)
     };
-    (0..count).map(one).collect()
+    (0..count * names.len()).map(one).collect()
 }
 
 /// Whether codes are a stack of matrices that are used each in their own way (latent attention's).

@@ -31,12 +31,6 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         },
         ..PLAIN
     },
-    Family {
-        name: "mistral4",
-        suits: |f| f.has("blk.{}.ffn_gate_up_exps.weight"),
-        names: &[LATENT_NAMES, JOINED_EXPERTS, DEEPSEEK_EXPERTS],
-        ..MISTRAL4
-    },
     Family { name: "mistral4", ..MISTRAL4 },
     // As Mistral's own layout is converted.
     Family { name: "deepseek2", suits: |f| f.get(GROWTH).is_some(), ..MISTRAL4 },
@@ -270,7 +264,7 @@ const MISTRAL4: Family = Family {
     model_type: ("mistral4", "Mistral4ForCausalLM"),
     keys: &[LATENT, EXPERTS],
     quiet: &["attention.key_length_mla", "attention.value_length_mla", "attention.temperature_length", GROWTH],
-    names: &[LATENT_NAMES, DEEPSEEK_EXPERTS],
+    names: &[LATENT_NAMES, GATE_AND_UP, DEEPSEEK_EXPERTS],
     adapt: |f, config| {
         latent(f, config)?;
         if let Some(scaling) = config.get_mut("rope_scaling") {
@@ -366,11 +360,11 @@ const MULTIPLIERS: Keys = &[
     ("expert_shared_feed_forward_length", "shared_intermediate_size"),
 ];
 
-/// Gate and up of experts as one matrix, and all experts as one tensor.
-const JOINED_EXPERTS: Names = &[
-    ("blk.{}.ffn_gate_up_exps.weight", "model.layers.{}.mlp.experts.gate_up_proj"),
-    ("blk.{}.ffn_down_exps.weight", "model.layers.{}.mlp.experts.down_proj"),
-];
+/// Gate and up of each expert as one matrix.
+const GATE_AND_UP: Names = &[(
+    "blk.{}.ffn_gate_up_exps.weight",
+    "model.layers.{}.mlp.experts.{e}.gate_proj.weight|model.layers.{}.mlp.experts.{e}.up_proj.weight",
+)];
 
 const GPT_OSS: Names = &[
     ("blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm"),
