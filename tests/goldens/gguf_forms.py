@@ -183,6 +183,13 @@ FIXTURES = {
     "nomic_bert": ("nomic-bert", lambda c: {A.CAUSAL: False, L.POOLING_TYPE: 1}, ""),
     "modernbert": ("modern-bert", lambda c: {A.CAUSAL: False, A.SLIDING_WINDOW: c["local_attention"], A.SLIDING_WINDOW_PATTERN: c["global_attn_every_n_layers"], R.FREQ_BASE: 160000.0,
                    R.FREQ_BASE_SWA: 10000.0, R.SCALING_TYPE: "none"}, ""),
+    **{name: ("modern-bert", lambda c: {A.CAUSAL: False, A.SLIDING_WINDOW: c["local_attention"], A.SLIDING_WINDOW_PATTERN: c["global_attn_every_n_layers"], R.FREQ_BASE: 160000.0, R.FREQ_BASE_SWA: 10000.0,
+                                        R.SCALING_TYPE: "none", "{arch}.hidden_activation": "gelu", "{arch}.classifier.pooling_type": {"mean": 1, "cls": 2}[c["classifier_pooling"]],
+                                        "{arch}.classifier.output_labels": list(c["id2label"].values())}, "") for name in ("modernbert_classes", "modernbert_pairs")},
+    "distilbert_classes": ("bert", lambda c: {A.CAUSAL: False, A.LAYERNORM_EPS: 1e-12, "{arch}.classifier.output_labels": ["NEGATIVE", "POSITIVE"]}, ""),
+    "mellum": ("mellum", lambda c: {L.EXPERT_FEED_FORWARD_LENGTH: c["moe_intermediate_size"], A.SLIDING_WINDOW: c["sliding_window"], A.SLIDING_WINDOW_PATTERN: [t == "sliding_attention" for t in c["layer_types"]],
+                                    R.FREQ_BASE: 500000.0, R.FREQ_BASE_SWA: 10000.0, R.SCALING_TYPE: "yarn", R.SCALING_FACTOR: 4.0, R.SCALING_ORIG_CTX_LEN: 64, **YARN_BETAS}, ""),
+    "mistral4": ("mistral4", lambda c: latent(c) | experts(c), ""),
     "embedding_gemma": ("gemma-embedding", lambda c: {A.SLIDING_WINDOW: c["sliding_window"], R.FREQ_BASE_SWA: 10000.0}, "gain"),
     "rwkv6_paper": ("rwkv6", lambda c: WKV | {Keys.WKV.HEAD_SIZE: c["head_size"], L.RESCALE_EVERY_N_LAYERS: c["rescale_every"],
                                               L.TIME_MIX_EXTRA_DIM: c["time_mix_extra_dim"], L.TIME_DECAY_EXTRA_DIM: c["time_decay_extra_dim"]}, ""),
@@ -297,6 +304,11 @@ def shapes(c, name, shape):
         renamed = {"altup.correct_output_scale": "altup_correct_scale.weight", "layer_scalar": "layer_output_scale.weight", "router.scale": "ffn_gate_inp.scale",
                    "router.per_expert_scale": "ffn_down_exps.scale", "experts.gate_up_proj": "ffn_gate_up_exps.weight", "experts.down_proj": "ffn_down_exps.weight"}
         return {"to": [[blk(renamed[end]), shape]], "width": last if len(shape) > 1 else 1} if end in renamed else None
+    if kind == "mistral4" and end.startswith("mlp.experts."):
+        return {"to": [[blk("ffn_gate_up_exps.weight" if "gate" in end else "ffn_down_exps.weight"), shape]], "width": last}
+    if name.startswith(("head.", "pre_classifier.")):
+        to = "cls.norm." if "norm" in name else "cls."
+        return {"to": [[to + name.rsplit(".", 1)[1], shape]], "width": last if len(shape) > 1 else 1}
     if name.startswith("classifier."):
         ending = name.rsplit(".", 1)[1]
         return {"to": [[("cls." if "dense" in name else "cls.output.") + ending, shape]], "width": last if len(shape) > 1 else 1}
@@ -392,8 +404,8 @@ def table(here, by_name):
     for fixture, (arch, keys, done) in FIXTURES.items():
         folder = here / fixture
         config = json.loads((folder / "config.json").read_text())
-        # The package's last release does not know the newest; theirs are as those of GLM.
-        names = gguf.get_tensor_name_map(by_name.get(arch, by_name["glm4moe"]), common(config)[L.BLOCK_COUNT])
+        # The package's last release does not know the newest; theirs are as those of others.
+        names = gguf.get_tensor_name_map(by_name.get(arch, by_name["dots1" if arch == "mellum" else "glm4moe"]), common(config)[L.BLOCK_COUNT])
         tensors = {}
         files = safe_open(folder / "model.safetensors", "pt")
         for name in files.keys():
@@ -401,8 +413,8 @@ def table(here, by_name):
             asked = re.sub(r"_projections\.\d+", "_projections", asked)
             pattern = re.sub(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)", "{}", asked)
             form = shapes(config, pattern, list(files.get_slice(name).get_shape()))
-            called = asked.removeprefix("transformer.") if arch == "bloom" else asked
-            called = called.removeprefix("roberta.")
+            called = asked.removeprefix({"bloom": "transformer.", "modern-bert": "model."}.get(arch, ""))
+            called = called.removeprefix("roberta.").removeprefix("distilbert.")
             found = names.get_name(called, try_suffixes=(".weight", ".bias"))
             if form is None and config["model_type"] == "nemotron_h" and ".experts." in asked:
                 # Under the names that the converter gives to stacks.

@@ -383,7 +383,8 @@ fn unknown(name: &str, found: String) -> ConfigError {
     if let Some(why) = beyond::reason(name) {
         return ConfigError::Beyond { found, why };
     }
-    ConfigError::UnknownArch { found, nearest: nearest(name), supported: supported() }
+    let known = ARCHS.iter().map(|a| a.model_type);
+    ConfigError::UnknownArch { found, nearest: nearest(name, known), supported: supported() }
 }
 
 /// The architecture of a file, and what its class has on top.
@@ -409,11 +410,10 @@ fn find_arch(f: &Fields) -> Result<(&'static Arch, Top), ConfigError> {
 
 /// The supported architecture whose name has the longest common beginning with `name`, or else
 /// takes the fewest edits; nothing if none is at all alike.
-fn nearest(name: &str) -> Option<&'static str> {
+pub(crate) fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let name = name.to_lowercase();
-    let distance = |a: &&Arch| edits(&name, a.model_type);
-    let best = ARCHS.iter().copied().min_by_key(distance)?;
-    (2 * distance(&best) <= best.model_type.len().max(3)).then_some(best.model_type)
+    let (distance, best) = known.map(|known| (edits(&name, known), known)).min_by_key(|(distance, _)| *distance)?;
+    (2 * distance <= best.len().max(3)).then_some(best)
 }
 
 /// Insertions, deletions and replacements that make `b` of the beginning of `a` (Levenshtein's

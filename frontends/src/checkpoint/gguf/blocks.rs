@@ -167,7 +167,8 @@ pub(super) fn unknown(number: u32) -> String {
         31 => "Q4_0_4_4",
         32 => "Q4_0_4_8",
         33 => "Q4_0_8_8",
-        36 => "IQ4_NL_4_4",
+        // Also what bitnet.cpp calls I2_S.
+        36 => "IQ4_NL_4_4 (or I2_S of bitnet.cpp)",
         37 => "IQ4_NL_4_8",
         38 => "IQ4_NL_8_8",
         41 => "Q1_0",

@@ -7,6 +7,7 @@
 
 mod bits;
 pub mod blocks;
+mod cut;
 mod families;
 mod file;
 mod grids;

@@ -1,9 +1,11 @@
 //! From the metadata of a GGUF file to a `config.json` and tensors as Transformers has them.
 
+use super::cut::cut;
 use super::families::{Family, Lines, Recipe, all};
 use super::file::{CONVERT_AGAIN, Config, File, OTHER_MODEL, Tensors, Wrong, head_dim};
 use super::names::{hugging_face, numbered};
 use super::{Header, Metadata, Value, blocks, rope};
+use crate::arch::nearest;
 use crate::checkpoint::safetensors::TensorInfo;
 use crate::checkpoint::stored::{Blocks, Constant, Entry, Joined, Kept, Order, Turns, like_it};
 use serde_json::json;
@@ -80,7 +82,8 @@ pub(in crate::checkpoint) fn describe(
     }
     let mut rest = tensors.clone();
     rope::TENSORS.iter().for_each(|name| drop(rest.remove(*name)));
-    let (mut out, mut notes) = (BTreeMap::new(), vec![]);
+    cut(family.cuts, &config, &mut rest)?;
+    let (mut out, mut notes) = (BTreeMap::new(), Vec::from_iter((family.note)(&file)));
     for join in family.joins {
         let widened = joined(join, family, &config, &mut rest, &mut out)?;
         notes.extend(widened.first().map(|names| {
@@ -246,7 +249,7 @@ fn arranged(join: &Recipe, config: &Config, sources: Vec<Blocks>, first: Entry) 
     Some(Entry { layout: Some(Arc::new(Joined { sources, turns })), ..Entry::plain(first.shard, info) })
 }
 
-/// The matrix of each expert, where a tensor is those of all; else the tensor.
+/// The matrices of each expert, where a tensor is those of all; else the tensor.
 fn experts(called: String, info: TensorInfo) -> Vec<(String, TensorInfo)> {
     let [count @ 1..=MOST_EXPERTS, n, k] = info.shape[..] else { return vec![(called, info)] };
     if !called.contains("{e}") {
@@ -255,13 +258,17 @@ fn experts(called: String, info: TensorInfo) -> Vec<(String, TensorInfo)> {
         let shape = if coded { vec![count.saturating_mul(n), k] } else { info.shape };
         return vec![(called, TensorInfo { shape, ..info })];
     }
-    let size = info.bytes.len() / count;
-    let one = |e: usize| {
-        let from = info.bytes.start + e * size;
-        let info = TensorInfo { dtype: info.dtype, shape: vec![n, k], bytes: from..from + size };
-        (called.replace("{e}", &e.to_string()), info)
+    // Of names between bars each has as many rows of an expert.
+    let names: Vec<&str> = called.split('|').collect();
+    let rows = n / names.len();
+    let size = info.bytes.len() / count / names.len();
+    let one = |i: usize| {
+        let (e, name) = (i / names.len(), names[i % names.len()]);
+        let from = info.bytes.start + i * size;
+        let info = TensorInfo { dtype: info.dtype, shape: vec![rows, k], bytes: from..from + size };
+        (name.replace("{e}", &e.to_string()), info)
     };
-    (0..count).map(one).collect()
+    (0..count * names.len()).map(one).collect()
 }
 
 /// Whether codes are a stack of matrices that are used each in their own way (latent attention's).
@@ -282,14 +289,23 @@ fn decoded(family: &Family, name: &str, (shard, info): (usize, TensorInfo)) -> E
 /// Experts that a layer may have.
 const MOST_EXPERTS: usize = 4096;
 
+/// What to do about architectures that are no language models of llmcc's in other names.
+const REASONS: &[(&str, &str)] = &[
+    ("clip", "this file is the part that sees images: name the file of the language model beside it"),
+    ("bitnet", "take a checkpoint of a ternary Llama that is packed as Transformers packs it"),
+    ("bitnet-b1.58", "take a checkpoint of a ternary Llama that is packed as Transformers packs it"),
+];
+
 fn family(file: &File) -> Result<&'static Family, Wrong> {
     let name = file.name;
     let mut of_name = all().filter(|f| f.name == name).peekable();
     if of_name.peek().is_none() {
-        let mut known: Vec<_> = all().map(|f| f.name).collect();
-        known.dedup();
-        let what = format!("`general.architecture` is `{name}`; read from GGUF are {}", known.join(", "));
-        return Err((what, OTHER_MODEL));
+        let what = match nearest(name, all().map(|f| f.name)) {
+            Some(known) => format!("`general.architecture` is `{name}`, which is not read; the nearest is `{known}`"),
+            None => format!("`general.architecture` is `{name}`, which is not read, nor anything like it"),
+        };
+        let help = REASONS.iter().find(|(of, _)| *of == name).map_or(OTHER_MODEL, |(_, help)| help);
+        return Err((what, help));
     }
     of_name.find(|f| (f.suits)(file)).ok_or_else(|| {
         let has = if file.size("expert_count").unwrap_or(0) > 0 { "has" } else { "has no" };

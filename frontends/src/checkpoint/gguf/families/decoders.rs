@@ -1,7 +1,8 @@
 //! Decoders with attention and an MLP one after the other; and those families whose experts are
 //! named as theirs.
 
-use super::super::file::{Config, File, Wrong, without};
+use super::super::cut::{Cut, attention_rows};
+use super::super::file::{Config, File, Wrong, head_dim, without};
 use super::super::names::{
     APERTUS, FUSED_MLP, GLM4, HUNYUAN, LATENT_NAMES, MIXTRAL_EXPERTS, PHI, POST_NORMS, QWEN_EXPERTS, QWEN2_EXPERTS,
     SANDWICH_NORMS, SEED, STARCODER2,
@@ -139,17 +140,32 @@ pub(super) const FAMILIES: &[Family] = &[
         names: &[POST_NORMS],
         ..PLAIN
     },
-    // The dense models of 2024, as Transformers has them.
+    // The dense models up to 2024, as Transformers has them or as their authors do: with queries, keys and
+    // values as one matrix.
     Family {
         name: "chatglm",
         model_type: ("glm", "GlmForCausalLM"),
         names: &[FUSED_MLP],
-        found: ATTENTION_BIAS,
-        adapt: |f, _| match f.has("blk.0.attn_qkv.weight") {
-            true => {
-                f.refused("was converted from the authors' own layout, with queries, keys and values as one matrix")
+        cuts: &[
+            Cut {
+                from: "blk.{}.attn_qkv.weight",
+                to: &["blk.{}.attn_q.weight", "blk.{}.attn_k.weight", "blk.{}.attn_v.weight"],
+                rows: attention_rows,
+            },
+            Cut {
+                from: "blk.{}.attn_qkv.bias",
+                to: &["blk.{}.attn_q.bias", "blk.{}.attn_k.bias", "blk.{}.attn_v.bias"],
+                rows: attention_rows,
+            },
+        ],
+        adapt: |f, config| {
+            let biased = f.has(Q_BIAS) || f.has("blk.0.attn_qkv.bias");
+            config.insert("attention_bias".into(), biased.into());
+            // Files leave it to llama.cpp.
+            if let Some(dim) = head_dim(config) {
+                config.insert("head_dim".into(), dim.into());
             }
-            false => Ok(()),
+            Ok(())
         },
         ..PLAIN
     },

@@ -1,5 +1,6 @@
 //! Encoders.
 
+use super::super::Value;
 use super::super::file::{Config, File, Wrong, without};
 use super::super::names::{Names, SANDWICH_NORMS};
 use super::{Family, LAYER_NORM, PLAIN, WINDOW};
@@ -14,14 +15,15 @@ pub(in super::super) const FAMILIES: &[Family] = &[
     Family {
         name: "bert",
         model_type: ("bert", "BertForSequenceClassification"),
-        suits: |f| f.has("token_types.weight") && f.has("cls.weight") && f.has("cls.output.weight"),
+        suits: |f| f.has("token_types.weight") && f.has(SCORES),
         keys: &[&[LAYER_NORM]],
         quiet: CLASSES,
         names: &[CLASS_NAMES, BERT],
         adapt: |f, config| {
-            let classes = f.rows("cls.output.weight").unwrap_or(0).min(MOST_CLASSES);
-            let labels = (0..classes).map(|i| (i.to_string(), format!("LABEL_{i}").into()));
-            config.insert("id2label".into(), serde_json::Value::Object(labels.collect()));
+            if !f.has("cls.weight") {
+                return f.refused("has a head of classes, but not the pooler before it, which llama.cpp leaves out");
+            }
+            classes(f, config);
             kinds(f, config)
         },
         ..PLAIN
@@ -39,28 +41,17 @@ pub(in super::super) const FAMILIES: &[Family] = &[
     },
     Family {
         name: "bert",
-        model_type: ("distilbert", "DistilBertModel"),
-        keys: &[&[
-            ("embedding_length", "dim"),
-            ("block_count", "n_layers"),
-            ("feed_forward_length", "hidden_dim"),
-            ("attention.head_count", "n_heads"),
-        ]],
-        quiet: &["attention.causal", "attention.layer_norm_epsilon"],
-        names: &[DISTILBERT],
+        model_type: ("distilbert", "DistilBertForSequenceClassification"),
+        suits: |f| f.has(SCORES),
+        quiet: &["attention.causal", "attention.layer_norm_epsilon", "classifier.output_labels"],
+        names: &[DISTILBERT_CLASSES, DISTILBERT],
         adapt: |f, config| {
-            if f.number("attention.layer_norm_epsilon").is_some_and(|eps| (eps / 1e-12 - 1.0).abs() > 1e-3) {
-                return f.refused("has no kinds of tokens, as DistilBERT, but another epsilon");
-            }
-            let fields = ["hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads"];
-            without(config, &fields)?;
-            without(
-                config,
-                &["num_key_value_heads", "tie_word_embeddings", "bos_token_id", "eos_token_id", "_name_or_path"],
-            )
+            classes(f, config);
+            distilbert(f, config)
         },
-        ..PLAIN
+        ..DISTILBERTS
     },
+    Family { name: "bert", ..DISTILBERTS },
     Family {
         name: "nomic-bert",
         model_type: ("nomic_bert", "NomicBertModel"),
@@ -72,19 +63,26 @@ pub(in super::super) const FAMILIES: &[Family] = &[
     },
     Family {
         name: "modern-bert",
-        model_type: ("modernbert", "ModernBertModel"),
-        keys: &[&[
-            ("attention.layer_norm_rms_epsilon", "norm_eps"),
-            ("attention.layer_norm_epsilon", "norm_eps"),
-            ("attention.sliding_window", "local_attention"),
-            ("attention.sliding_window_pattern", "global_attn_every_n_layers"),
-            ("rope.freq_base_swa", "rope_local_base_freq"),
-        ]],
-        quiet: QUIET,
-        names: &[MODERN],
-        adapt: |_, config| without(config, &["num_key_value_heads", "rms_norm_eps"]),
-        ..PLAIN
+        model_type: ("modernbert", "ModernBertForSequenceClassification"),
+        suits: |f| f.has("cls.weight"),
+        quiet: &["attention.causal", "classifier.output_labels", POOLED],
+        names: &[MODERN_CLASSES, MODERN],
+        adapt: |f, config| {
+            if !f.has(SCORES) {
+                return f.refused("has a head of classes, but not the matrix after it");
+            }
+            classes(f, config);
+            let pooled = match f.size(POOLED) {
+                Some(1) => "mean",
+                Some(2) => "cls",
+                _ => return f.refused(format_args!("does not say in `{POOLED}` what its head of classes is given")),
+            };
+            config.insert("classifier_pooling".into(), pooled.into());
+            without(config, &["num_key_value_heads", "rms_norm_eps"])
+        },
+        ..MODERN_BERT
     },
+    Family { name: "modern-bert", ..MODERN_BERT },
     Family {
         name: "gemma-embedding",
         model_type: ("gemma3_text", "Gemma3TextModel"),
@@ -99,6 +97,67 @@ pub(in super::super) const FAMILIES: &[Family] = &[
     },
 ];
 
+const DISTILBERTS: Family = Family {
+    model_type: ("distilbert", "DistilBertModel"),
+    keys: &[&[
+        ("embedding_length", "dim"),
+        ("block_count", "n_layers"),
+        ("feed_forward_length", "hidden_dim"),
+        ("attention.head_count", "n_heads"),
+    ]],
+    quiet: &["attention.causal", "attention.layer_norm_epsilon"],
+    names: &[DISTILBERT],
+    adapt: distilbert,
+    ..PLAIN
+};
+
+fn distilbert(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    if f.number("attention.layer_norm_epsilon").is_some_and(|eps| (eps / 1e-12 - 1.0).abs() > 1e-3) {
+        return f.refused("has no kinds of tokens, as DistilBERT, but another epsilon");
+    }
+    let fields = ["hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads"];
+    without(config, &fields)?;
+    without(config, &["num_key_value_heads", "tie_word_embeddings", "bos_token_id", "eos_token_id", "_name_or_path"])
+}
+
+const MODERN_BERT: Family = Family {
+    model_type: ("modernbert", "ModernBertModel"),
+    keys: &[&[
+        ("attention.layer_norm_rms_epsilon", "norm_eps"),
+        ("attention.layer_norm_epsilon", "norm_eps"),
+        ("attention.sliding_window", "local_attention"),
+        ("attention.sliding_window_pattern", "global_attn_every_n_layers"),
+        ("rope.freq_base_swa", "rope_local_base_freq"),
+        ("hidden_activation", "hidden_activation"),
+    ]],
+    quiet: &["attention.causal", POOLED],
+    names: &[MODERN],
+    found: &[
+        ("attention_bias", "blk.0.attn_qkv.bias"),
+        ("mlp_bias", "blk.0.ffn_up.bias"),
+        ("norm_bias", "output_norm.bias"),
+        ("classifier_bias", "cls.bias"),
+    ],
+    adapt: |_, config| without(config, &["num_key_value_heads", "rms_norm_eps"]),
+    ..PLAIN
+};
+
+/// Where a head of classes ends.
+const SCORES: &str = "cls.output.weight";
+/// Which rows a head of classes is given.
+const POOLED: &str = "classifier.pooling_type";
+
+/// The names of classes: those of the file, where their order is that of the classes.
+fn classes(f: &File, config: &mut Config) {
+    let count = f.rows(SCORES).unwrap_or(0).min(MOST_CLASSES);
+    let given = f.get("classifier.output_labels").and_then(Value::list).unwrap_or_default();
+    // More are sorted as texts: 10 comes before 2.
+    let given = if given.len() == count && count <= 10 { given } else { &[] };
+    let label = |i: usize| given.get(i).and_then(Value::text).map_or_else(|| format!("LABEL_{i}"), String::from);
+    let labels = (0..count).map(|i| (i.to_string(), label(i).into()));
+    config.insert("id2label".into(), serde_json::Value::Object(labels.collect()));
+}
+
 /// How many kinds of tokens there are, by their table.
 fn kinds(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let rows = f.tensors.get("token_types.weight").and_then(|(_, info)| match info.shape[..] {
@@ -111,6 +170,10 @@ fn kinds(f: &File, config: &mut Config) -> Result<(), Wrong> {
     }
     without(config, &["num_key_value_heads"])
 }
+
+const DISTILBERT_CLASSES: Names = &[("cls", "pre_classifier"), ("cls.output", "classifier")];
+
+const MODERN_CLASSES: Names = &[("cls", "head.dense"), ("cls.norm", "head.norm"), ("cls.output", "classifier")];
 
 const CLASS_NAMES: Names = &[("cls", "bert.pooler.dense"), ("cls.output", "classifier")];
 

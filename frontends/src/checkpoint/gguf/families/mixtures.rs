@@ -31,22 +31,9 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         },
         ..PLAIN
     },
-    Family {
-        name: "deepseek2",
-        model_type: ("mistral4", "Mistral4ForCausalLM"),
-        suits: |f| f.get("attention.temperature_scale").is_some(),
-        keys: &[LATENT, EXPERTS],
-        quiet: &["attention.key_length_mla", "attention.value_length_mla", "attention.temperature_length", GROWTH],
-        names: &[LATENT_NAMES, DEEPSEEK_EXPERTS],
-        adapt: |f, config| {
-            latent(f, config)?;
-            if let (Some(scaling), Some(beta)) = (config.get_mut("rope_scaling"), f.number(GROWTH)) {
-                scaling["llama_4_scaling_beta"] = beta.into();
-            }
-            Ok(())
-        },
-        ..PLAIN
-    },
+    Family { name: "mistral4", ..MISTRAL4 },
+    // As Mistral's own layout is converted.
+    Family { name: "deepseek2", suits: |f| f.get(GROWTH).is_some(), ..MISTRAL4 },
     Family {
         name: "deepseek2",
         model_type: ("deepseek_v2", "DeepseekV2ForCausalLM"),
@@ -130,12 +117,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         names: &[HY_V3, QWEN_EXPERTS],
         gating: SIGMOID,
         adapt: |f, config| {
-            let kind = |layer| match f.has(&format!("blk.{layer}.ffn_gate_inp.weight")) {
-                true => "sparse",
-                false => "dense",
-            };
-            let layers = f.required("block_count")?.saturating_sub(f.size("nextn_predict_layers").unwrap_or(0));
-            config.insert("mlp_layer_types".into(), (0..layers).take(MOST_LAYERS).map(kind).collect());
+            by_router(f, config)?;
             let width = f.required("expert_feed_forward_length")?;
             let beside = f.size("expert_shared_feed_forward_length").unwrap_or(width);
             match beside.checked_div(width) {
@@ -144,6 +126,24 @@ pub(in super::super) const FAMILIES: &[Family] = &[
             };
             Ok(())
         },
+        ..PLAIN
+    },
+    Family {
+        name: "mellum",
+        model_type: ("mellum", "MellumForCausalLM"),
+        keys: &[
+            WINDOW,
+            &[
+                ("expert_count", "num_experts"),
+                ("expert_used_count", "num_experts_per_tok"),
+                ("expert_feed_forward_length", "moe_intermediate_size"),
+            ],
+        ],
+        quiet: &["rope.freq_base_swa"],
+        fixed: &[("norm_topk_prob", true)],
+        names: &[QWEN_EXPERTS],
+        found: ATTENTION_BIAS,
+        adapt: mellum,
         ..PLAIN
     },
     Family {
@@ -260,8 +260,57 @@ pub(in super::super) const FAMILIES: &[Family] = &[
     },
 ];
 
+const MISTRAL4: Family = Family {
+    model_type: ("mistral4", "Mistral4ForCausalLM"),
+    keys: &[LATENT, EXPERTS],
+    quiet: &["attention.key_length_mla", "attention.value_length_mla", "attention.temperature_length", GROWTH],
+    names: &[LATENT_NAMES, GATE_AND_UP, DEEPSEEK_EXPERTS],
+    adapt: |f, config| {
+        latent(f, config)?;
+        if let Some(scaling) = config.get_mut("rope_scaling") {
+            scaling["llama_4_scaling_beta"] = f.number(GROWTH).unwrap_or(0.0).into();
+        }
+        Ok(())
+    },
+    note: |f| {
+        let what = format!(
+            "queries do not grow with the position, as `{}.{GROWTH}` is absent, which llama.cpp's converter leaves \
+             out: beyond the original context this is not what the safetensors checkpoint computes",
+            f.name
+        );
+        f.get(GROWTH).is_none().then_some(what)
+    },
+    ..PLAIN
+};
+
 /// How much queries grow.
 const GROWTH: &str = "attention.temperature_scale";
+
+/// Which layers have experts, by whether they have a router.
+fn by_router(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    let kind = |layer| if f.has(&format!("blk.{layer}.ffn_gate_inp.weight")) { "sparse" } else { "dense" };
+    let layers = f.required("block_count")?.saturating_sub(f.size("nextn_predict_layers").unwrap_or(0));
+    config.insert("mlp_layer_types".into(), (0..layers).take(MOST_LAYERS).map(kind).collect());
+    Ok(())
+}
+
+/// Frequencies of layers with a window are those of the others, unless a file says otherwise; they are not
+/// scaled.
+fn mellum(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    by_router(f, config)?;
+    if f.size("attention.sliding_window").unwrap_or(0) == 0 {
+        let layers = f.required("block_count")?;
+        config.insert("layer_types".into(), (0..layers).take(MOST_LAYERS).map(|_| "full_attention").collect());
+    } else if !config.contains_key("layer_types") {
+        return f.refused("has a window, but does not say in which layers");
+    }
+    let theta = f.number("rope.freq_base");
+    let mut full = config.remove("rope_scaling").unwrap_or_else(|| json!({ "rope_type": "default" }));
+    full["rope_theta"] = json!(theta);
+    let local = json!({ "rope_type": "default", "rope_theta": f.number("rope.freq_base_swa").or(theta) });
+    config.insert("rope_parameters".into(), json!({ "full_attention": full, "sliding_attention": local }));
+    without(config, &["rope_theta"])
+}
 
 fn groups_missing(f: &File) -> Wrong {
     (format!("`{}.expert_group_count` is missing, as old versions of llama.cpp left it", f.name), CONVERT_AGAIN)
@@ -310,6 +359,12 @@ const MULTIPLIERS: Keys = &[
     ("logit_scale", "logits_scaling"),
     ("expert_shared_feed_forward_length", "shared_intermediate_size"),
 ];
+
+/// Gate and up of each expert as one matrix.
+const GATE_AND_UP: Names = &[(
+    "blk.{}.ffn_gate_up_exps.weight",
+    "model.layers.{}.mlp.experts.{e}.gate_proj.weight|model.layers.{}.mlp.experts.{e}.up_proj.weight",
+)];
 
 const GPT_OSS: Names = &[
     ("blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm"),

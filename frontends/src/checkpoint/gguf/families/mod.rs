@@ -10,6 +10,7 @@ mod parallel;
 mod recurrent;
 mod time_mixes;
 
+use super::cut::Cut;
 use super::file::{Config, File, Wrong, head_dim, size};
 use super::names::Names;
 use crate::checkpoint::stored::{Entry, Turns};
@@ -45,6 +46,10 @@ pub(super) struct Family {
     pub unscaled: Option<u64>,
     /// `expert_gating_func`, where a file has it.
     pub gating: u64,
+    /// What the user should know of a file.
+    pub note: fn(&File) -> Option<String>,
+    /// Tensors that are several in Transformers; their parts have names as in files.
+    pub cuts: &'static [Cut],
     /// Tensors that are made of others, or put in another order.
     pub joins: &'static [Recipe],
     /// Fields that are not simply those of a key.
@@ -159,6 +164,8 @@ const PLAIN: Family = Family {
     found: &[],
     unscaled: None,
     gating: 1,
+    note: |_| None,
+    cuts: &[],
     joins: &[],
     adapt: |_, _| Ok(()),
     values: |_| Ok(vec![]),

@@ -44,6 +44,10 @@ fn assumed(fixture: &str) -> Value {
             "dim_model_base": 256,
         }),
         "dots1" => json!({ "sliding_window": null }),
+        "mistral4" => json!({ "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 10000.0, "factor": 16.0, "original_max_position_embeddings": 16,
+            "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.0,
+        } }),
         "granitemoehybrid" => json!({ "time_step_limit": "absent" }),
         "bamba" | "mamba2" => json!({ "time_step_limit": "absent" }),
         "nemotron_h" => json!({ "time_step_min": "absent" }),
@@ -189,11 +193,14 @@ fn names_are_undone() {
         "bert",
         "roberta_classes",
         "distilbert",
+        "distilbert_classes",
         "embedding_gemma",
         "granitemoe",
         "granitemoehybrid",
         "granitemoeshared",
         "modernbert",
+        "modernbert_classes",
+        "modernbert_pairs",
         "nomic_bert",
         "solar_open",
         "xlm_roberta",
@@ -359,6 +366,34 @@ fn what_files_leave_open_is_refused() {
     assert!(second.contains("is of 13 B, whose scores have slopes"), "{second}");
     let widths = message("lfm2", &|m| drop(m.insert("lfm2.attention.head_count_kv".into(), json!([0, 2, 0, 4]))));
     assert!(widths.contains("has layers of several sizes: `attention.head_count_kv` is 2 and 4"), "{widths}");
+}
+
+/// What is no architecture of llmcc's is refused, with the nearest that is one.
+#[test]
+fn others_are_refused_with_the_nearest() {
+    let message = |name: &str| {
+        let folder = Folder::new();
+        folder.write("m.gguf", file(&[("general.architecture", 8, bytes(&json!(name)))], &[], 0));
+        Checkpoint::open(&folder.0.join("m.gguf")).map_or_else(|e| e.to_string(), |_| "read".into())
+    };
+    let near = message("qwen3-moe");
+    assert!(near.contains("`general.architecture` is `qwen3-moe`, which is not read; the nearest is `qwen3"), "{near}");
+    assert!(message("clip").contains("name the file of the language model beside it"), "{}", message("clip"));
+    assert!(message("wavtokenizer").contains("is not read, nor anything like it"), "{}", message("wavtokenizer"));
+}
+
+/// A head of classes without what comes before it is refused.
+#[test]
+fn heads_without_their_poolers_are_refused() {
+    let mut about = table()["roberta_classes"].clone();
+    let tensors = about["tensors"].as_object_mut().unwrap();
+    for name in ["classifier.dense.weight", "classifier.dense.bias"] {
+        tensors.insert(name.into(), json!({ "to": [], "width": 1 }));
+    }
+    let folder = Folder::new();
+    folder.write("m.gguf", converted(&open(&golden("roberta_classes")), &about));
+    let e = Checkpoint::open(&folder.0.join("m.gguf")).map_or_else(|e| e.to_string(), |_| "read".into());
+    assert!(e.contains("has a head of classes, but not the pooler before it"), "{e}");
 }
 
 /// MiniCPM and InternLM2 are read as what they are in other names.

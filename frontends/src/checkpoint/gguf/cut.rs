@@ -1,0 +1,85 @@
+//! Tensors of files that are several in Transformers, one below the other.
+
+use super::file::{Config, OTHER_MODEL, Tensors, Wrong, head_dim, size};
+use super::names::numbered;
+use crate::checkpoint::safetensors::TensorInfo;
+
+/// A tensor of a file that is cut.
+pub(super) struct Cut {
+    /// Its name; `{}` is the number of the layer.
+    pub from: &'static str,
+    /// The names in files of what it is cut into, from the top.
+    pub to: &'static [&'static str],
+    /// The rows of each.
+    pub rows: fn(&Config) -> Vec<usize>,
+}
+
+/// Rows of queries, keys and values.
+pub(super) fn attention_rows(config: &Config) -> Vec<usize> {
+    let dim = head_dim(config).unwrap_or(0);
+    ["num_attention_heads", "num_key_value_heads", "num_key_value_heads"]
+        .map(|heads| size(config, heads).saturating_mul(dim))
+        .to_vec()
+}
+
+/// Cuts tensors into those that a file could have in their place.
+pub(super) fn cut(cuts: &[Cut], config: &Config, tensors: &mut Tensors) -> Result<(), Wrong> {
+    for cut in cuts {
+        let names: Vec<(String, String)> =
+            tensors.keys().filter_map(|name| Some((name.clone(), numbered(name, cut.from)?))).collect();
+        for (name, layer) in names {
+            let Some((shard, info)) = tensors.remove(&name) else { continue };
+            let rows = (cut.rows)(config);
+            let parts = parts(&info, &rows).ok_or_else(|| {
+                (format!("tensor `{name}` {:?} has not the rows of parts of {rows:?}", info.shape), OTHER_MODEL)
+            })?;
+            let called = cut.to.iter().map(|to| to.replace("{}", &layer));
+            tensors.extend(called.zip(parts).map(|(called, info)| (called, (shard, info))));
+        }
+    }
+    Ok(())
+}
+
+/// So many rows of a tensor each, which are all of it. A row is whole bytes.
+fn parts(info: &TensorInfo, rows: &[usize]) -> Option<Vec<TensorInfo>> {
+    let total = *info.shape.first()?;
+    let size = info.bytes.len().checked_div(total).filter(|size| size * total == info.bytes.len())?;
+    if rows.iter().try_fold(0usize, |n, rows| n.checked_add(*rows)) != Some(total) {
+        return None;
+    }
+    let mut start = info.bytes.start;
+    let one = |rows: &usize| {
+        let bytes = start..start + rows * size;
+        start = bytes.end;
+        let shape = [&[*rows], &info.shape[1..]].concat();
+        TensorInfo { dtype: info.dtype, shape, bytes }
+    };
+    Some(rows.iter().map(one).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const QKV: &[Cut] =
+        &[Cut { from: "blk.{}.attn_qkv.bias", to: &["blk.{}.q", "blk.{}.k", "blk.{}.v"], rows: attention_rows }];
+
+    fn tensors(rows: usize) -> Tensors {
+        let info = TensorInfo { dtype: super::super::blocks::floats(), shape: vec![rows], bytes: 100..100 + 4 * rows };
+        Tensors::from([("blk.3.attn_qkv.bias".to_string(), (1, info))])
+    }
+
+    #[test]
+    fn parts_are_the_rows_one_below_the_other() {
+        let config = json!({ "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 3 });
+        let Some(config) = config.as_object() else { unreachable!() };
+        let mut all = tensors(24);
+        assert_eq!(cut(QKV, config, &mut all), Ok(()));
+        let found: Vec<_> = all.iter().map(|(name, (_, t))| (name.as_str(), t.shape[0], t.bytes.clone())).collect();
+        let expected = [("blk.3.k", 6, 148..172), ("blk.3.q", 12, 100..148), ("blk.3.v", 6, 172..196)];
+        assert_eq!(found, expected);
+        let (what, _) = cut(QKV, config, &mut tensors(23)).unwrap_err();
+        assert_eq!(what, "tensor `blk.3.attn_qkv.bias` [23] has not the rows of parts of [12, 6, 6]");
+    }
+}
