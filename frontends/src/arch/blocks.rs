@@ -286,16 +286,21 @@ pub(super) fn capped(f: &mut Draft, x: Value, cap: Option<f32>) -> Value {
     scaled(f, x, Some(cap))
 }
 
-/// The rows of an embedding: what its linear layers make of `x`.
+/// The rows of an embedding: what its linear layers make of `x`, as many columns as are kept.
 #[track_caller]
 pub(super) fn projected(f: &mut Draft, embedding: &Embedding, x: Value) -> Value {
-    embedding.layers.iter().enumerate().fold(x, |x, (i, layer)| {
+    let width = embedding.layers.last().map_or(f.facts().hidden, |l| l.out);
+    let made = embedding.layers.iter().enumerate().fold(x, |x, (i, layer)| {
         let [w, b] = ["weight", "bias"].map(|end| format!("{}/linear.{end}", layer.folder));
         let w = f.named_weight(&format!("dense{i}.w"), w, Kind::Matrix, &[layer.out, layer.inner]);
         let b = layer.bias.then(|| f.named_weight(&format!("dense{i}.b"), b, Kind::Bias, &[layer.out]));
         let y = product(f, x, w, b);
         layer.act.map_or(y, |act| f.unary(act, y))
-    })
+    });
+    match embedding.keep.filter(|n| *n < width) {
+        Some(len) => f.op(Op::SliceCols { start: 0, len }, &[made]),
+        None => made,
+    }
 }
 
 /// Grouped-query attention over `h`, a row per token; `kv` is its state, `rope` its rotary table.
