@@ -27,7 +27,8 @@ fn of(names: [&str; 4], files: &[(&str, Value)]) -> Result<Embedding, String> {
     let paths = ["", "1_Pooling", "2_Dense", "3_Normalize"];
     let module = |(i, path): (usize, &str)| json!({ "idx": i, "name": i.to_string(), "path": path, "type": names[i] });
     let list: Vec<Value> = paths.into_iter().enumerate().map(module).collect();
-    let dense = json!({ "in_features": 8, "out_features": 6, "bias": true, "activation_function": "torch.nn.modules.activation.Tanh" });
+    let tanh = "torch.nn.modules.activation.Tanh";
+    let dense = json!({ "in_features": 8, "out_features": 6, "bias": true, "activation_function": tanh });
     let plain = [
         (LIST, json!(list)),
         ("1_Pooling/config.json", json!({ "pooling_mode": "mean" })),

@@ -15,18 +15,28 @@ pub(crate) struct Texts {
     pub most: Option<usize>,
     /// They are in lower case.
     pub lower: bool,
-    /// What the user should know.
-    pub warnings: Vec<String>,
+}
+
+impl Texts {
+    /// Tells the runtime.
+    pub fn write(self, config: &mut Value) {
+        if !self.prompt.is_empty() {
+            config["prompt"] = self.prompt.into();
+        }
+        if let Some(most) = self.most {
+            config["most_tokens"] = most.into();
+        }
+    }
 }
 
 /// What the files beside an embedder's checkpoint say; `settings` are its tokenizer's, `limit` is the
-/// model's longest context.
+/// model's longest context. And what the user should know.
 ///
 /// # Errors
 /// A file is malformed.
-pub(crate) fn found(ckpt: &Checkpoint, settings: &Value, limit: usize) -> Result<Texts, FrontendError> {
+pub(crate) fn found(ckpt: &Checkpoint, settings: &Value, limit: usize) -> Result<(Texts, Vec<String>), FrontendError> {
     if ckpt.json(LIST)?.is_none() {
-        return Ok(Texts::default());
+        return Ok(Default::default());
     }
     let (file, of_transformer) = transformer(ckpt)?;
     let length = |v: &Value| v.as_u64().filter(|n| *n > 0);
@@ -44,12 +54,8 @@ pub(crate) fn found(ckpt: &Checkpoint, settings: &Value, limit: usize) -> Result
         let what = "`truncation_side` is \"left\": texts that are too long would lose their beginning";
         return Err(wrong(ckpt, "tokenizer_config.json", what.into()));
     }
-    Ok(Texts {
-        prompt,
-        most: Some(most.min(limit as u64) as usize),
-        lower: of_transformer["do_lower_case"] == true,
-        warnings,
-    })
+    let most = Some(most.min(limit as u64) as usize);
+    Ok((Texts { prompt, most, lower: of_transformer["do_lower_case"] == true }, warnings))
 }
 
 fn wrong(ckpt: &Checkpoint, file: &str, what: String) -> FrontendError {

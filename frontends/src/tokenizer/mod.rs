@@ -62,11 +62,8 @@ impl TextAssets {
         let config = model.facts();
         let [settings, map, generation] = settings(ckpt)?;
         let mut source = find(ckpt, [&settings, &map])?;
-        let texts = texts::found(ckpt, &settings, config.max_position)?;
-        let mut warnings = texts.warnings;
-        if let Some(source) = source.as_mut().filter(|_| texts.lower) {
-            in_lower_case(source)?;
-        }
+        let (texts, mut warnings) = texts::found(ckpt, &settings, config.max_position)?;
+        source.as_mut().filter(|_| texts.lower).map_or(Ok(()), in_lower_case)?;
         let tokenizer = source.as_mut().map(|s| load(s, config.vocab, &mut warnings)).transpose()?;
 
         let named = |name: &str| special_token(&settings, &map, name);
@@ -104,12 +101,7 @@ impl TextAssets {
             "model_max_length": settings["model_max_length"].as_u64().filter(|n| *n < 1 << 31),
             "clean_up_tokenization_spaces": settings["clean_up_tokenization_spaces"].as_bool().unwrap_or(false),
         });
-        if !texts.prompt.is_empty() {
-            text_config["prompt"] = texts.prompt.into();
-        }
-        if let Some(most) = texts.most {
-            text_config["most_tokens"] = most.into();
-        }
+        texts.write(&mut text_config);
         if settings["model_input_names"].as_array().is_some_and(|names| names.iter().all(|n| n != "token_type_ids")) {
             text_config["untyped"] = true.into();
         }
