@@ -204,6 +204,9 @@ fn pooling(output: Output) -> u32 {
             Pool::Mean => abi::output::pool::MEAN,
             Pool::First => abi::output::pool::FIRST,
             Pool::Last => abi::output::pool::LAST,
+            Pool::Max => abi::output::pool::MAX,
+            Pool::Root => abi::output::pool::ROOT,
+            Pool::Weighted => abi::output::pool::WEIGHTED,
         },
     }
 }

@@ -1,11 +1,15 @@
 //! How rows become an embedding, by the files of sentence-transformers beside a checkpoint:
 //! `modules.json` and a folder for each module that has settings; or by a GGUF file's metadata.
 
+mod modules;
+pub(crate) mod texts;
+
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::gguf::Metadata;
 use crate::error::FrontendError;
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::output::Pool;
+use modules::{dense, kind_of, normalizes, of_transformer, pooling};
 use serde_json::Value;
 
 /// What becomes of the last layer's rows.
@@ -17,6 +21,8 @@ pub struct Embedding {
     pub normalize: bool,
     /// Linear maps after pooling, in order.
     pub layers: Vec<Dense>,
+    /// Columns that are kept; `None`: all.
+    pub keep: Option<usize>,
 }
 
 /// A linear map, and what its result is activated by. (Being linear, it may as well come before the
@@ -36,6 +42,23 @@ pub struct Dense {
 }
 
 impl Embedding {
+    /// Rows that are only pooled.
+    pub(crate) fn plain(pool: Pool) -> Embedding {
+        Embedding { pool, normalize: false, layers: vec![], keep: None }
+    }
+
+    /// Why the layers cannot be computed before pooling, if they cannot: the graph has them there, but
+    /// for a mean.
+    fn out_of_order(&self) -> Option<String> {
+        let layer = self.layers.iter().find(|l| match self.pool {
+            Pool::First | Pool::Last | Pool::Mean => false,
+            Pool::Max => true,
+            Pool::Root => l.bias || l.act.is_some(),
+            Pool::Weighted => l.act.is_some(),
+        })?;
+        Some(format!("`{}` comes after a pooling with which it cannot change places ({})", layer.folder, self.pool))
+    }
+
     /// The mean comes before something that is not linear: the graph makes it, and the last row has
     /// the whole of it.
     pub(crate) fn means_first(&self) -> bool {
@@ -45,8 +68,10 @@ impl Embedding {
 
 /// The list of modules.
 pub(crate) const LIST: &str = "modules.json";
-const HELP: &str = "only embedders of a transformer, one pooling of mean, first or last token, linear layers, and \
-                    normalization are compiled";
+/// What concerns the model as a whole.
+pub(crate) const SETTINGS: &str = "config_sentence_transformers.json";
+const HELP: &str = "only embedders of a transformer, one pooling (cls, lasttoken, mean, max, mean_sqrt_len_tokens, \
+                    weightedmean), linear layers, and normalization are compiled";
 /// Largest width that is believed.
 const MOST: u64 = 1 << 20;
 
@@ -58,7 +83,7 @@ fn beside(folder: &str) -> bool {
 /// The folders of modules with tensors of their own; nothing where the list is malformed, which
 /// [`found`] says.
 pub(crate) fn folders(list: &Value) -> impl Iterator<Item = &str> {
-    let module = |m: &Value| m["type"].as_str().is_some_and(|kind| kind.rsplit('.').next() == Some("Dense"));
+    let module = |m: &Value| kind_of(m) == "Dense";
     let list = list.as_array().into_iter().flatten().filter(move |m| module(m));
     list.filter_map(|m| m["path"].as_str()).filter(|folder| !folder.is_empty() && beside(folder))
 }
@@ -74,7 +99,10 @@ pub fn found(ckpt: &Checkpoint) -> Result<Option<Embedding>, FrontendError> {
     let Some(list) = ckpt.json(LIST)? else { return Ok(None) };
     let bad = |what: String| bad(ckpt, LIST, what);
     let list = list.as_array().ok_or_else(|| bad("it is not a list of modules".into()))?;
-    let mut embedding = Embedding { pool: Pool::Mean, normalize: false, layers: vec![] };
+    if only_scores(ckpt, list) {
+        return Ok(None);
+    }
+    let mut embedding = Embedding::plain(Pool::Mean);
     let mut pooled = false;
     for (i, module) in list.iter().enumerate() {
         let kind = module["type"].as_str().unwrap_or_default();
@@ -82,14 +110,16 @@ pub fn found(ckpt: &Checkpoint) -> Result<Option<Embedding>, FrontendError> {
         if !beside(folder) {
             return Err(bad(format!("module {i} is in `{folder}`, which is no folder of the checkpoint")));
         }
-        match kind.rsplit('.').next().unwrap_or_default() {
-            "Transformer" if i == 0 && folder.is_empty() => {}
+        match kind_of(module) {
+            "Transformer" if i == 0 && folder.is_empty() => of_transformer(ckpt)?,
             "Pooling" if !pooled => {
                 embedding.pool = pooling(ckpt, folder)?;
                 pooled = true;
             }
             "Dense" if pooled && !embedding.normalize => embedding.layers.push(dense(ckpt, folder)?),
-            "Normalize" if pooled => embedding.normalize = true,
+            "Normalize" if pooled => embedding.normalize = normalizes(ckpt, folder)? || embedding.normalize,
+            // (It is for training.)
+            "Dropout" if pooled => {}
             _ => return Err(bad(format!("module {i} is `{kind}`{}", place(folder)))),
         }
     }
@@ -102,7 +132,27 @@ pub fn found(ckpt: &Checkpoint) -> Result<Option<Embedding>, FrontendError> {
             return Err(bad(format!("`{}` gives {} columns, `{}` takes {}", a.folder, a.out, b.folder, b.inner)));
         }
     }
+    if let Some(what) = embedding.out_of_order() {
+        return Err(bad(what));
+    }
+    embedding.keep = kept(ckpt)?;
     Ok(Some(embedding))
+}
+
+/// Whether these are the modules of a cross-encoder, as sentence-transformers has written them since
+/// version 6: its class says what becomes of rows.
+fn only_scores(ckpt: &Checkpoint, list: &[Value]) -> bool {
+    let class = ckpt.config()["architectures"][0].as_str().unwrap_or_default();
+    class.ends_with("ForSequenceClassification") && list.iter().all(|m| kind_of(m) == "Transformer")
+}
+
+/// How many columns are kept, as the settings of the whole say: after all modules.
+fn kept(ckpt: &Checkpoint) -> Result<Option<usize>, FrontendError> {
+    let given = ckpt.json(SETTINGS)?.map(|s| s["truncate_dim"].clone()).filter(|n| !n.is_null());
+    let Some(given) = given else { return Ok(None) };
+    let n = given.as_u64().filter(|n| (1..=MOST).contains(n));
+    let n = n.ok_or_else(|| bad(ckpt, SETTINGS, format!("`truncate_dim` is {given}")))?;
+    Ok(Some(n as usize))
 }
 
 /// Texts are not pooled, but given classes.
@@ -125,7 +175,7 @@ fn of_metadata(ckpt: &Checkpoint, metadata: &Metadata) -> Result<Option<Embeddin
             return Err(FrontendError::Output { path: ckpt.config_path().to_path_buf(), what, help: HELP });
         }
     };
-    Ok(Some(Embedding { pool, normalize: true, layers: vec![] }))
+    Ok(Some(Embedding { normalize: true, ..Embedding::plain(pool) }))
 }
 
 fn place(folder: &str) -> String {
@@ -136,63 +186,5 @@ fn bad(ckpt: &Checkpoint, file: &str, what: String) -> FrontendError {
     FrontendError::Output { path: ckpt.dir().join(file), what, help: HELP }
 }
 
-/// The settings of a module.
-fn settings(ckpt: &Checkpoint, folder: &str) -> Result<(String, Value), FrontendError> {
-    let file = format!("{folder}/config.json");
-    match ckpt.json(&file)? {
-        Some(settings) => Ok((file, settings)),
-        None => Err(bad(ckpt, LIST, format!("`{file}` is missing, which has the settings of a module"))),
-    }
-}
-
-/// How a pooling module pools.
-fn pooling(ckpt: &Checkpoint, folder: &str) -> Result<Pool, FrontendError> {
-    let (file, settings) = settings(ckpt, folder)?;
-    const MODES: [(&str, &str, Pool); 3] = [
-        ("pooling_mode_mean_tokens", "mean", Pool::Mean),
-        ("pooling_mode_cls_token", "cls", Pool::First),
-        ("pooling_mode_lasttoken", "lasttoken", Pool::Last),
-    ];
-    if let Some(mode) = settings["pooling_mode"].as_str() {
-        let known = MODES.iter().find(|(_, name, _)| *name == mode).map(|(.., pool)| *pool);
-        return known.ok_or_else(|| bad(ckpt, &file, format!("`pooling_mode` is \"{mode}\"")));
-    }
-    let on: Vec<&str> = settings
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter(|(name, v)| name.starts_with("pooling_mode_") && **v == Value::Bool(true))
-        .map(|(name, _)| name.as_str())
-        .collect();
-    let pool = |name: &str| MODES.iter().find(|(long, ..)| *long == name).map(|(.., pool)| *pool);
-    match on[..] {
-        [one] => pool(one).ok_or_else(|| bad(ckpt, &file, format!("`{one}` is true"))),
-        // What the module's own defaults are.
-        [] => Ok(Pool::Mean),
-        _ => Err(bad(ckpt, &file, format!("several ways of pooling are asked for: {}", on.join(", ")))),
-    }
-}
-
-/// A linear layer of its own.
-fn dense(ckpt: &Checkpoint, folder: &str) -> Result<Dense, FrontendError> {
-    let (file, settings) = settings(ckpt, folder)?;
-    let size = |name: &str| match settings[name].as_u64() {
-        Some(n) if (1..=MOST).contains(&n) => Ok(n as usize),
-        _ => Err(bad(ckpt, &file, format!("`{name}` is {}", settings[name]))),
-    };
-    let name = settings["activation_function"].as_str().unwrap_or_default();
-    let act = match name.rsplit('.').next() {
-        Some("Identity") => None,
-        Some("Tanh") => Some(UnaryOp::Tanh),
-        Some("ReLU") => Some(UnaryOp::Relu),
-        Some("SiLU") => Some(UnaryOp::Silu),
-        Some("GELU") => Some(UnaryOp::Gelu),
-        Some("Sigmoid") => Some(UnaryOp::Sigmoid),
-        _ => {
-            let known = "none of Identity, Tanh, ReLU, SiLU, GELU and Sigmoid";
-            return Err(bad(ckpt, &file, format!("`activation_function` is \"{name}\", {known}")));
-        }
-    };
-    let (inner, out) = (size("in_features")?, size("out_features")?);
-    Ok(Dense { folder: folder.to_owned(), inner, out, bias: settings["bias"].as_bool().unwrap_or(true), act })
-}
+#[cfg(test)]
+mod tests;

@@ -49,12 +49,46 @@ pub enum Pool {
     First,
     /// That of the last token.
     Last,
+    /// The largest of each column.
+    Max,
+    /// Their sum over the root of their number.
+    Root,
+    /// Their mean, the first weighing 1, the second 2, and so on.
+    Weighted,
 }
 
 impl Pool {
     /// All of them with their names in text.
-    pub const ALL: &'static [(Pool, &'static str)] =
-        &[(Pool::Mean, "mean"), (Pool::First, "first"), (Pool::Last, "last")];
+    pub const ALL: &'static [(Pool, &'static str)] = &[
+        (Pool::Mean, "mean"),
+        (Pool::First, "first"),
+        (Pool::Last, "last"),
+        (Pool::Max, "max"),
+        (Pool::Root, "root"),
+        (Pool::Weighted, "weighted"),
+    ];
+
+    /// What becomes of the rows of a sequence (f64, each of `width`), in the order of its tokens.
+    pub fn of(self, rows: &[f64], width: usize) -> Vec<f64> {
+        let n = rows.len() / width;
+        let sum = |j: usize, weight: &dyn Fn(usize) -> f64| -> f64 {
+            rows.iter().skip(j).step_by(width).enumerate().map(|(i, x)| weight(i) * x).sum()
+        };
+        let column = |j: usize| match self {
+            Pool::First => rows[j],
+            Pool::Last => rows[(n - 1) * width + j],
+            Pool::Max => rows.iter().skip(j).step_by(width).copied().reduce(larger).unwrap_or(f64::NEG_INFINITY),
+            Pool::Mean => sum(j, &|_| 1.0) / n as f64,
+            Pool::Root => sum(j, &|_| 1.0) / (n as f64).sqrt(),
+            Pool::Weighted => sum(j, &|i| (i + 1) as f64) / (n * (n + 1) / 2) as f64,
+        };
+        (0..width).map(column).collect()
+    }
+}
+
+/// The larger of two numbers; what is not a number stays so.
+fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || a > b { a } else { b }
 }
 
 /// The name of a member of such a table.

@@ -202,6 +202,9 @@ POOLS = {
     "cls": lambda rows: rows[0],
     "lasttoken": lambda rows: rows[-1],
     "mean": lambda rows: rows.mean(0),
+    "max": lambda rows: rows.max(0).values,
+    "mean_sqrt_len": lambda rows: rows.sum(0) / len(rows) ** 0.5,
+    "weightedmean": lambda rows: (rows * torch.arange(1, len(rows) + 1, dtype=rows.dtype)[:, None]).sum(0) / (len(rows) * (len(rows) + 1) / 2),
 }
 
 
@@ -231,6 +234,12 @@ def activation(module):
     return getattr(torch.nn, name)()
 
 
+def kept(folder, rows):
+    """As many columns as `truncate_dim` says."""
+    path = folder / "config_sentence_transformers.json"
+    return rows[..., : json.loads(path.read_text()).get("truncate_dim")] if path.exists() else rows
+
+
 def projected(folder, dense, rows):
     """What the linear modules make of single rows; of the mean up to each row, where they are not linear and the mean is wanted."""
     pooling = [json.loads((path / "config.json").read_text()) for kind, path in modules(folder) if kind == "Pooling"]
@@ -238,7 +247,7 @@ def projected(folder, dense, rows):
         rows = rows.cumsum(0) / torch.arange(1, len(rows) + 1, dtype=rows.dtype)[:, None]
     for module, t in dense.items():
         rows = activation(module)(torch.nn.functional.linear(rows, t["linear.weight"], t.get("linear.bias")))
-    return rows
+    return kept(folder, rows)
 
 
 def pooled(folder, dense, rows):
@@ -246,7 +255,7 @@ def pooled(folder, dense, rows):
     for kind, path in modules(folder) or [("Mean", None)]:
         settings = json.loads((path / "config.json").read_text()) if kind in ("Pooling", "Dense") else {}
         if kind == "Pooling":
-            on = [k for k, v in settings.items() if k.startswith("pooling_mode_") and v is True]
+            on = [k for k, v in settings.items() if k.startswith("pooling_mode_") and v is True] or np.atleast_1d(settings["pooling_mode"]).tolist()
             assert len(on) == 1
             rows = POOLS[on[0].removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")](rows)
         elif kind == "Dense":
@@ -255,7 +264,7 @@ def pooled(folder, dense, rows):
             rows = torch.nn.functional.normalize(rows, dim=-1)
         elif kind == "Mean":
             rows = POOLS["mean"](rows)
-    return rows
+    return kept(folder, rows)
 
 
 @torch.no_grad()

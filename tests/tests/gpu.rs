@@ -162,6 +162,20 @@ fn pairs_equal_transformers() {
     }
 }
 
+/// Columns are cut off, and rows of a text pooled, behind the GPU as behind a CPU.
+#[test]
+fn poolings_equal_transformers() {
+    for name in ["distilbert_max", "distilbert_root", "distilbert_weighted"] {
+        if !ready() || !goldens().any(|other| other == name) {
+            continue;
+        }
+        let pooled = Golden::load(name).pooled.expect("rows");
+        let model = compile(&gpu_options(name, "f32", KvDType::F32)).open(1);
+        let (error, own) = pooled.errors(&model.embed(&pooled.texts, None).expect("rows"));
+        assert!(error <= 2.0 * own, "{name}: error {error:.2e}, allowed {:.2e}", 2.0 * own);
+    }
+}
+
 /// Layers with a window beside layers without: each kernel is given the pages of its own layer's
 /// states, while windows give theirs back.
 #[test]

@@ -10,7 +10,6 @@ use super::scores::{Distance, Scoring, attended, clipped};
 use super::weights::{halves, run_parts, split_rows, transposed};
 use super::xielu::xielu;
 use crate::config::common::Heads;
-use crate::embedding::Embedding;
 use llmcc_ir::graph::{F32, Op, UnaryOp, Value};
 
 /// RMSNorm or LayerNorm.
@@ -253,7 +252,7 @@ fn stored(f: &mut Draft, part: Part, shape: [usize; 2], bias: bool, turned: bool
 
 /// `x·wᵀ (+ b)`
 #[track_caller]
-fn product(f: &mut Draft, x: Value, w: Value, b: Option<Value>) -> Value {
+pub(super) fn product(f: &mut Draft, x: Value, w: Value, b: Option<Value>) -> Value {
     let y = f.matmul(x, w);
     b.map_or(y, |b| f.add(y, b))
 }
@@ -284,18 +283,6 @@ pub(super) fn capped(f: &mut Draft, x: Value, cap: Option<f32>) -> Value {
     let x = scaled(f, x, Some(1.0 / cap));
     let x = f.unary(UnaryOp::Tanh, x);
     scaled(f, x, Some(cap))
-}
-
-/// The rows of an embedding: what its linear layers make of `x`.
-#[track_caller]
-pub(super) fn projected(f: &mut Draft, embedding: &Embedding, x: Value) -> Value {
-    embedding.layers.iter().enumerate().fold(x, |x, (i, layer)| {
-        let [w, b] = ["weight", "bias"].map(|end| format!("{}/linear.{end}", layer.folder));
-        let w = f.named_weight(&format!("dense{i}.w"), w, Kind::Matrix, &[layer.out, layer.inner]);
-        let b = layer.bias.then(|| f.named_weight(&format!("dense{i}.b"), b, Kind::Bias, &[layer.out]));
-        let y = product(f, x, w, b);
-        layer.act.map_or(y, |act| f.unary(act, y))
-    })
 }
 
 /// Grouped-query attention over `h`, a row per token; `kv` is its state, `rope` its rotary table.

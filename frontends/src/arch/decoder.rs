@@ -1,9 +1,9 @@
 //! Decoders: embedding, layers of attention and an MLP, head. What their architectures differ
 //! in is data.
 
-use super::blocks::{Attention, Mlp, Norm, capped, linear, mlp, norm, projected, scaled};
+use super::blocks::{Attention, Mlp, Norm, capped, linear, mlp, norm, scaled};
 pub(super) use super::defaults::Defaults;
-use super::ends::{picked, table};
+use super::ends::{picked, projected, table};
 use super::entry::Shape;
 use super::experts::{EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, Stored, mixture, router_input};
 pub(super) use super::layer::{Half, Layer, Norms};

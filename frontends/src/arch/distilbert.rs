@@ -18,7 +18,15 @@ pub(super) const ARCH: Arch = Arch {
     fields: &[IDENTITY, FIELDS],
     // The table is stored, whatever its rows were made by.
     fixed: &[("tie_word_embeddings", Neutral::Any), ("sinusoidal_pos_embds", Neutral::Any)],
-    goldens: &["distilbert", "distilbert_classes", "distilbert_dense", "distilbert_pairs"],
+    goldens: &[
+        "distilbert",
+        "distilbert_classes",
+        "distilbert_dense",
+        "distilbert_max",
+        "distilbert_pairs",
+        "distilbert_root",
+        "distilbert_weighted",
+    ],
     names: Names(&[NAMES]),
     read: |f| {
         let hidden = f.size("dim").or(768);

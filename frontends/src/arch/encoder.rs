@@ -1,9 +1,9 @@
 //! Encoders: every token sees the whole text (or pair of texts), and there are no logits. What their
 //! architectures differ in is data.
 
-use super::blocks::{Attention, Mlp, Norm, attention, linear, mlp, norm, projected};
+use super::blocks::{Attention, Mlp, Norm, attention, linear, mlp, norm};
 use super::decoder::inv_freq;
-use super::ends::gathered;
+use super::ends::{gathered, projected};
 use super::entry::Shape;
 use super::lifter::{Carried, Draft, Lifter};
 use super::names::{

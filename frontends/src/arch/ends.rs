@@ -1,9 +1,10 @@
 //! What stands before the layers of most models, and after them: rows of a table, and logits.
 
-use super::blocks::{Norm, norm};
+use super::blocks::{Norm, norm, product};
 use super::lifter::{Carried, Draft, Lifter};
 use super::names::{HEAD, Kind, NORM, TABLE};
 use super::scores::mean_so_far;
+use crate::embedding::Embedding;
 use crate::error::FrontendError;
 use llmcc_ir::graph::{Input, Op, Value};
 use llmcc_ir::output::Output;
@@ -65,4 +66,21 @@ pub(super) fn head(l: &mut Lifter, last: Norm, x: &Carried) -> Result<(), Fronte
     let logits = f.matmul(x, table);
     f.call(&[logits])?;
     Ok(())
+}
+
+/// The rows of an embedding: what its linear layers make of `x`, as many columns as are kept.
+#[track_caller]
+pub(super) fn projected(f: &mut Draft, embedding: &Embedding, x: Value) -> Value {
+    let width = embedding.layers.last().map_or(f.facts().hidden, |l| l.out);
+    let made = embedding.layers.iter().enumerate().fold(x, |x, (i, layer)| {
+        let [w, b] = ["weight", "bias"].map(|end| format!("{}/linear.{end}", layer.folder));
+        let w = f.named_weight(&format!("dense{i}.w"), w, Kind::Matrix, &[layer.out, layer.inner]);
+        let b = layer.bias.then(|| f.named_weight(&format!("dense{i}.b"), b, Kind::Bias, &[layer.out]));
+        let y = product(f, x, w, b);
+        layer.act.map_or(y, |act| f.unary(act, y))
+    });
+    match embedding.keep.filter(|n| *n < width) {
+        Some(len) => f.op(Op::SliceCols { start: 0, len }, &[made]),
+        None => made,
+    }
 }

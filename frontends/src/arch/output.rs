@@ -24,7 +24,7 @@ impl Entry {
                     pool,
                     normalize: false,
                 }),
-                embedding: Some(Embedding { pool, normalize: false, layers: vec![] }),
+                embedding: Some(Embedding::plain(pool)),
             },
         }
     }
@@ -55,8 +55,17 @@ pub(super) fn entry(ckpt: &Checkpoint, model: &Model, asked: bool) -> Result<Ent
         }
         (Yields::LogitsOrRows(_) | Yields::Logits, _) => return Ok(Entry::default()),
     };
-    let embedding = found.unwrap_or(Embedding { pool, normalize: false, layers: vec![] });
+    let embedding = found.unwrap_or_else(|| Embedding::plain(pool));
     let width = embedding.layers.last().map_or(hidden, |l| l.out);
+    let kept = embedding.keep.filter(|n| *n < width);
+    if let Some(n) = kept.filter(|_| embedding.normalize) {
+        return Err(FrontendError::Output {
+            path: ckpt.dir().join(embedding::SETTINGS),
+            what: format!("`truncate_dim` is {n}, of rows that a module has scaled to length 1 before"),
+            help: "remove `truncate_dim`, and cut the rows that `embed` gives",
+        });
+    }
+    let width = kept.unwrap_or(width);
     if let Some(first) = embedding.layers.first().filter(|l| l.inner != hidden) {
         return Err(refuse(
             format!("module `{}` takes rows of {}, but the model's have {hidden} columns", first.folder, first.inner),

@@ -9,7 +9,7 @@ use crate::testing::{Folder, config, golden, with};
 use llmcc_ir::diag::Diagnostic;
 use llmcc_ir::eval::{Batch, State, eval_module};
 use llmcc_ir::graph::{Arg, Role};
-use llmcc_ir::output::{Output, Pool, Rows};
+use llmcc_ir::output::{Output, Rows};
 use llmcc_ir::text::print_module;
 use llmcc_ir::verify::verify_module;
 pub(crate) use newcomer::dummy_config;
@@ -79,11 +79,7 @@ fn scores(module: &Module, expected: &Checkpoint, eval: impl Fn(&Batch) -> Vec<f
         let text = start..start + n;
         let batch = Batch { types: types[text.clone()].to_vec(), ..Batch::single(&texts[text], 0) };
         let rows = eval(&batch);
-        ours.extend(match pool {
-            Pool::First => rows[..width].to_vec(),
-            Pool::Last => rows[(n - 1) * width..].to_vec(),
-            Pool::Mean => (0..width).map(|j| rows.iter().skip(j).step_by(width).sum::<f64>() / n as f64).collect(),
-        });
+        ours.extend(pool.of(&rows, width));
         start += n;
     }
     ours

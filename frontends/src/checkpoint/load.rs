@@ -171,16 +171,19 @@ fn slices(dir: &Path, file: &Path) -> Result<Vec<PathBuf>, FrontendError> {
 fn open_modules(dir: &Path, shards: &mut Vec<Shard>, index: &mut BTreeMap<String, Entry>) -> Result<(), FrontendError> {
     let Some(list) = input::read_json(&dir.join(embedding::LIST))? else { return Ok(()) };
     for folder in embedding::folders(&list) {
-        let path = dir.join(folder).join(SINGLE);
-        if path.symlink_metadata().is_ok() {
-            let (shard, tensors) = open_safetensors(&path, map(&path)?)?;
-            let named = |(name, t)| (format!("{folder}/{name}"), Entry::plain(shards.len(), t));
-            index.extend(tensors.into_iter().map(named));
-            shards.push(shard);
-        }
+        let beside = |name: &&str| dir.join(folder).join(name).symlink_metadata().is_ok();
+        let Some(name) = [SINGLE, OF_MODULE].into_iter().find(beside) else { continue };
+        let mut opened = Opened { first: shards.len(), ..Opened::default() };
+        open_shard(&dir.join(folder).join(name), &mut opened)?;
+        let named = |(name, view): (String, View)| (format!("{folder}/{name}"), view.entry());
+        index.extend(opened.tensors.into_iter().flatten().map(named));
+        shards.append(&mut opened.shards);
     }
     Ok(())
 }
+
+/// Tensors of a module, as older versions write them.
+const OF_MODULE: &str = "pytorch_model.bin";
 
 fn io(path: &Path, action: &'static str, source: std::io::Error) -> FrontendError {
     FrontendError::Io { path: path.to_path_buf(), action, source }

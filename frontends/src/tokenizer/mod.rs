@@ -12,6 +12,7 @@ mod word_piece;
 mod world;
 
 use crate::checkpoint::{Checkpoint, is_rwkv};
+use crate::embedding::texts;
 use crate::error::FrontendError;
 use llmcc_text::check;
 use serde_json::{Map, Value, json};
@@ -34,6 +35,9 @@ pub struct TextAssets {
     /// - `add_eos_id`: the id that a plain prompt ends with where the tokenizer itself adds none,
     ///   else null;
     /// - `untyped`: true where pairs of texts are given without types of tokens;
+    /// - `prompt`: of an embedder what is put before a text, where there is something;
+    /// - `most_tokens`: of an embedder how many tokens are left of a text, these included that the
+    ///   tokenizer adds;
     /// - `chat_template`: Jinja text, a list of `{"name", "template"}`, or null;
     /// - `model_max_length`: number or null;
     /// - `clean_up_tokenization_spaces`: boolean.
@@ -58,7 +62,8 @@ impl TextAssets {
         let config = model.facts();
         let [settings, map, generation] = settings(ckpt)?;
         let mut source = find(ckpt, [&settings, &map])?;
-        let mut warnings = Vec::new();
+        let (texts, mut warnings) = texts::found(ckpt, &settings, config.max_position)?;
+        source.as_mut().filter(|_| texts.lower).map_or(Ok(()), in_lower_case)?;
         let tokenizer = source.as_mut().map(|s| load(s, config.vocab, &mut warnings)).transpose()?;
 
         let named = |name: &str| special_token(&settings, &map, name);
@@ -96,6 +101,7 @@ impl TextAssets {
             "model_max_length": settings["model_max_length"].as_u64().filter(|n| *n < 1 << 31),
             "clean_up_tokenization_spaces": settings["clean_up_tokenization_spaces"].as_bool().unwrap_or(false),
         });
+        texts.write(&mut text_config);
         if settings["model_input_names"].as_array().is_some_and(|names| names.iter().all(|n| n != "token_type_ids")) {
             text_config["untyped"] = true.into();
         }
@@ -121,6 +127,17 @@ fn settings(ckpt: &Checkpoint) -> Result<[Value; 3], FrontendError> {
     }
     let read = |name: &str| Ok::<_, FrontendError>(ckpt.json(name)?.unwrap_or(Value::Null));
     Ok([read("tokenizer_config.json")?, read("special_tokens_map.json")?, read("generation_config.json")?])
+}
+
+/// Has all text in lower case.
+fn in_lower_case(source: &mut Source) -> Result<(), FrontendError> {
+    let bad = |e| FrontendError::Json { path: source.path.clone(), source: e };
+    let mut json: Value = serde_json::from_slice(&source.json).map_err(bad)?;
+    if json.is_object() {
+        texts::lowered(&mut json);
+        source.json = json.to_string().into_bytes();
+    }
+    Ok(())
 }
 
 /// Whether a plain prompt begins with BOS, and what it ends with beyond what the tokenizer adds. As

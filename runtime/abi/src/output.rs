@@ -20,6 +20,14 @@ pub mod pool {
     pub const FIRST: u32 = 2;
     /// The last token's.
     pub const LAST: u32 = 3;
+    /// The largest of each column.
+    pub const MAX: u32 = 4;
+    /// Their sum over the root of their number.
+    pub const ROOT: u32 = 5;
+    /// Their mean, the first weighing 1, the second 2, and so on.
+    pub const WEIGHTED: u32 = 6;
+    /// The greatest of these numbers.
+    pub const LARGEST: u32 = WEIGHTED;
 }
 
 /// Bits of [`crate::ModelDesc::flags`].

@@ -133,19 +133,41 @@ fn pooled(
         of_wanted.resize(of_wanted.len() + tokens.len(), row);
         wanted.extend(tokens);
     }
-    let mut sums = vec![0f64; lengths.len() * columns];
+    let mut sums = vec![if pooling == pool::MAX { f64::NEG_INFINITY } else { 0.0 }; lengths.len() * columns];
+    let mut taken = vec![0u32; lengths.len()];
     let batch = Batch { tokens, seqs: &of_tokens, out_rows: &wanted, types };
     // In the order of the tokens.
     engine.step(&batch, &mut |i, values| {
-        let sums = &mut sums[of_wanted[i] * columns..][..columns];
-        sums.iter_mut().zip(values).for_each(|(sum, x)| *sum += f64::from(*x));
-    })?;
-    if pooling == pool::MEAN {
-        for (sums, &n) in sums.chunks_exact_mut(columns).zip(lengths) {
-            sums.iter_mut().for_each(|sum| *sum /= n as f64);
+        let row = of_wanted[i];
+        taken[row] += 1;
+        let weight = if pooling == pool::WEIGHTED { f64::from(taken[row]) } else { 1.0 };
+        for (sum, x) in sums[row * columns..][..columns].iter_mut().zip(values) {
+            let x = f64::from(*x);
+            // (What is not a number stays so.)
+            *sum = if pooling != pool::MAX {
+                *sum + weight * x
+            } else if sum.is_nan() || *sum > x {
+                *sum
+            } else {
+                x
+            };
         }
+    })?;
+    for (sums, &n) in sums.chunks_exact_mut(columns).zip(lengths) {
+        let by = divisor(pooling, n as f64);
+        sums.iter_mut().for_each(|sum| *sum /= by);
     }
     Ok(sums)
+}
+
+/// What the sum of `n` rows is divided by.
+fn divisor(pooling: u32, n: f64) -> f64 {
+    match pooling {
+        pool::MEAN => n,
+        pool::ROOT => n.sqrt(),
+        pool::WEIGHTED => n * (n + 1.0) / 2.0,
+        _ => 1.0,
+    }
 }
 
 /// Appends a pooled row, scaled if it is to be; `None` where it is not finite.

@@ -31,10 +31,23 @@ fn wanted(text: &[i32], pooling: u32) -> Vec<f32> {
     match pooling {
         pool::FIRST => rows[0].clone(),
         pool::LAST => rows[rows.len() - 1].clone(),
-        _ => (0..VOCAB - 1)
-            .map(|v| (rows.iter().map(|r| f64::from(r[v])).sum::<f64>() / rows.len() as f64) as f32)
-            .collect(),
+        _ => {
+            (0..VOCAB - 1).map(|v| column(&rows.iter().map(|r| f64::from(r[v])).collect::<Vec<_>>(), pooling)).collect()
+        }
     }
+}
+
+/// A column of several rows, as one number.
+fn column(values: &[f64], pooling: u32) -> f32 {
+    let (n, sum) = (values.len() as f64, values.iter().sum::<f64>());
+    let weighted = values.iter().enumerate().map(|(i, x)| (i + 1) as f64 * x).sum::<f64>();
+    (match pooling {
+        pool::MEAN => sum / n,
+        pool::MAX => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        pool::ROOT => sum / n.sqrt(),
+        pool::WEIGHTED => weighted / (n * (n + 1.0) / 2.0),
+        _ => panic!("pooling {pooling}"),
+    }) as f32
 }
 
 fn texts() -> Vec<Vec<i32>> {
@@ -44,7 +57,7 @@ fn texts() -> Vec<Vec<i32>> {
 
 #[test]
 fn rows_are_pooled() {
-    for pooling_kind in [pool::MEAN, pool::FIRST, pool::LAST] {
+    for pooling_kind in pool::MEAN..=pool::LARGEST {
         for whole in [0, flags::WHOLE] {
             for threads in [1, 3] {
                 let mut engine = engine(threads, pooling(pooling_kind, whole));

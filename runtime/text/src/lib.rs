@@ -85,6 +85,10 @@ pub struct Config {
     pub add_eos: Option<i32>,
     /// The model is given no types of tokens, whatever the tokenizer says.
     pub untyped: bool,
+    /// What is put before a text that gets special tokens.
+    pub prompt: String,
+    /// Tokens that are left of a text that gets special tokens, these included.
+    pub most: Option<usize>,
     /// Chat templates by name; the plain one is called `default`.
     pub templates: Vec<(String, String)>,
     /// Other special tokens by name (`unk_token`, `pad_token`...), which templates may use.
@@ -108,7 +112,7 @@ impl Config {
     }
 
     /// Reads
-    /// `{"bos_token", "bos_token_id", "eos_token", "eos_token_ids", "add_bos", "add_eos_id", "untyped", "chat_template", "special_tokens"}`,
+    /// `{"bos_token", "bos_token_id", "eos_token", "eos_token_ids", "add_bos", "add_eos_id", "untyped", "prompt", "most_tokens", "chat_template", "special_tokens"}`,
     /// all optional. `chat_template` is a string or, as in Hugging Face's files, a list of
     /// `{"name", "template"}`.
     ///
@@ -138,6 +142,8 @@ impl Config {
                 _ => None,
             },
             add_eos: json.get("add_eos_id").and_then(id),
+            prompt: text("prompt").unwrap_or_default(),
+            most: json.get("most_tokens").and_then(id).map(|n| n as usize),
             untyped: matches!(json.get("untyped"), Some(Json::Bool(true))),
             templates: templates(json.get("chat_template")).ok_or_else(|| Error::damaged("chat_template"))?,
             specials: specials.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect(),

@@ -14,6 +14,8 @@ pub struct Tokenizer {
     add_bos: Option<bool>,
     add_eos: Option<i32>,
     untyped: bool,
+    prompt: String,
+    most: Option<usize>,
 }
 
 impl Tokenizer {
@@ -32,13 +34,25 @@ impl Tokenizer {
             .bos_id
             .and_then(|id| Some((id as u32, config.bos_token.clone().or_else(|| inner.id_to_token(id as u32))?)));
         let longest = Longest::of(&inner);
-        Ok(Tokenizer { inner, longest, bos, add_bos: config.add_bos, add_eos: config.add_eos, untyped: config.untyped })
+        Ok(Tokenizer {
+            inner,
+            longest,
+            bos,
+            add_bos: config.add_bos,
+            add_eos: config.add_eos,
+            untyped: config.untyped,
+            prompt: config.prompt.clone(),
+            most: config.most,
+        })
     }
 
     /// Token ids of `text`. With `add_special`, the model's own start (and, for some, end) tokens
     /// are added as for a plain prompt; text that comes from a chat template already has them.
-    /// Special tokens written out in `text` are recognised.
+    /// Special tokens written out in `text` are recognised. An embedder's text gets its prompt, too,
+    /// and loses what is more than the model takes.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
+        let prompted = if add_special { format!("{}{text}", self.prompt) } else { String::new() };
+        let text = if prompted.is_empty() { text } else { &prompted };
         let mut ids = self.ids(text, add_special)?;
         if let (true, Some((bos, bos_text))) = (add_special, &self.bos) {
             let has = ids.first() == Some(&(*bos as i32));
@@ -64,7 +78,22 @@ impl Tokenizer {
     }
 
     fn encoding(&self, text: &str, add_special: bool) -> Result<Encoding> {
-        self.inner.encode_fast(text, add_special).map_err(refused)
+        let Some(most) = self.most.filter(|_| add_special) else {
+            return self.inner.encode_fast(text, add_special).map_err(refused);
+        };
+        let found = self.inner.encode_fast(text, false).map_err(refused)?;
+        let added = self.added(false);
+        // (Without a post-processor the start is added later, as the end may be.)
+        let start = added == 0 && self.add_bos == Some(true);
+        let room = most.saturating_sub(added + usize::from(start) + usize::from(self.add_eos.is_some()));
+        let (mut found, _) = cut(found, None, room)?;
+        found.take_overflowing();
+        self.inner.post_process(found, None, true).map_err(refused)
+    }
+
+    /// Special tokens that a text, or a pair of texts, gets.
+    fn added(&self, pair: bool) -> usize {
+        self.inner.get_post_processor().map_or(0, |p| p.added_tokens(pair))
     }
 
     /// Ids and types of two texts as the tokenizer puts them together for a model that compares
@@ -81,14 +110,12 @@ impl Tokenizer {
         }
         let (mut a, mut b) = (self.encoding(first, false)?, self.encoding(second, false)?);
         if let Some(most) = most {
-            let added = self.inner.get_post_processor().map_or(0, |p| p.added_tokens(true));
+            let added = self.added(true);
             let max_length = most.checked_sub(added).filter(|n| *n > 0).ok_or_else(|| {
                 let message = format!("no text fits into {most} tokens, of which {added} are special; allow more");
                 Error::new(Kind::Invalid, message)
             })?;
-            let strategy = TruncationStrategy::LongestFirst;
-            let cut = TruncationParams { max_length, stride: 0, strategy, direction: TruncationDirection::Right };
-            let (first, second) = truncate_encodings(a, Some(b), &cut).map_err(refused)?;
+            let (first, second) = cut(a, Some(b), max_length)?;
             (a, b) = (first, second.unwrap_or_default());
             // What was cut off is not wanted.
             (_, _) = (a.take_overflowing(), b.take_overflowing());
@@ -120,6 +147,13 @@ impl Tokenizer {
     pub fn token_id(&self, text: &str) -> Option<i32> {
         self.inner.token_to_id(text).map(|id| id as i32)
     }
+}
+
+/// A text, or two, of no more than `max_length` tokens.
+fn cut(first: Encoding, second: Option<Encoding>, max_length: usize) -> Result<(Encoding, Option<Encoding>)> {
+    let strategy = TruncationStrategy::LongestFirst;
+    let cut = TruncationParams { max_length, stride: 0, strategy, direction: TruncationDirection::Right };
+    truncate_encodings(first, second, &cut).map_err(refused)
 }
 
 fn signed(numbers: &[u32]) -> Vec<i32> {

@@ -424,3 +424,32 @@ fn cuts_are_those_of_the_models() {
         assert_eq!(pieces(cuts::named(name).unwrap(), text), expected, "{name}");
     }
 }
+
+/// Texts of embedders get the prompt, lose what is too long, and are in lower case, as their files say.
+#[test]
+fn texts_of_embedders() {
+    let vocab = ("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\nq\nA\n");
+    let cased = ("tokenizer_config.json", r#"{"tokenizer_class": "BertTokenizer", "do_lower_case": false}"#);
+    let of = |settings: Value, transformer: Value, text: &str, special: bool| {
+        let (settings, transformer) = (settings.to_string(), transformer.to_string());
+        let beside =
+            [("config_sentence_transformers.json", &settings[..]), ("sentence_bert_config.json", &transformer)];
+        let files = [&[vocab, cased, ("modules.json", "[]")], &beside[..]].concat();
+        let assets = written(json!({ "vocab_size": 100, "max_position_embeddings": 32 }), &files)?;
+        let config = llmcc_text::Config::parse(&assets.text_config.to_string()).unwrap();
+        let json = String::from_utf8(assets.tokenizer_json.unwrap()).unwrap();
+        Ok::<_, String>(llmcc_text::Tokenizer::new(&json, &config).unwrap().encode(text, special).unwrap())
+    };
+    assert_eq!(of(json!({}), json!({}), "a A b", true).unwrap(), [2, 4, 7, 5, 3]);
+    let prompts = json!({ "prompts": { "p": "q " }, "default_prompt_name": "p" });
+    assert_eq!(of(prompts.clone(), json!({}), "a", true).unwrap(), [2, 6, 4, 3]);
+    assert_eq!(of(prompts, json!({}), "a", false).unwrap(), [4]);
+    assert_eq!(of(json!({ "prompts": { "p": "q " } }), json!({}), "a", true).unwrap(), [2, 4, 3]);
+    assert_eq!(of(json!({}), json!({ "max_seq_length": 4 }), "a b a b", true).unwrap(), [2, 4, 5, 3]);
+    assert_eq!(of(json!({}), json!({ "max_seq_length": 4 }), "a b a b", false).unwrap().len(), 4);
+    assert_eq!(of(json!({}), json!({}), &"a ".repeat(40), true).unwrap().len(), 32, "as long as the model's context");
+    assert_eq!(of(json!({}), json!({ "do_lower_case": true }), "A a", true).unwrap(), [2, 4, 4, 3]);
+    let error = of(json!({ "default_prompt_name": "p" }), json!({}), "a", true).unwrap_err();
+    assert!(error.contains("`default_prompt_name` is \"p\", which `prompts` has not"), "{error}");
+    assert!(of(json!({}), json!({ "max_seq_length": "9" }), "a", true).is_err());
+}

@@ -112,7 +112,7 @@ impl Image {
         let known = match d.output {
             kind::LOGITS => d.pool == pool::NONE && d.columns == d.vocab && d.flags == 0,
             kind::EMBEDDING | kind::SCORES => {
-                matches!(d.pool, pool::MEAN | pool::FIRST | pool::LAST)
+                (pool::MEAN..=pool::LARGEST).contains(&d.pool)
                     && (1..=i32::MAX as u64).contains(&d.columns)
                     && d.flags & !(flags::NORMALIZE | flags::WHOLE) == 0
             }

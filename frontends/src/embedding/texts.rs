@@ -1,0 +1,99 @@
+//! What sentence-transformers does with a text before a model has its tokens.
+
+use super::modules::transformer;
+use super::{LIST, SETTINGS};
+use crate::checkpoint::Checkpoint;
+use crate::error::FrontendError;
+use serde_json::{Value, json};
+
+/// Texts of an embedder.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Texts {
+    /// What is put before each.
+    pub prompt: String,
+    /// Tokens that are left of one.
+    pub most: Option<usize>,
+    /// They are in lower case.
+    pub lower: bool,
+}
+
+impl Texts {
+    /// Tells the runtime.
+    pub fn write(self, config: &mut Value) {
+        if !self.prompt.is_empty() {
+            config["prompt"] = self.prompt.into();
+        }
+        if let Some(most) = self.most {
+            config["most_tokens"] = most.into();
+        }
+    }
+}
+
+/// What the files beside an embedder's checkpoint say; `settings` are its tokenizer's, `limit` is the
+/// model's longest context. And what the user should know.
+///
+/// # Errors
+/// A file is malformed.
+pub(crate) fn found(ckpt: &Checkpoint, settings: &Value, limit: usize) -> Result<(Texts, Vec<String>), FrontendError> {
+    if ckpt.json(LIST)?.is_none() {
+        return Ok(Default::default());
+    }
+    let (file, of_transformer) = transformer(ckpt)?;
+    let length = |v: &Value| v.as_u64().filter(|n| *n > 0);
+    let given = &of_transformer["max_seq_length"];
+    if !given.is_null() && length(given).is_none() {
+        return Err(wrong(ckpt, file, format!("`max_seq_length` is {given}")));
+    }
+    let most = length(given).or_else(|| length(&settings["model_max_length"])).unwrap_or(u64::MAX);
+    let prompt = prompt(ckpt)?;
+    let mut warnings = vec![];
+    if !prompt.is_empty() {
+        warnings.push(format!("{SETTINGS}: every text that is embedded gets the default prompt {prompt:?} before it"));
+    }
+    if settings["truncation_side"] == "left" {
+        let what = "`truncation_side` is \"left\": texts that are too long would lose their beginning";
+        return Err(wrong(ckpt, "tokenizer_config.json", what.into()));
+    }
+    let most = Some(most.min(limit as u64) as usize);
+    Ok((Texts { prompt, most, lower: of_transformer["do_lower_case"] == true }, warnings))
+}
+
+fn wrong(ckpt: &Checkpoint, file: &str, what: String) -> FrontendError {
+    FrontendError::Output {
+        path: ckpt.dir().join(file),
+        what,
+        help: "correct the file, or compile without modules.json, with --embed, and prepare texts yourself",
+    }
+}
+
+/// The prompt that texts get if none is asked for.
+///
+/// # Errors
+/// It has no text.
+pub(super) fn prompt(ckpt: &Checkpoint) -> Result<String, FrontendError> {
+    let Some(settings) = ckpt.json(SETTINGS)? else { return Ok(String::new()) };
+    let Some(name) = settings["default_prompt_name"].as_str() else { return Ok(String::new()) };
+    match settings["prompts"][name].as_str() {
+        Some(prompt) => Ok(prompt.to_owned()),
+        None => Err(wrong(ckpt, SETTINGS, format!("`default_prompt_name` is {name:?}, which `prompts` has not"))),
+    }
+}
+
+/// A `tokenizer.json` that puts all text in lower case first, unless it does so.
+pub(crate) fn lowered(tokenizer: &mut Value) {
+    let normalizer = tokenizer["normalizer"].take();
+    let parts = match &normalizer {
+        Value::Null => vec![],
+        Value::Object(of) if of.get("type").is_some_and(|t| t == "Sequence") => {
+            of.get("normalizers").and_then(Value::as_array).cloned().unwrap_or_default()
+        }
+        one => vec![one.clone()],
+    };
+    let lowers = |n: &Value| n["type"] == "Lowercase" || n["type"] == "BertNormalizer" && n["lowercase"] == true;
+    tokenizer["normalizer"] = if parts.iter().any(lowers) {
+        normalizer
+    } else {
+        let all: Vec<Value> = std::iter::once(json!({ "type": "Lowercase" })).chain(parts).collect();
+        json!({ "type": "Sequence", "normalizers": all })
+    };
+}
