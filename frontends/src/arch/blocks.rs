@@ -2,8 +2,8 @@
 
 use super::lifter::Draft;
 use super::names::{
-    ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_V, Kind, MLP_DOWN, MLP_GATE, MLP_GATE_UP,
-    MLP_UP, Part,
+    ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_OUT_NORM, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_V, Kind, MLP_DOWN, MLP_DOWN_NORM,
+    MLP_GATE, MLP_GATE_UP, MLP_UP, Part,
 };
 use super::row_sums::above_deviations;
 use super::scores::{Distance, Scoring, attended, clipped};
@@ -81,6 +81,8 @@ pub(super) struct Attention {
     pub qkv_bias: bool,
     /// Bias on the output.
     pub out_bias: bool,
+    /// What heads found is normalized before the output's matrix.
+    pub out_norm: bool,
     /// Values are the keys before their norm and rotation.
     pub value_is_key: bool,
     /// Each head of values is normalized, without gains.
@@ -124,6 +126,7 @@ impl Attention {
             gated: false,
             qkv_bias: false,
             out_bias: false,
+            out_norm: false,
             value_is_key: false,
             value_norm: false,
             qk_norm: None,
@@ -209,6 +212,8 @@ pub(super) struct Mlp {
     pub above: Option<f32>,
     /// Multiplies what comes out.
     pub scale: Option<f32>,
+    /// Norm of what the last matrix reads.
+    pub inner_norm: Option<Norm>,
     /// Activated by [`xielu`] instead, whose parameters are learned.
     pub xielu: bool,
 }
@@ -308,6 +313,9 @@ pub(super) fn attention(
         let gate = product(f, h, w, b);
         let gate = f.unary(UnaryOp::Sigmoid, gate);
         y = f.mul(y, gate);
+    }
+    if a.out_norm {
+        y = norm(f, ATTN_OUT_NORM, eps, y, a.heads.queries * a.heads.dim);
     }
     let (w, b) = stored(f, ATTN_OUT, [hidden, a.heads.queries * a.heads.dim], a.out_bias, a.transposed);
     product(f, y, w, b)
@@ -463,6 +471,7 @@ pub(super) fn mlp(f: &mut Draft, m: &Mlp, h: Value) -> Value {
         let up = product(f, h, w, b);
         if m.xielu { xielu(f, up) } else { f.unary(m.act, up) }
     };
+    let h = m.inner_norm.map_or(h, |spec| norm(f, MLP_DOWN_NORM, spec, h, m.ffn));
     let (w, b) = stored(f, MLP_DOWN, [hidden, m.ffn], m.bias, m.transposed);
     let y = product(f, h, w, b);
     scaled(f, y, m.scale)
@@ -480,6 +489,7 @@ impl Mlp {
             fused: false,
             gate_scale: None,
             above: None,
+            inner_norm: None,
             scale: None,
             xielu: false,
         }

@@ -55,6 +55,8 @@ pub(super) struct Decoder {
     pub scales: Scales,
     /// Tokens have embeddings for each layer.
     pub rows: Option<LayerRows>,
+    /// Its attention has an indexer, which leaves no token out of contexts as long as these.
+    pub indexed: bool,
 }
 
 /// From the columns of the table to the width of the layers.
@@ -130,6 +132,7 @@ impl Decoder {
             unit_head: false,
             scales,
             rows: None,
+            indexed: false,
         })
     }
 
@@ -205,6 +208,10 @@ impl Shape for Decoder {
 
     fn shares_keys(&self, layer: usize) -> bool {
         self.layers.get(layer).is_some_and(|l| l.shares.is_some())
+    }
+
+    fn chooses(&self, tensor: &str) -> bool {
+        self.indexed && tensor.contains(".self_attn.indexer.")
     }
 }
 

@@ -11,6 +11,22 @@ use crate::error::FrontendError;
 use std::any::Any;
 use std::fmt;
 
+/// What the goldens of most architectures were computed by.
+pub const REFERENCE: &str = "Transformers 5.23.0";
+
+/// How goldens of architectures are called that it has no class for: those were computed by a
+/// program written from their papers, as `tests/goldens/rwkv_reference.py`.
+const WRITTEN: &str = "_paper";
+
+/// What the goldens of an architecture were computed by.
+pub fn reference(arch: &Arch) -> &'static str {
+    if arch.goldens.iter().any(|name| name.ends_with(WRITTEN)) {
+        "a reference written from the papers"
+    } else {
+        REFERENCE
+    }
+}
+
 /// An architecture.
 pub struct Arch {
     /// `model_type` in `config.json`.
@@ -63,6 +79,11 @@ pub(crate) trait Shape: fmt::Debug + Any {
     /// Whether a layer reads the keys and values of another, so that its own projections, norms and
     /// biases of these, which files may still have, are of no use.
     fn shares_keys(&self, _layer: usize) -> bool {
+        false
+    }
+
+    /// Whether a tensor is of a part that chooses tokens where there are more than are compiled for.
+    fn chooses(&self, _tensor: &str) -> bool {
         false
     }
 

@@ -42,6 +42,7 @@ mod rounded_inputs;
 mod row_sums;
 mod rwkv_blocks;
 mod scores;
+mod selected;
 mod selective;
 mod shared_cache;
 mod soft_caps;
@@ -55,8 +56,8 @@ use crate::config::fields::{Field, Fields, IDENTITY};
 use crate::config::known::{self, Neutral, Unread};
 use crate::config::{ConfigError, Facts, common};
 use crate::error::FrontendError;
-pub use entry::Arch;
 use entry::Shape;
+pub use entry::{Arch, REFERENCE, reference};
 pub(crate) use lifter::Wanted;
 use lifter::{Lifter, Origin, Source};
 use llmcc_ir::graph::Module;
@@ -106,6 +107,9 @@ archs! {
     mod youtu;
     mod deepseek_v2;
     mod deepseek_v3;
+    mod kimi_k2;
+    mod deepseek_v32;
+    mod glm_moe_dsa;
     mod gpt2;
     mod gpt_neox;
     mod phi;
@@ -132,6 +136,7 @@ archs! {
     mod lfm2;
     mod bamba;
     mod arcee;
+    mod bitnet;
     mod internlm3;
     mod iquestcoder;
     mod ministral;
@@ -191,22 +196,6 @@ archs! {
     mod retnet;
     #[cfg(test)]
     mod dummy;
-}
-
-/// What the goldens of most architectures were computed by.
-pub const REFERENCE: &str = "Transformers 5.23.0";
-
-/// How goldens of architectures are called that it has no class for: those were computed by a
-/// program written from their papers, as `tests/goldens/rwkv_reference.py`.
-const WRITTEN: &str = "_paper";
-
-/// What the goldens of an architecture were computed by.
-pub fn reference(arch: &Arch) -> &'static str {
-    if arch.goldens.iter().any(|name| name.ends_with(WRITTEN)) {
-        "a reference written from the papers"
-    } else {
-        REFERENCE
-    }
 }
 
 /// A checked `config.json`.
@@ -282,6 +271,7 @@ impl Model {
         self.nested && !nested::of_text(tensor)
             || ahead()
             || shares()
+            || self.shape.chooses(tensor)
             || output != Output::Logits && self.spares(tensor)
     }
 

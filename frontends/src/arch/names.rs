@@ -52,6 +52,8 @@ pub(super) const ATTN_SINKS: Part = Part("attn.sinks");
 pub(super) const ATTN_BIAS: Part = Part("attn.bias");
 /// Output of attention.
 pub(super) const ATTN_OUT: Part = Part("attn.out");
+/// Before it.
+pub(super) const ATTN_OUT_NORM: Part = Part("attn.out_norm");
 /// Norm before the MLP.
 pub(super) const MLP_NORM: Part = Part("mlp.norm");
 /// Norm of what the MLP adds.
@@ -64,6 +66,8 @@ pub(super) const MLP_UP: Part = Part("mlp.up");
 pub(super) const MLP_GATE_UP: Part = Part("mlp.gate_up");
 /// Out of the MLP.
 pub(super) const MLP_DOWN: Part = Part("mlp.down");
+/// Before it.
+pub(super) const MLP_DOWN_NORM: Part = Part("mlp.down_norm");
 
 /// Learned parameter of xIELU where it is positive.
 pub(super) const XIELU_P: Part = Part("mlp.alpha_p");

@@ -102,7 +102,7 @@ fn text_models_inside_others() {
             let t = ckpt.tensor(name).unwrap();
             Tensor {
                 name: name.replacen("model.", layout, 1),
-                dtype: "F32",
+                dtype: "BF16",
                 shape: t.shape.clone(),
                 data: t.data.to_vec(),
             }

@@ -36,7 +36,7 @@ fn of(names: [&str; 4], files: &[(&str, Value)]) -> Result<Embedding, String> {
     ];
     paths[1..].iter().for_each(|path| std::fs::create_dir(folder.0.join(path)).unwrap());
     for (name, value) in plain.iter().chain(files) {
-        folder.write(name, &value.to_string());
+        folder.write(name, value.to_string());
     }
     let found = found(&Checkpoint::open(&folder.0).unwrap());
     found.map(|e| e.unwrap()).map_err(|e| e.to_string().replace(&*folder.0.to_string_lossy(), "DIR"))

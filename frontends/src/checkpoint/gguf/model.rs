@@ -292,8 +292,7 @@ const MOST_EXPERTS: usize = 4096;
 /// What to do about architectures that are no language models of llmcc's in other names.
 const REASONS: &[(&str, &str)] = &[
     ("clip", "this file is the part that sees images: name the file of the language model beside it"),
-    ("bitnet", "take a checkpoint of a ternary Llama that is packed as Transformers packs it"),
-    ("bitnet-b1.58", "take a checkpoint of a ternary Llama that is packed as Transformers packs it"),
+    ("bitnet-b1.58", "this is a file of bitnet.cpp; take the safetensors checkpoint, whose packed matrices are read"),
 ];
 
 fn family(file: &File) -> Result<&'static Family, Wrong> {

@@ -113,6 +113,12 @@ pub(super) const LATENT_NAMES: Names = &[
     ("blk.{}.attn_v_b", "model.layers.{}.self_attn.v_b_proj"),
 ];
 
+/// Norms inside the blocks of BitNet.
+pub(super) const BITNET: Names = &[
+    ("blk.{}.attn_sub_norm", "model.layers.{}.self_attn.attn_sub_norm"),
+    ("blk.{}.ffn_sub_norm", "model.layers.{}.mlp.ffn_sub_norm"),
+];
+
 /// Norms of Apertus.
 pub(super) const APERTUS: Names = &[
     ("blk.{}.attn_norm", "model.layers.{}.attention_layernorm"),

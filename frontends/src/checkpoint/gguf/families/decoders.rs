@@ -4,8 +4,8 @@
 use super::super::cut::{Cut, attention_rows};
 use super::super::file::{Config, File, Wrong, head_dim, without};
 use super::super::names::{
-    APERTUS, FUSED_MLP, GLM4, HUNYUAN, LATENT_NAMES, MIXTRAL_EXPERTS, PHI, POST_NORMS, QWEN_EXPERTS, QWEN2_EXPERTS,
-    SANDWICH_NORMS, SEED, STARCODER2,
+    APERTUS, BITNET, FUSED_MLP, GLM4, HUNYUAN, LATENT_NAMES, MIXTRAL_EXPERTS, PHI, POST_NORMS, QWEN_EXPERTS,
+    QWEN2_EXPERTS, SANDWICH_NORMS, SEED, STARCODER2,
 };
 use super::{ATTENTION_BIAS, Constants, Family, LATENT, LAYER_NORM, PLAIN, Q_BIAS, WINDOW, has_experts};
 use serde_json::json;
@@ -112,6 +112,18 @@ pub(super) const FAMILIES: &[Family] = &[
         model_type: ("arcee", "ArceeForCausalLM"),
         neighbours: true,
         found: ATTENTION_BIAS,
+        ..PLAIN
+    },
+    // As llama.cpp computes it, after the models of 1bitLLM; later ones activate the gate by ReLU².
+    Family {
+        name: "bitnet",
+        model_type: ("bitnet", "BitNetForCausalLM"),
+        names: &[BITNET],
+        found: ATTENTION_BIAS,
+        adapt: |_, config| {
+            config.insert("hidden_act".into(), json!("silu"));
+            Ok(())
+        },
         ..PLAIN
     },
     Family {
