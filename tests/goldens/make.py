@@ -317,7 +317,7 @@ def make_embedder(name, folder):
         "lengths": torch.tensor([len(t) for t in texts], dtype=torch.int32),
         **({} if types is None else {"types": torch.tensor(sum(types, []), dtype=torch.int32)}),
         **unique,
-        **({} if rows is None else {"rows_f64": rows, "rows_f32": rows32, "rows_bf16": rows16.float()}),
+        **({} if rows is None else {"rows_f64": rows, "rows_f32": rows32, "rows_bf16": in_bf16(rows16)}),
         "pooled_f64": f64,
         "pooled_f32": f32,
     }
@@ -494,17 +494,23 @@ def make_written(name, folder, config):
     write_golden(name, folder, tokens, ids[PROMPT:], margin, {}, [logits(tokens, t).contiguous() for t in (torch.float64, torch.float32, torch.bfloat16)])
 
 
+def in_bf16(t):
+    """What a model in bf16 gave, in the bits that it has."""
+    narrow = t.to(torch.bfloat16)
+    assert torch.equal(narrow.double(), t.double()), "more bits than bf16 has"
+    return narrow
+
+
 def write_golden(name, folder, tokens, greedy, margin, inv_freqs, all_logits):
     """`golden.safetensors`, and a line about it."""
     f64, f32, bf16 = all_logits
-    bf16 = bf16.float()
     golden = {
         "tokens": torch.tensor(tokens, dtype=torch.int32),
         "greedy": torch.tensor(greedy, dtype=torch.int32),
         **inv_freqs,
         "logits_f64": f64,
         "logits_f32": f32,
-        "logits_bf16": bf16,
+        "logits_bf16": in_bf16(bf16),
     }
     save_file(golden, folder / "golden.safetensors")
     for file in folder.iterdir():

@@ -192,7 +192,13 @@ impl Golden {
             raw(n).data().chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
         };
         let floats = |n: &str| -> Vec<f64> {
-            raw(n).data().chunks_exact(4).map(|b| f64::from(f32::from_le_bytes([b[0], b[1], b[2], b[3]]))).collect()
+            let data = raw(n).data();
+            match raw(n).dtype() {
+                safetensors::Dtype::BF16 => {
+                    data.chunks_exact(2).map(|b| f32::from_le_bytes([0, 0, b[0], b[1]]).into()).collect()
+                }
+                _ => data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect(),
+            }
         };
         let doubles = |n: &str| -> Vec<f64> {
             raw(n)
