@@ -9,7 +9,8 @@ use super::entry::Arch;
 use super::experts::{EXPERT_SCALE, EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, ROUTER_SCALE, Stored};
 use super::layer_rows::{LAYER_ROWS, LayerRows};
 use super::names::{
-    EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, LAYER_SCALE, Names, POST_NORMS, ROUTER, SANDWICH_NORMS, Table,
+    EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, LAYER_SCALE, Names, POST_NORMS,
+    ROUTER, SANDWICH_NORMS, Table,
 };
 use super::shared_cache::share_last;
 use crate::config::ConfigError;
@@ -105,6 +106,10 @@ const NAMES: Table = &[
     (EXPERT_SCALE, "model.layers.{}.router.per_expert_scale"),
     (EXPERTS_GATE_UP, "model.layers.{}.experts.gate_up_proj"),
     (EXPERTS_DOWN, "model.layers.{}.experts.down_proj"),
+    // As GGUF files have them.
+    (EXPERT_GATE, "model.layers.{}.experts.{e}.gate_proj"),
+    (EXPERT_UP, "model.layers.{}.experts.{e}.up_proj"),
+    (EXPERT_DOWN, "model.layers.{}.experts.{e}.down_proj"),
 ];
 
 /// There are embeddings for each layer unless their width is said to be 0.

@@ -83,8 +83,11 @@ const EXPERTS: Names = &[
     ("blk.{}.layer_output_scale.weight", "model.layers.{}.layer_scalar"),
     ("blk.{}.ffn_gate_inp", "model.layers.{}.router.proj"),
     ("blk.{}.ffn_gate_inp.scale", "model.layers.{}.router.scale"),
-    ("blk.{}.ffn_gate_up_exps.weight", "model.layers.{}.experts.gate_up_proj"),
-    ("blk.{}.ffn_down_exps.weight", "model.layers.{}.experts.down_proj"),
+    (
+        "blk.{}.ffn_gate_up_exps.weight",
+        "model.layers.{}.experts.{e}.gate_proj.weight|model.layers.{}.experts.{e}.up_proj.weight",
+    ),
+    ("blk.{}.ffn_down_exps.weight", "model.layers.{}.experts.{e}.down_proj.weight"),
     ("blk.{}.ffn_down_exps.scale", "model.layers.{}.router.per_expert_scale"),
     ("blk.{}.pre_ffw_norm_2", "model.layers.{}.pre_feedforward_layernorm_2"),
     ("blk.{}.post_ffw_norm_1", "model.layers.{}.post_feedforward_layernorm_1"),

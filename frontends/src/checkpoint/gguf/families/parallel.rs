@@ -17,7 +17,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         fixed: &[("multi_query", false)],
         names: &[GPT2],
         joins: GPT2_HEADS,
-        adapt: |_, config| without(config, &["num_key_value_heads"]),
+        adapt: starcoder,
         ..PLAIN
     },
     Family {
@@ -27,7 +27,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         keys: &[EPSILON],
         fixed: &[("multi_query", true)],
         names: &[GPT2],
-        adapt: |_, config| without(config, &["num_key_value_heads"]),
+        adapt: starcoder,
         ..PLAIN
     },
     Family {
@@ -85,6 +85,14 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         ..PLAIN
     },
 ];
+
+/// Files say that MLPs are four times as wide as rows, whatever they are.
+fn starcoder(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    if let Some(n) = f.rows("blk.0.ffn_up.weight") {
+        config.insert("intermediate_size".into(), n.into());
+    }
+    without(config, &["num_key_value_heads"])
+}
 
 /// Scores that fall with the distance, and limits of what goes into them.
 fn slopes(f: &File, config: &mut Config) -> Result<(), Wrong> {

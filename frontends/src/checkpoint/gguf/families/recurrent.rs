@@ -260,7 +260,8 @@ fn granite(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let (count, used) = if has_experts(f) {
         (f.required("expert_count")?, f.required("expert_used_count")?)
     } else {
-        if let Some(n) = f.size("feed_forward_length") {
+        // The MLP of every layer is the shared one, as wide as its matrices whatever the file says.
+        if let Some(n) = f.rows("blk.0.ffn_gate.weight") {
             config.insert("shared_intermediate_size".into(), n.into());
         }
         (0, 0)
