@@ -1,8 +1,10 @@
 //! The command line as types.
 
+mod bench;
 mod values;
 
 use crate::loaded::EngineOptions;
+pub use bench::BenchArgs;
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use llmcc_frontends::Adapter;
 use llmcc_ir::quant::Format;
@@ -381,34 +383,6 @@ pub struct InspectArgs {
     /// Every tensor
     #[arg(long)]
     pub tensors: bool,
-}
-
-/// `llmcc bench`
-#[derive(Debug, ClapArgs)]
-pub struct BenchArgs {
-    /// Artifact
-    pub artifact: PathBuf,
-    /// Prompt lengths for prefill
-    #[arg(long, value_delimiter = ',', default_value = "32,128,512")]
-    pub prefill: Vec<usize>,
-    /// Numbers of sequences decoded at once
-    #[arg(long, value_delimiter = ',', default_value = "1,4,8")]
-    pub batch: Vec<usize>,
-    /// Decode steps per measurement
-    #[arg(long, default_value_t = 32)]
-    pub steps: usize,
-    /// Repetitions; the median is printed
-    #[arg(long, default_value_t = 3)]
-    pub repeat: usize,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Time per kernel as well, measured against predicted
-    #[arg(long)]
-    pub kernels: bool,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub engine: EngineArgs,
 }
 
 /// `llmcc eval`

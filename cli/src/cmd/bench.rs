@@ -1,5 +1,6 @@
 //! `llmcc bench`: how fast an artifact is on this machine, and how close to what the memory allows.
 
+mod depth;
 mod kernels;
 mod stream;
 
@@ -26,9 +27,10 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let model = Model::open(&args.artifact, options)?;
     let load = start.elapsed().as_secs_f64();
     let info = model.info();
-    let longest = args.prefill.iter().copied().max().unwrap_or(0).max(args.steps + 1);
-    let none = args.prefill.iter().chain(&args.batch).chain([&args.steps, &args.repeat]).any(|n| *n == 0);
-    if longest > info.max_context || none {
+    let deepest = args.depth.iter().map(|n| depth::tokens(args, *n)).max().unwrap_or(0);
+    let longest = args.prefill.iter().copied().max().unwrap_or(0).max(args.steps + 1).max(deepest);
+    let counts = args.prefill.iter().chain(&args.batch).chain(&args.depth).chain([&args.steps, &args.repeat]);
+    if longest > info.max_context || counts.into_iter().any(|n| *n == 0) {
         return Err(Error::Usage(format!(
             "lengths and counts must lie in 1..={}, the artifact's context",
             info.max_context
@@ -49,6 +51,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     }
     // All kinds of steps have run once; the memory that is streamed for comparison would add to it.
     let rss = peak_rss();
+    let depth = args.depth.iter().map(|n| depth::decode(&model, args, *n)).collect::<Result<_, _>>()?;
     let (version, state_bytes) = version_for(&model)?;
     let gpu = version.spec().is_some_and(|t| t.family() == Family::Gpu);
     // This process cannot stream a GPU's memory; the target's line says what the kind has.
@@ -69,6 +72,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         load,
         prefill,
         decode,
+        depth,
         machine,
         rss,
         step_bytes,
@@ -146,7 +150,15 @@ fn prefill(model: &Model, n: usize) -> Result<Rate, Error> {
     let ids: Vec<i32> = (0..n).map(|i| token(i, vocab)).collect();
     let seq = model.seq_new()?;
     let start = Instant::now();
-    let chunk = model.info().max_batch_tokens;
+    prompt(model, seq, &ids)?;
+    let seconds = start.elapsed().as_secs_f64();
+    model.seq_free(seq)?;
+    Ok(Rate { size: n, tokens_per_second: n as f64 / seconds, seconds, memory: 0.0 })
+}
+
+/// The passes of a prompt, the last of which gives a row of logits.
+fn prompt(model: &Model, seq: i32, ids: &[i32]) -> Result<(), Error> {
+    let (n, chunk) = (ids.len(), model.info().max_batch_tokens);
     let mut at = 0;
     while at < n {
         let m = chunk.min(n - at);
@@ -154,9 +166,7 @@ fn prefill(model: &Model, n: usize) -> Result<Rate, Error> {
         model.step(&ids[at..at + m], &vec![seq; m], if at + m == n { &rows } else { &[] })?;
         at += m;
     }
-    let seconds = start.elapsed().as_secs_f64();
-    model.seq_free(seq)?;
-    Ok(Rate { size: n, tokens_per_second: n as f64 / seconds, seconds, memory: 0.0 })
+    Ok(())
 }
 
 fn decode(model: &Model, batch: usize, steps: usize) -> Result<Rate, Error> {
@@ -224,6 +234,8 @@ struct Results<'a> {
     load: f64,
     prefill: Vec<Rate>,
     decode: Vec<Rate>,
+    /// Of one sequence after so many tokens, and what the process held then at most.
+    depth: Vec<depth::Deep>,
     machine: Machine,
     rss: f64,
     /// Bytes of weights a step reads: all but tables of which it looks up rows.
@@ -260,6 +272,7 @@ impl Results<'_> {
             "decode": self.decode.iter().map(|r| json!({
                 "sequences": r.size, "tokens_per_second": r.tokens_per_second, "step_seconds": r.seconds,
                 "stream_bytes_per_second": r.memory, "share_of_roofline": self.share(r) })).collect::<Vec<_>>(),
+            "depth": self.depth.iter().map(depth::Deep::json).collect::<Vec<_>>(),
             "kernels": if self.args.kernels { kernels::json(&self.kernels, &self.predicted) } else { Value::Null },
         })
     }
@@ -294,6 +307,7 @@ impl Results<'_> {
                 r.memory / 1e9
             );
         }
+        self.depth.iter().for_each(|d| s += &d.text());
         let _ = writeln!(
             s,
             "roofline              {:.1} to {:.1} GB/s {}; a step reads {} of weights{}",

@@ -1,5 +1,6 @@
 //! Blocks that architectures share: a function each, that asks for its weights where it uses them.
 
+use super::gates::{Gate, gated};
 use super::lifter::Draft;
 use super::names::{
     ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_OUT_NORM, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_V, Kind, MLP_DOWN, MLP_DOWN_NORM,
@@ -75,8 +76,8 @@ pub(super) struct Attention {
     pub transposed: bool,
     /// So many of a head's rows are for rotating neighbours; 0: halves are rotated.
     pub neighbours: usize,
-    /// Each head's queries are followed by a gate for what it finds.
-    pub gated: bool,
+    /// Multiplies what heads found.
+    pub gate: Option<Gate>,
     /// Biases on Q, K and V.
     pub qkv_bias: bool,
     /// Bias on the output.
@@ -107,8 +108,8 @@ pub(super) struct Attention {
     pub clip: Option<f32>,
     /// Whether a token sees nothing after it.
     pub causal: bool,
-    /// Keys and values are made of one row; the rest but `heads`, `scale` and `rotary` means
-    /// nothing then.
+    /// Keys and values are made of one row; the rest but `heads`, `scale`, `rotary`,
+    /// `tuning` and a gate by a matrix of its own means nothing then.
     pub latent: Option<Latent>,
 }
 
@@ -123,7 +124,7 @@ impl Attention {
             by_group: false,
             transposed: false,
             neighbours: 0,
-            gated: false,
+            gate: None,
             qkv_bias: false,
             out_bias: false,
             out_norm: false,
@@ -302,18 +303,14 @@ pub(super) fn attention(
     rope: Option<Value>,
 ) -> Value {
     let hidden = f.facts().hidden;
-    let (qkv, gate) = projections(f, a, hidden);
-    let [q, k, v] = qkv;
+    let ([q, k, v], gate) = projections(f, a, hidden);
     let made = |f: &mut Draft, (w, b): Linear| product(f, h, w, b);
     let (q, k) = (made(f, q), made(f, k));
     let v = if a.value_is_key { k } else { made(f, v) };
     let v = if a.value_norm { norm(f, ATTN_V, Norm { gain: false, bias: false, ..eps }, v, a.heads.dim) } else { v };
     let mut y = attend(f, a, eps, [q, k, v], kv, positions, rope);
-    if let Some((w, b)) = gate {
-        let gate = product(f, h, w, b);
-        let gate = f.unary(UnaryOp::Sigmoid, gate);
-        y = f.mul(y, gate);
-    }
+    let gate = gate.map(|(w, b)| product(f, h, w, b));
+    y = gated(f, a.gate, gate, h, y, [a.heads.queries, a.heads.dim]);
     if a.out_norm {
         y = norm(f, ATTN_OUT_NORM, eps, y, a.heads.queries * a.heads.dim);
     }
@@ -325,7 +322,8 @@ pub(super) fn attention(
 #[track_caller]
 fn projections(f: &mut Draft, a: &Attention, hidden: usize) -> ([Linear; 3], Option<Linear>) {
     let Heads { queries, kv, dim } = a.heads;
-    let rows = [if a.gated { 2 * queries } else { queries }, kv, kv].map(|heads| heads * dim);
+    let beside = a.gate == Some(Gate::BesideQueries);
+    let rows = [if beside { 2 * queries } else { queries }, kv, kv].map(|heads| heads * dim);
     let all = if a.fused || a.by_group { Some([rows.iter().sum(), hidden]) } else { None };
     let all = all.map(|shape| stored(f, ATTN_QKV, shape, a.qkv_bias, a.transposed));
     let each = match all {
@@ -352,7 +350,7 @@ fn projections(f: &mut Draft, a: &Attention, hidden: usize) -> ([Linear; 3], Opt
         let mut pick = |w| run_parts(f, w, 2 * dim, start, dim);
         (pick(w), b.map(pick))
     };
-    let (q, gate) = if a.gated { (half(f, q, 0), Some(half(f, q, dim))) } else { (q, None) };
+    let (q, gate) = if beside { (half(f, q, 0), Some(half(f, q, dim))) } else { (q, None) };
     let turned = |f: &mut Draft, (w, b): (Value, Option<Value>)| match a.neighbours {
         0 => (w, b),
         rotated => (halves(f, w, dim, rotated), b.map(|b| halves(f, b, dim, rotated))),

@@ -44,9 +44,9 @@ pub(super) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
     Ok(Decoder::read(f, &defaults)?.with_attention(|_, a| a.qk_norm = Some(QkNorm::Head)))
 }
 
-/// The convolution.
-pub(super) fn conv(f: &Fields) -> Result<ShortConv, ConfigError> {
-    let conv = ShortConv { width: f.size("conv_L_cache").or(3), bias: f.flag("conv_bias") };
+/// The convolution; of so many tokens where nothing is said.
+pub(super) fn conv(f: &Fields, width: usize) -> Result<ShortConv, ConfigError> {
+    let conv = ShortConv { width: f.size("conv_L_cache").or(width), bias: f.flag("conv_bias") };
     if conv.width < 2 {
         return Err(f.invalid("conv_L_cache", &conv.width, "at least 2".into()));
     }

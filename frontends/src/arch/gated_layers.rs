@@ -3,6 +3,7 @@
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};
 use super::experts::{Experts, Shared, Stored};
+use super::gates::Gate;
 use super::mixer::Mixer;
 use super::names::Table;
 use super::recurrent::{
@@ -21,7 +22,7 @@ pub(super) fn decoder(f: &Fields, defaults: &Defaults, delta: GatedDelta) -> Res
     let linear = linear_layers(f, d.facts.layers)?;
     let d = d.with_mixers(|i| linear.get(i).copied().unwrap_or(false).then_some(Mixer::Delta(delta)));
     Ok(d.with_attention(|_, a| {
-        (a.gated, a.qk_norm, a.qkv_bias, a.out_bias) = (true, Some(QkNorm::Head), bias, bias);
+        (a.gate, a.qk_norm, a.qkv_bias, a.out_bias) = (Some(Gate::BesideQueries), Some(QkNorm::Head), bias, bias);
     }))
 }
 

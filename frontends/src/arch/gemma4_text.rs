@@ -45,7 +45,7 @@ pub(super) const ARCH: Arch = Arch {
         };
         let (bias, wide) = (f.flag("attention_bias"), WideHeads::read(f)?);
         let mut d = Decoder::read_with(f, &defaults, |heads, max| {
-            rope::read_proportional(f, [wide.dim.unwrap_or(heads.dim), heads.dim], max)
+            rope::read_proportional(f, [wide.dim.unwrap_or(heads.dim), heads.dim], 0.25, max)
         })?;
         (d.norms, d.scales.embedding_root) = (Norms::Both, true);
         d.scales.cap = common::factor(f, "final_logit_softcapping")?;

@@ -1,7 +1,7 @@
 //! Kimi's delta attention (arXiv 2510.26692): the gated delta rule with a decay of its own for
-//! every row of the state, and gates of low rank.
+//! every row of the state, and gates of low rank; Ling's (inclusionAI, 2026) have matrices for both.
 
-use super::blocks::{Norm, linear, norm};
+use super::blocks::{Norm, linear, norm, scaled};
 use super::lifter::Draft;
 use super::names::{Kind, Part, Table};
 use super::recurrent::{
@@ -11,9 +11,9 @@ use super::recurrent::{
 use llmcc_ir::graph::{Op, UnaryOp, Update, Value};
 
 const DECAY_DOWN: Part = Part("delta.decay_down");
-const DECAY_UP: Part = Part("delta.decay_up");
+pub(super) const DECAY_UP: Part = Part("delta.decay_up");
 const GATE_DOWN: Part = Part("delta.gate_down");
-const GATE_UP: Part = Part("delta.gate_up");
+pub(super) const GATE_UP: Part = Part("delta.gate_up");
 
 /// What a layer with it is.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,11 @@ pub(super) struct KimiDelta {
     pub conv: usize,
     /// Activation of the convolution.
     pub act: UnaryOp,
+    /// Decays and gates are made by two matrices, with [`dim`](KimiDelta::dim) columns between.
+    pub low_rank: bool,
+    /// Decays are `e^(floor·σ(e^A·(f + b)))`, no less than `e^floor`, instead of
+    /// `e^(−e^A·softplus(f + b))`.
+    pub floor: Option<f32>,
 }
 
 /// What checkpoints call its tensors.
@@ -64,26 +69,45 @@ pub(super) fn kimi_delta(f: &mut Draft, m: &KimiDelta, eps: Norm, h: Value) -> V
     let state = f.fixed("delta", [m.heads, m.dim, m.dim]);
     let y = f.op(Op::Recurrence { update: Update::Delta }, &[q, k, v, decay, rate, state]);
     let y = norm(f, SSM_NORM, eps, y, m.dim);
-    let gate = linear(f, GATE_DOWN, [m.dim, hidden], false, h);
-    let gate = linear(f, GATE_UP, [width, m.dim], false, gate);
+    let gate = made(f, m, [GATE_DOWN, GATE_UP], h);
     let gate = f.unary(UnaryOp::Sigmoid, gate);
     let y = f.mul(y, gate);
     linear(f, SSM_OUT, [hidden, width], false, y)
 }
 
-/// `e^(−e^A·softplus(f + b))` of each row of each head's state.
+/// A number for each column of the heads.
+#[track_caller]
+fn made(f: &mut Draft, m: &KimiDelta, [down, up]: [Part; 2], h: Value) -> Value {
+    let (hidden, width) = (f.facts().hidden, m.heads * m.dim);
+    if !m.low_rank {
+        return linear(f, up, [width, hidden], false, h);
+    }
+    let x = linear(f, down, [m.dim, hidden], false, h);
+    linear(f, up, [width, m.dim], false, x)
+}
+
+/// The decay of each row of each head's state.
 #[track_caller]
 fn decays(f: &mut Draft, m: &KimiDelta, h: Value) -> Value {
-    let (hidden, width) = (f.facts().hidden, m.heads * m.dim);
-    let dt = linear(f, DECAY_DOWN, [m.dim, hidden], false, h);
-    let dt = linear(f, DECAY_UP, [width, m.dim], false, dt);
-    let bias = f.weight(SSM_DT, Kind::Bare, &[width]);
+    let dt = made(f, m, [DECAY_DOWN, DECAY_UP], h);
+    let bias = f.weight(SSM_DT, Kind::Bare, &[m.heads * m.dim]);
     let dt = f.add(dt, bias);
-    let dt = f.unary(UnaryOp::Softplus, dt);
-    let a = f.weight(SSM_A, Kind::OfHeads, &[m.heads]);
+    let a = f.weight(SSM_A, if m.low_rank { Kind::OfHeads } else { Kind::Bare }, &[m.heads]);
     let a = f.unary(UnaryOp::Exp, a);
-    let a = f.unary(UnaryOp::Neg, a);
-    let a = f.op(Op::RepeatEach { times: m.dim }, &[a]);
-    let decay = f.mul(dt, a);
+    let repeated = Op::RepeatEach { times: m.dim };
+    let decay = match m.floor {
+        Some(floor) => {
+            let a = f.op(repeated, &[a]);
+            let x = f.mul(dt, a);
+            let x = f.unary(UnaryOp::Sigmoid, x);
+            scaled(f, x, Some(floor))
+        }
+        None => {
+            let dt = f.unary(UnaryOp::Softplus, dt);
+            let a = f.unary(UnaryOp::Neg, a);
+            let a = f.op(repeated, &[a]);
+            f.mul(dt, a)
+        }
+    };
     f.unary(UnaryOp::Exp, decay)
 }

@@ -8,15 +8,25 @@ use crate::config::{ConfigError, rope};
 /// A decoder whose layers have latent attention. What `default` says of heads is for absent fields;
 /// the width of `default`'s heads is taken from `latent`.
 pub(super) fn decoder(f: &Fields, default: Defaults, latent: Latent) -> Result<Decoder, ConfigError> {
-    let rotated = f.size("qk_rope_head_dim").or(latent.rope);
-    // Newer files have what is not rotated in it, too.
-    let whole = rotated.saturating_add(f.size("qk_nope_head_dim").or(latent.nope));
+    let [rotated, whole] = widths(f, &latent);
     if let Some(n) = f.size("head_dim").value().filter(|n| *n != rotated && *n != whole) {
         let help = format!(
             "this architecture has `qk_rope_head_dim` ({rotated}) there, with `qk_nope_head_dim` ({whole}) or without"
         );
         return Err(f.unsupported("head_dim", n.to_string(), help));
     }
+    of_parts(f, default, latent)
+}
+
+/// What is rotated of a head of queries, and all of it, which newer files have in `head_dim`, too.
+fn widths(f: &Fields, latent: &Latent) -> [usize; 2] {
+    let rotated = f.size("qk_rope_head_dim").or(latent.rope);
+    [rotated, rotated.saturating_add(f.size("qk_nope_head_dim").or(latent.nope))]
+}
+
+/// The same where `head_dim` says something else.
+pub(super) fn of_parts(f: &Fields, default: Defaults, latent: Latent) -> Result<Decoder, ConfigError> {
+    let [rotated, whole] = widths(f, &latent);
     let heads = default.heads;
     let theta = default.theta;
     let default = Defaults { head_dim: Some(rotated), kv_heads: None, ..default };

@@ -17,7 +17,7 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["lfm2"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let (d, conv) = (convolved::read(f)?, convolved::conv(f)?);
+        let (d, conv) = (convolved::read(f)?, convolved::conv(f, 3)?);
         let layers = convolved_layers(f, d.facts.layers)?;
         let d = convolved::with_convolutions(d, conv, &layers);
         let ffn = d.layers.first().map_or(0, |l| l.mlp.ffn);

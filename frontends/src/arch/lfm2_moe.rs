@@ -18,7 +18,7 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["lfm2_moe"],
     names: Names(&[NAMES, convolved::NAMES, HUGGING_FACE]),
     read: |f| {
-        let (d, conv) = (convolved::read(f)?, convolved::conv(f)?);
+        let (d, conv) = (convolved::read(f)?, convolved::conv(f, 3)?);
         let layers = match f.get("layer_types").value() {
             Some(_) => convolved_layers(f, d.facts.layers)?,
             None => vec![true; d.facts.layers],

@@ -17,6 +17,7 @@ mod experts;
 mod gated_layers;
 mod gated_linear;
 mod gated_linear_fields;
+mod gates;
 mod granite_experts;
 mod half_rotated;
 mod hunyuan;
@@ -153,6 +154,7 @@ archs! {
     mod dots1;
     mod flex_olmo;
     mod lfm2_moe;
+    mod lfm3;
     mod qwen3_5_moe;
     mod qwen3_next;
     mod granitemoeshared;
@@ -163,6 +165,7 @@ archs! {
     mod glm4_moe_lite;
     mod mistral4;
     mod kimi_linear;
+    mod bailing_hybrid;
     mod olmo_hybrid;
     mod gemma4_text;
     mod gemma3n_text;
@@ -240,7 +243,10 @@ impl Model {
         f.leave(known::unread(map, |name| f.reads(name), arch.fixed, elsewhere));
         let Unread { changes, others: mut unread } = left.take();
         let nested = inside.is_some();
-        let ahead = map.get("num_nextn_predict_layers").and_then(Value::as_u64).unwrap_or(0);
+        let ahead = ["num_nextn_predict_layers", "num_mtp_layers"]
+            .iter()
+            .find_map(|name| map.get(*name)?.as_u64())
+            .unwrap_or(0);
         let ahead = usize::try_from(ahead).unwrap_or(0);
         unread.extend(nested::left_out(whole).filter(|_| nested));
         match changes {

@@ -54,6 +54,8 @@ pub(super) const ATTN_BIAS: Part = Part("attn.bias");
 pub(super) const ATTN_OUT: Part = Part("attn.out");
 /// Before it.
 pub(super) const ATTN_OUT_NORM: Part = Part("attn.out_norm");
+/// The gate of what attention found.
+pub(super) const ATTN_GATE: Part = Part("attn.gate");
 /// Norm before the MLP.
 pub(super) const MLP_NORM: Part = Part("mlp.norm");
 /// Norm of what the MLP adds.

@@ -161,10 +161,11 @@ pub(crate) fn read_alpha(
 }
 
 /// Reads two rotary embeddings as Gemma 4 has them: of layers that see everything, whose heads of
-/// `dims[0]` elements turn in part, and of those with a window, with heads of `dims[1]`.
+/// `dims[0]` elements turn in part (`part` of them where nothing is said), and of those with a window, with heads of `dims[1]`.
 pub(crate) fn read_proportional(
     f: &Fields,
     dims: [usize; 2],
+    part: f64,
     max_position: usize,
 ) -> Result<Vec<RopeConfig>, ConfigError> {
     const FULL: &str = "rope_parameters.full_attention.";
@@ -173,7 +174,7 @@ pub(crate) fn read_proportional(
     let sliding = of("sliding_attention").unwrap_or(&empty);
     let sliding = read_object(f, "rope_parameters.sliding_attention.", sliding, dims[1], max_position, 1e4)?;
     let Some(map) = of("full_attention") else {
-        let scaling = RopeScaling::Proportional { part: 0.25, factor: 1.0 };
+        let scaling = RopeScaling::Proportional { part, factor: 1.0 };
         return Ok(vec![RopeConfig { theta: 1e6, dim: dims[0], scaling }, sliding]);
     };
     if kind(&f.inside(map, FULL, &[ROPE])?)? != "proportional" {

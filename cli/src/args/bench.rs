@@ -1,0 +1,37 @@
+//! Arguments of `llmcc bench`.
+
+use super::EngineArgs;
+use clap::Args as ClapArgs;
+use std::path::PathBuf;
+
+/// `llmcc bench`
+#[derive(Debug, ClapArgs)]
+pub struct BenchArgs {
+    /// Artifact
+    pub artifact: PathBuf,
+    /// Prompt lengths for prefill
+    #[arg(long, value_delimiter = ',', default_value = "32,128,512")]
+    pub prefill: Vec<usize>,
+    /// Numbers of sequences decoded at once
+    #[arg(long, value_delimiter = ',', default_value = "1,4,8")]
+    pub batch: Vec<usize>,
+    /// Decode steps per measurement
+    #[arg(long, default_value_t = 32)]
+    pub steps: usize,
+    /// Numbers of tokens after which one sequence is decoded, besides (recurrent states are as fast
+    /// after any number, caches are read whole)
+    #[arg(long, value_delimiter = ',')]
+    pub depth: Vec<usize>,
+    /// Repetitions; the median is printed
+    #[arg(long, default_value_t = 3)]
+    pub repeat: usize,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Time per kernel as well, measured against predicted
+    #[arg(long)]
+    pub kernels: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub engine: EngineArgs,
+}
