@@ -2,14 +2,9 @@
 
 use super::gates::{Gate, gated};
 use super::lifter::Draft;
-use super::names::{
-    ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_OUT_NORM, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_V, Kind, MLP_DOWN, MLP_DOWN_NORM,
-    MLP_GATE, MLP_GATE_UP, MLP_UP, Part,
-};
-use super::row_sums::above_deviations;
+use super::names::{ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_OUT_NORM, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_V, Kind, Part};
 use super::scores::{Distance, Scoring, attended, clipped};
 use super::weights::{halves, run_parts, split_rows, transposed};
-use super::xielu::xielu;
 use crate::config::common::Heads;
 use llmcc_ir::graph::{F32, Op, UnaryOp, Value};
 
@@ -192,33 +187,6 @@ impl Tuning {
     }
 }
 
-/// What an MLP is.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mlp {
-    /// Width.
-    pub ffn: usize,
-    /// Activation.
-    pub act: UnaryOp,
-    /// What goes in is multiplied by the activation of a gate, else it is activated itself.
-    pub gated: bool,
-    /// Biases on all matrices.
-    pub bias: bool,
-    /// Matrices are stored `[in, out]`.
-    pub transposed: bool,
-    /// Gate and up are stored as one matrix.
-    pub fused: bool,
-    /// Multiplies what goes into the activation of the gate.
-    pub gate_scale: Option<f32>,
-    /// Of the gate only what is so many standard deviations above its row's mean counts, less that.
-    pub above: Option<f32>,
-    /// Multiplies what comes out.
-    pub scale: Option<f32>,
-    /// Norm of what the last matrix reads.
-    pub inner_norm: Option<Norm>,
-    /// Activated by [`xielu`] instead, whose parameters are learned.
-    pub xielu: bool,
-}
-
 /// RMSNorm or LayerNorm over runs of `width` columns.
 #[track_caller]
 pub(super) fn norm(f: &mut Draft, part: Part, spec: Norm, x: Value, width: usize) -> Value {
@@ -251,7 +219,7 @@ type Linear = (Value, Option<Value>);
 
 /// The matrix and the bias of a part, the matrix perhaps stored transposed.
 #[track_caller]
-fn stored(f: &mut Draft, part: Part, shape: [usize; 2], bias: bool, turned: bool) -> (Value, Option<Value>) {
+pub(super) fn stored(f: &mut Draft, part: Part, shape: [usize; 2], bias: bool, turned: bool) -> (Value, Option<Value>) {
     let w = if turned { transposed(f, part, shape) } else { f.matrix(part, shape) };
     (w, bias.then(|| f.bias(part, shape[0])))
 }
@@ -265,7 +233,7 @@ pub(super) fn product(f: &mut Draft, x: Value, w: Value, b: Option<Value>) -> Va
 
 /// Several matrices with biases that are stored one below the other as one.
 #[track_caller]
-fn parts<const N: usize>(
+pub(super) fn parts<const N: usize>(
     f: &mut Draft,
     (w, b): (Value, Option<Value>),
     rows: [usize; N],
@@ -441,55 +409,4 @@ pub(super) fn tuned<const N: usize>(f: &mut Draft, tuning: &Tuning, q: [Value; N
     let table = f.shared_column("attn.tuning", &name, tuning.factors(count));
     let factors = f.op(Op::EmbedPositions, &[table, positions]);
     q.map(|q| f.op(Op::Combine, &[factors, q]))
-}
-
-/// `down(act(gate(h)) · up(h))`, or `down(act(up(h)))` without a gate.
-#[track_caller]
-pub(super) fn mlp(f: &mut Draft, m: &Mlp, h: Value) -> Value {
-    let (hidden, shape) = (f.facts().hidden, [m.ffn, f.facts().hidden]);
-    let h = if m.gated {
-        // GPTQModel takes them apart.
-        let apart = f.matrix_of(MLP_GATE).is_some_and(|(ckpt, name)| ckpt.info(&name).is_some());
-        let fused = (m.fused && !apart).then(|| {
-            let all = stored(f, MLP_GATE_UP, [m.ffn.saturating_mul(2), hidden], m.bias, m.transposed);
-            parts(f, all, [m.ffn, m.ffn]).map(|(w, b)| product(f, h, w, b))
-        });
-        let one = |f: &mut Draft, part| {
-            let (w, b) = stored(f, part, shape, m.bias, m.transposed);
-            product(f, h, w, b)
-        };
-        let gate = fused.map_or_else(|| one(f, MLP_GATE), |[gate, _]| gate);
-        let gate = scaled(f, gate, m.gate_scale);
-        let gate = m.above.map_or(gate, |count| above_deviations(f, gate, count, m.ffn));
-        let gate = f.unary(m.act, gate);
-        let up = fused.map_or_else(|| one(f, MLP_UP), |[_, up]| up);
-        f.mul(gate, up)
-    } else {
-        let (w, b) = stored(f, MLP_UP, shape, m.bias, m.transposed);
-        let up = product(f, h, w, b);
-        if m.xielu { xielu(f, up) } else { f.unary(m.act, up) }
-    };
-    let h = m.inner_norm.map_or(h, |spec| norm(f, MLP_DOWN_NORM, spec, h, m.ffn));
-    let (w, b) = stored(f, MLP_DOWN, [hidden, m.ffn], m.bias, m.transposed);
-    let y = product(f, h, w, b);
-    scaled(f, y, m.scale)
-}
-
-impl Mlp {
-    /// With a gate, stored as three matrices without biases.
-    pub(super) fn gated(ffn: usize, act: UnaryOp) -> Mlp {
-        Mlp {
-            ffn,
-            act,
-            gated: true,
-            bias: false,
-            transposed: false,
-            fused: false,
-            gate_scale: None,
-            above: None,
-            inner_norm: None,
-            scale: None,
-            xielu: false,
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! Decoders: embedding, layers of attention and an MLP, head. What their architectures differ
 //! in is data.
 
-use super::blocks::{Attention, Mlp, Norm, capped, linear, mlp, norm, scaled};
+use super::blocks::{Attention, Norm, capped, linear, norm, scaled};
 pub(super) use super::defaults::Defaults;
 use super::ends::{picked, projected, table};
 use super::entry::Shape;
@@ -11,6 +11,7 @@ use super::layer_rows::{self, LayerRows};
 use super::lifter::{Carried, Draft, Lifter};
 use super::mixed::{Context, mixed};
 use super::mixer::Mixer;
+use super::mlp::{Mlp, mlp};
 use super::names::{
     ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, LAYER_SCALE, MLP_NORM, MLP_POST_NORM, POSITIONS, Part, SCORE, TABLE_NORM,
 };

@@ -1,11 +1,12 @@
 //! Encoders: every token sees the whole text (or pair of texts), and there are no logits. What their
 //! architectures differ in is data.
 
-use super::blocks::{Attention, Mlp, Norm, attention, linear, mlp, norm};
+use super::blocks::{Attention, Norm, attention, linear, norm};
 use super::decoder::inv_freq;
 use super::ends::{gathered, projected};
 use super::entry::Shape;
 use super::lifter::{Carried, Draft, Lifter};
+use super::mlp::{Mlp, mlp};
 use super::names::{
     ATTN_NORM, ATTN_POST_NORM, CLASSES, Kind, MLP_NORM, MLP_POST_NORM, NORM, POOLER, POOLER_NORM, POSITIONS, Part,
     TABLE, TABLE_NORM, TYPES,
@@ -30,6 +31,8 @@ pub(super) struct Encoder {
     pub norm: Norm,
     /// Norms come before the blocks, with one more after the last; else after what a block adds to.
     pub norm_first: bool,
+    /// There is a norm of the embeddings.
+    pub table_norm: bool,
     /// The layers.
     pub layers: Vec<Layer>,
     /// Learned positions, if there are any.
@@ -76,11 +79,14 @@ pub(super) struct ClassHead {
     pub bias: bool,
     /// What it gives is normalized.
     pub norm: bool,
+    /// It reads every row, and its scores are the mean of theirs.
+    pub late: bool,
 }
 
 impl ClassHead {
     /// That of BERT.
-    pub(super) const BERT: ClassHead = ClassHead { pool: Pool::First, act: UnaryOp::Tanh, bias: true, norm: false };
+    pub(super) const BERT: ClassHead =
+        ClassHead { pool: Pool::First, act: UnaryOp::Tanh, bias: true, norm: false, late: false };
 }
 
 /// Fields of BERT and those after it.
@@ -156,6 +162,7 @@ impl Encoder {
         Encoder {
             norm: Norm::layer(eps),
             norm_first: false,
+            table_norm: true,
             layers: vec![Layer { attention, attention_norm: true, mlp }; facts.layers],
             positions: None,
             types: 0,
@@ -222,7 +229,9 @@ impl Encoder {
             let y = f.op(Op::EmbedTypes, &[table, types]);
             x = f.add(x, y);
         }
-        let x = norm(&mut f, TABLE_NORM, self.norm, x, hidden);
+        if self.table_norm {
+            x = norm(&mut f, TABLE_NORM, self.norm, x, hidden);
+        }
         let mut results = vec![x];
         if !self.ropes.is_empty() {
             let positions = positions.unwrap_or_else(|| f.input(Input::Positions));
@@ -273,16 +282,17 @@ impl Encoder {
         if self.norm_first {
             x = norm(&mut f, NORM, self.norm, x, hidden);
         }
+        // The mean of scores is what their matrix makes of the mean.
+        let late = of_classes && self.classes.late;
+        if late {
+            x = self.pooled(&mut f, x);
+        }
         if means {
             x = mean_so_far(&mut f, x);
             x = gathered(&mut f, x);
         }
         if let Some(width) = classes {
-            x = linear(&mut f, POOLER, [hidden, hidden], self.classes.bias, x);
-            x = f.unary(self.classes.act, x);
-            if self.classes.norm {
-                x = norm(&mut f, POOLER_NORM, self.norm, x, hidden);
-            }
+            x = if late { x } else { self.pooled(&mut f, x) };
             x = linear(&mut f, CLASSES, [width, hidden], true, x);
         }
         if let Some(embedding) = f.embedding() {
@@ -290,6 +300,16 @@ impl Encoder {
         }
         f.call(&[x])?;
         Ok(())
+    }
+}
+
+impl Encoder {
+    /// What the scores of classes are made of.
+    fn pooled(&self, f: &mut Draft, x: Value) -> Value {
+        let hidden = self.facts.hidden;
+        let x = linear(f, POOLER, [hidden, hidden], self.classes.bias, x);
+        let x = f.unary(self.classes.act, x);
+        if self.classes.norm { norm(f, POOLER_NORM, self.norm, x, hidden) } else { x }
     }
 }
 

@@ -3,12 +3,13 @@
 //! in the first layers only the largest elements count, and caches that layers share.
 
 use super::altup::{ALTUP, AltUp};
-use super::blocks::{QkNorm, linear, mlp, norm, scaled};
+use super::blocks::{QkNorm, linear, norm, scaled};
 use super::decoder::{self, Decoder, Defaults, Norms};
 use super::entry::{Arch, Shape};
 use super::layer_rows::{self, LAYER_ROWS, LayerRows};
 use super::lifter::{Carried, Draft, Lifter};
 use super::mixed::{Context, mixed};
+use super::mlp::mlp;
 use super::names::{
     ATTN_NORM, ATTN_POST_NORM, HUGGING_FACE, MLP_NORM, MLP_POST_NORM, NORM, Names, POST_NORMS, Part, SANDWICH_NORMS,
     Table,

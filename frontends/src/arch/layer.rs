@@ -1,8 +1,9 @@
 //! What a layer of a decoder is, as data.
 
-use super::blocks::{Attention, Mlp};
+use super::blocks::Attention;
 use super::experts::Experts;
 use super::mixer::Mixer;
+use super::mlp::Mlp;
 
 /// A layer of a decoder.
 #[derive(Clone, Copy, Debug)]

@@ -2,13 +2,14 @@
 //! read what the first MLP reads, and what they make is added behind the second. Some experts give
 //! back what they get; in their slots the last expert is computed, and weighs nothing.
 
-use super::blocks::{mlp, norm};
+use super::blocks::norm;
 use super::decoder::{self, Decoder, Defaults};
 use super::entry::{Arch, Shape};
 use super::experts::{CORRECTION, Experts, mixture};
 use super::latent::{self, KV_DOWN, KV_DOWN_NORM, KV_UP, LATENT, Latent, Q_DOWN, Q_DOWN_NORM, Q_UP};
 use super::latent_decoder;
 use super::lifter::{Carried, Lifter};
+use super::mlp::mlp;
 use super::names::{
     ATTN_NORM, ATTN_OUT, EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP,
     Names, ROUTER, Table,

@@ -33,6 +33,7 @@ mod mamba_fields;
 mod mixed;
 mod mixer;
 mod mixers;
+mod mlp;
 mod names;
 mod nested;
 mod olmo_experts;
@@ -131,6 +132,8 @@ archs! {
     mod xlm_roberta;
     mod distilbert;
     mod modernbert;
+    mod eurobert;
+    mod gte;
     mod nomic_bert;
     mod mamba2;
     mod qwen3_5;
@@ -166,6 +169,7 @@ archs! {
     mod mistral4;
     mod kimi_linear;
     mod bailing_hybrid;
+    mod afmoe;
     mod olmo_hybrid;
     mod gemma4_text;
     mod gemma3n_text;
