@@ -39,7 +39,7 @@ pub(super) const ARCH: Arch = Arch {
         let kind = |i: usize| match &named {
             Some(types) => types[i],
             None if i % 4 == 2 => FULL,
-            None if i % 4 == 0 && i > 0 => WINDOWED,
+            None if i.is_multiple_of(4) && i > 0 => WINDOWED,
             None => CONVOLVED,
         };
         let types: Vec<&str> = (0..d.facts.layers).map(kind).collect();
