@@ -17,6 +17,7 @@ use crate::config::ConfigError;
 use crate::config::common::{self, ACTIVATIONS, DefaultHeads, Facts, Heads, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields};
 use crate::config::known::Neutral;
+use crate::config::rope;
 use crate::error::FrontendError;
 use crate::rope::RopeConfig;
 use llmcc_ir::graph::{BinaryOp, Input, Op, UnaryOp, Value};
@@ -150,6 +151,20 @@ impl Encoder {
         e.positions = Some(Positions { rows, first: d.first });
         e.types = f.size("type_vocab_size").or(d.types);
         e.spare = d.spare;
+        Ok(e)
+    }
+
+    /// BERT with rotary positions instead of learned ones, and with fused queries, keys and values.
+    /// Reads [`ROTARY`](common::ROTARY) and [`FIELDS_WITHOUT_TYPES`].
+    pub(super) fn rotated(f: &Fields, facts: Facts, ffn: usize, eps: f64, theta: f64) -> Result<Encoder, ConfigError> {
+        let heads = Heads::read(f, facts.hidden, DefaultHeads::default())?;
+        let (ffn, act) = (f.size("intermediate_size").or(ffn), common::activation(f, "hidden_act", UnaryOp::Gelu));
+        let rope = rope::read(f, heads.dim, facts.max_position, theta)?;
+        let mut e = Encoder::alike(facts, heads, (ffn, act), common::eps(f, "layer_norm_eps", eps)?);
+        e.ropes = vec![rope];
+        for layer in &mut e.layers {
+            (layer.attention.fused, layer.attention.rotary) = (true, Some(0));
+        }
         Ok(e)
     }
 

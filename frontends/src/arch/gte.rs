@@ -1,33 +1,38 @@
 //! GTE (Alibaba, arXiv 2407.19669): BERT with rotary positions and gated MLPs.
 
-use super::encoder::{Encoder, FIELDS, FIXED};
+use super::encoder::{Encoder, FIELDS_WITHOUT_TYPES};
 use super::entry::Arch;
 use super::names::{
     ATTN_OUT, ATTN_POST_NORM, ATTN_QKV, CLASSES, MLP_DOWN, MLP_GATE_UP, MLP_POST_NORM, Names, POOLER, TABLE,
     TABLE_NORM, TYPES, Table,
 };
-use crate::config::common::{self, DefaultHeads, Facts, Heads, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
-use crate::config::rope;
-use llmcc_ir::graph::UnaryOp;
+use crate::config::common::{Facts, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "gte",
     class: "GteModel",
-    fields: &[IDENTITY, MODEL, ROTARY, FIELDS],
-    fixed: FIXED,
-    goldens: &["gte"],
+    fields: &[IDENTITY, MODEL, ROTARY, FIELDS_WITHOUT_TYPES, TYPES_OF_TOKENS],
+    // The last ones are in files of the authors' own class.
+    fixed: &[
+        ("is_decoder", Neutral::Off),
+        ("add_cross_attention", Neutral::Off),
+        ("position_embedding_type", Neutral::Words(&["absolute", "rope"])),
+        ("layer_norm_type", Neutral::Words(&["layer_norm"])),
+        ("logn_attention_scale", Neutral::Off),
+        ("logn_attention_clip1", Neutral::Off),
+        ("pack_qkv", Neutral::On),
+        ("unpad_inputs", Neutral::Any),
+        ("use_memory_efficient_attention", Neutral::Any),
+    ],
+    goldens: &["gte", "gte_classes"],
     names: Names(&[NAMES]),
     read: |f| {
         let facts = Facts::read(f, Some(250_048), 8192, true)?;
-        let heads = Heads::read(f, facts.hidden, DefaultHeads::default())?;
-        let (ffn, act) = (f.size("intermediate_size").or(3072), common::activation(f, "hidden_act", UnaryOp::Gelu));
-        let rope = rope::read(f, heads.dim, facts.max_position, 160_000.0)?;
-        let mut e = Encoder::alike(facts, heads, (ffn, act), common::eps(f, "layer_norm_eps", 1e-12)?);
+        let mut e = Encoder::rotated(f, facts, 3072, 1e-12, 160_000.0)?;
         e.types = f.count("type_vocab_size").unwrap_or(1);
-        e.ropes = vec![rope];
         for layer in &mut e.layers {
-            (layer.attention.fused, layer.attention.rotary) = (true, Some(0));
             let m = &mut layer.mlp;
             (m.gated, m.fused, m.up_first, m.bias, m.out_bias) = (true, true, true, false, true);
         }
@@ -35,6 +40,9 @@ pub(super) const ARCH: Arch = Arch {
         Ok(Box::new(e))
     },
 };
+
+// There may be none.
+const TYPES_OF_TOKENS: &[Field] = &[Field::new("type_vocab_size", Accepts::Count)];
 
 const NAMES: Table = &[
     (TABLE, "gte.embeddings.word_embeddings"),

@@ -134,6 +134,7 @@ archs! {
     mod modernbert;
     mod eurobert;
     mod gte;
+    mod jina_embeddings_v3;
     mod nomic_bert;
     mod mamba2;
     mod qwen3_5;
