@@ -61,6 +61,7 @@ pub(crate) fn config(model_type: &str) -> Value {
         "max_window_layers",
         "no_rope_layers",
         "activation_sparsity_pattern",
+        "num_attention_heads_per_layer",
     ];
     // Not off: without, it would be another one.
     let kept = [("gpt_oss", "rope_scaling"), ("mistral4", "rope_parameters")];
@@ -116,7 +117,7 @@ pub(crate) fn with(mut config: Value, changes: Value) -> Value {
 /// embeddings of their own, with convolutions), or what is given there besides.
 pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
     let fields: &[&str] = match arch.model_type {
-        "mellum" | "lfm3" => &["sliding_window"],
+        "mellum" | "lfm3" | "laguna" => &["sliding_window"],
         "gemma4_text" => &["use_double_wide_mlp", "vocab_size_per_layer_input"],
         "gla" => &["hidden_ratio", "conv_size"],
         "retnet" => &["hidden_ratio"],

@@ -73,6 +73,8 @@ pub(super) struct Attention {
     pub neighbours: usize,
     /// Multiplies what heads found.
     pub gate: Option<Gate>,
+    /// Activation of the gate.
+    pub gate_act: UnaryOp,
     /// Biases on Q, K and V.
     pub qkv_bias: bool,
     /// Bias on the output.
@@ -120,6 +122,7 @@ impl Attention {
             transposed: false,
             neighbours: 0,
             gate: None,
+            gate_act: UnaryOp::Sigmoid,
             qkv_bias: false,
             out_bias: false,
             out_norm: false,
@@ -278,7 +281,7 @@ pub(super) fn attention(
     let v = if a.value_norm { norm(f, ATTN_V, Norm { gain: false, bias: false, ..eps }, v, a.heads.dim) } else { v };
     let mut y = attend(f, a, eps, [q, k, v], kv, positions, rope);
     let gate = gate.map(|(w, b)| product(f, h, w, b));
-    y = gated(f, a.gate, gate, h, y, [a.heads.queries, a.heads.dim]);
+    y = gated(f, (a.gate, a.gate_act), gate, h, y, [a.heads.queries, a.heads.dim]);
     if a.out_norm {
         y = norm(f, ATTN_OUT_NORM, eps, y, a.heads.queries * a.heads.dim);
     }

@@ -176,6 +176,7 @@ impl Experts {
             clamped: None,
             weigh_input: false,
             router_bias: false,
+            router_cap: None,
             stored: Stored::Each,
             correction: None,
             shared: None,

@@ -1,7 +1,7 @@
 //! Mixtures of experts: a router chooses a few of many gated MLPs for each token, and adds up what
 //! they make of it. One MLP for all tokens may stand beside them.
 
-use super::blocks::{Norm, linear, norm, scaled};
+use super::blocks::{Norm, capped, linear, norm, scaled};
 use super::lifter::Draft;
 use super::names::{
     EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_DOWN_BIAS, EXPERTS_DOWN_ROWS, EXPERTS_GATE,
@@ -34,6 +34,8 @@ pub(super) struct Experts {
     pub weigh_input: bool,
     /// The router's logits have biases.
     pub router_bias: bool,
+    /// They come closer to this than to any larger number.
+    pub router_cap: Option<f32>,
     /// How the matrices are stored.
     pub stored: Stored,
     /// What is added to the scores for the choice only.
@@ -282,6 +284,7 @@ fn route(f: &mut Draft, m: &Experts, h: Value) -> Value {
     let hidden = f.facts().hidden;
     let count = m.count.saturating_add(m.zero);
     let logits = linear(f, ROUTER, [count, hidden], m.router_bias, h);
+    let logits = capped(f, logits, m.router_cap);
     let bias = match m.correction {
         Some(CORRECTION_ROW) => {
             let row = f.weight(CORRECTION_ROW, Kind::Bare, &[1, count]);

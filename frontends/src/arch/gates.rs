@@ -1,4 +1,4 @@
-//! Gates of attention (arXiv 2505.06708): what heads found is multiplied by sigmoids of the same row.
+//! Gates of attention (arXiv 2505.06708): what heads found is multiplied by activations of the same row.
 
 use super::lifter::Draft;
 use super::names::{ATTN_GATE, Kind};
@@ -15,12 +15,12 @@ pub(super) enum Gate {
     Heads,
 }
 
-/// `y`, what `heads` of `cols` columns found for `h`, times the gates; `beside` is what
-/// [`Gate::BesideQueries`] has made already.
+/// `y`, what `heads` of `cols` columns found for `h`, times the gates, which are `act` of what the
+/// gate says; `beside` is what [`Gate::BesideQueries`] has made already.
 #[track_caller]
 pub(super) fn gated(
     f: &mut Draft,
-    gate: Option<Gate>,
+    (gate, act): (Option<Gate>, UnaryOp),
     beside: Option<Value>,
     h: Value,
     y: Value,
@@ -39,7 +39,7 @@ pub(super) fn gated(
             f.matmul(h, w)
         }
     };
-    let mut gate_of_each = f.unary(UnaryOp::Sigmoid, made);
+    let mut gate_of_each = f.unary(act, made);
     if gate == Some(Gate::Heads) {
         let order = (0..heads).flat_map(|i| std::iter::repeat_n(i as f32, cols)).collect();
         let order = f.shared_constant("attn.gate_order", &format!("$attn.gate_order{heads}x{cols}"), order);

@@ -130,7 +130,7 @@ pub(super) fn attention(
     let y = f.op(Op::LatentAttention { heads, scale: F32::new(a.scale) }, &[q, own, kv, positions]);
     let wv = by_heads(f, heads, up[1], part[1], l.value);
     let y = f.op(Op::HeadMatMul { heads, cols: l.value }, &[y, wv]);
-    let y = gated(f, a.gate, None, h, y, [heads, l.value]);
+    let y = gated(f, (a.gate, a.gate_act), None, h, y, [heads, l.value]);
     let out = f.matrix(ATTN_OUT, [hidden, heads.saturating_mul(l.value)]);
     let y = f.matmul(y, out);
     if !l.bias {

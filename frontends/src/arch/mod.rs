@@ -171,6 +171,7 @@ archs! {
     mod kimi_linear;
     mod bailing_hybrid;
     mod afmoe;
+    mod laguna;
     mod olmo_hybrid;
     mod gemma4_text;
     mod gemma3n_text;

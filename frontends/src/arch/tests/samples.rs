@@ -54,9 +54,11 @@ pub(super) fn field_samples(
             json!([if upper { "sliding_attention" } else { "full_attention" }, "sliding_attention"]),
         ),
         Accepts::Tokens => (json!("x"), json!([3, 4])),
+        Accepts::Numbers if name == "num_attention_heads_per_layer" => (json!([2, 3]), json!([2, 6])),
         Accepts::Numbers => (json!(["x"]), json!([0, 1])),
         Accepts::Object => (json!([]), json!({ "rope_type": "linear", "factor": 2 })),
         Accepts::Any if name == "mlp_layer_types" => (json!({ "0": "dense" }), json!(["sparse", "sparse"])),
+        Accepts::Any if name == "gating" => (json!("none"), json!("per-element")),
         Accepts::Any => (json!({ "quant_method": "gptq" }), json!(null)),
     }
 }
