@@ -117,7 +117,7 @@ pub(crate) fn with(mut config: Value, changes: Value) -> Value {
 /// embeddings of their own, with convolutions), or what is given there besides.
 pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
     let fields: &[&str] = match arch.model_type {
-        "mellum" | "lfm3" | "laguna" => &["sliding_window"],
+        "mellum" | "lfm3" | "laguna" | "muse_glimmer_text" => &["sliding_window"],
         "gemma4_text" => &["use_double_wide_mlp", "vocab_size_per_layer_input"],
         "gla" => &["hidden_ratio", "conv_size"],
         "retnet" => &["hidden_ratio"],

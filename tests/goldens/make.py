@@ -114,6 +114,8 @@ def auto_class(folder):
     name = json.loads((folder / "config.json").read_text())["architectures"][0]
     if name in ALONE:
         return getattr(transformers, name)
+    if name.endswith("ForConditionalGeneration"):
+        return transformers.AutoModelForImageTextToText
     if name.endswith("ForSequenceClassification"):
         return transformers.AutoModelForSequenceClassification
     return transformers.AutoModel if name.endswith("Model") and "LMHead" not in name or (folder / "modules.json").exists() else transformers.AutoModelForCausalLM
@@ -438,7 +440,28 @@ def as_baichuan(model):
     return WithSlopes(model) if getattr(model.config, "slopes", False) else model
 
 
+def of_parts(config, whole, vision):
+    """A text model as the part of one that sees images, which is all that Transformers has a class for."""
+    text = {k: v for k, v in config.items() if k != "architectures"}
+    return {
+        "architectures": config["architectures"],
+        "model_type": whole,
+        "dtype": config["dtype"],
+        "tie_word_embeddings": config["tie_word_embeddings"],
+        "text_config": text,
+        "vision_config": vision,
+    }
+
+
+def text_part(tensors, _):
+    names = {name: name.replace("model.language_model.", "model.") for name in tensors}
+    return {new: tensors[old] for old, new in names.items() if new.startswith(("model.embed_tokens.", "model.layers.", "model.norm.", "lm_head."))}
+
+
+VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+
 FOREIGN = {
+    "muse_glimmer_text": (lambda config: of_parts(config, "muse_glimmer", VISION), text_part),
     "internlm2": (of_llama, to_internlm2),
     "minicpm": (of_granite, lambda tensors, _: tensors),
     "baichuan": (of_llama_with_slopes, to_baichuan),

@@ -85,6 +85,10 @@ pub(super) struct Attention {
     pub value_is_key: bool,
     /// Each head of values is normalized, without gains.
     pub value_norm: bool,
+    /// Elements of a head of values, if not those of a key; not of matrices by groups.
+    pub value_dim: Option<usize>,
+    /// Multiplies values.
+    pub value_scale: Option<f32>,
     /// Norm of Q and K.
     pub qk_norm: Option<QkNorm>,
     /// Queries are multiplied by a number that grows with the position.
@@ -128,6 +132,8 @@ impl Attention {
             out_norm: false,
             value_is_key: false,
             value_norm: false,
+            value_dim: None,
+            value_scale: None,
             qk_norm: None,
             tuning: None,
             rotary: Some(0),
@@ -140,6 +146,13 @@ impl Attention {
             causal: true,
             latent: None,
         }
+    }
+}
+
+impl Attention {
+    /// Elements of a head of values.
+    pub(super) fn value_dim(&self) -> usize {
+        self.value_dim.unwrap_or(self.heads.dim)
     }
 }
 
@@ -156,6 +169,8 @@ pub(super) enum QkNorm {
     HeadsApart,
     /// Each head, all with the same gains, after the rotation.
     HeadAfter,
+    /// Each head, without gains.
+    Bare,
     /// Each head that is rotated, after the rotation, without gains.
     BareAfter,
 }
@@ -164,7 +179,7 @@ impl QkNorm {
     /// Rotation comes first.
     fn after(self) -> bool {
         match self {
-            QkNorm::Head | QkNorm::Row | QkNorm::Heads | QkNorm::HeadsApart => false,
+            QkNorm::Head | QkNorm::Row | QkNorm::Heads | QkNorm::HeadsApart | QkNorm::Bare => false,
             QkNorm::HeadAfter | QkNorm::BareAfter => true,
         }
     }
@@ -279,13 +294,15 @@ pub(super) fn attention(
     let (q, k) = (made(f, q), made(f, k));
     let v = if a.value_is_key { k } else { made(f, v) };
     let v = if a.value_norm { norm(f, ATTN_V, Norm { gain: false, bias: false, ..eps }, v, a.heads.dim) } else { v };
+    let v = scaled(f, v, a.value_scale);
     let mut y = attend(f, a, eps, [q, k, v], kv, positions, rope);
     let gate = gate.map(|(w, b)| product(f, h, w, b));
-    y = gated(f, (a.gate, a.gate_act), gate, h, y, [a.heads.queries, a.heads.dim]);
+    y = gated(f, (a.gate, a.gate_act), gate, h, y, [a.heads.queries, a.value_dim()]);
+    let width = a.heads.queries * a.value_dim();
     if a.out_norm {
-        y = norm(f, ATTN_OUT_NORM, eps, y, a.heads.queries * a.heads.dim);
+        y = norm(f, ATTN_OUT_NORM, eps, y, width);
     }
-    let (w, b) = stored(f, ATTN_OUT, [hidden, a.heads.queries * a.heads.dim], a.out_bias, a.transposed);
+    let (w, b) = stored(f, ATTN_OUT, [hidden, width], a.out_bias, a.transposed);
     product(f, y, w, b)
 }
 
@@ -294,7 +311,7 @@ pub(super) fn attention(
 fn projections(f: &mut Draft, a: &Attention, hidden: usize) -> ([Linear; 3], Option<Linear>) {
     let Heads { queries, kv, dim } = a.heads;
     let beside = a.gate == Some(Gate::BesideQueries);
-    let rows = [if beside { 2 * queries } else { queries }, kv, kv].map(|heads| heads * dim);
+    let rows = [if beside { 2 * queries } else { queries } * dim, kv * dim, kv * a.value_dim()];
     let all = if a.fused || a.by_group { Some([rows.iter().sum(), hidden]) } else { None };
     let all = all.map(|shape| stored(f, ATTN_QKV, shape, a.qkv_bias, a.transposed));
     let each = match all {
@@ -379,15 +396,15 @@ pub(super) fn qk_norm(
     let dim = a.heads.dim;
     let width = match of {
         QkNorm::Row => heads * dim,
-        QkNorm::Head | QkNorm::HeadAfter | QkNorm::Heads | QkNorm::HeadsApart | QkNorm::BareAfter => dim,
+        QkNorm::Head | QkNorm::HeadAfter | QkNorm::Heads | QkNorm::HeadsApart | QkNorm::Bare | QkNorm::BareAfter => dim,
     };
-    let own_gains = || matches!(of, QkNorm::Heads | QkNorm::HeadsApart);
-    if of != QkNorm::BareAfter && !own_gains() && a.neighbours == 0 {
+    let one_gain = matches!(of, QkNorm::Head | QkNorm::HeadAfter | QkNorm::Row);
+    if one_gain && a.neighbours == 0 {
         return norm(f, part, eps, x, width);
     }
     let x = norm(f, part, Norm { gain: false, bias: false, ..eps }, x, width);
     let gains = match of {
-        QkNorm::BareAfter => return x,
+        QkNorm::Bare | QkNorm::BareAfter => return x,
         QkNorm::Head | QkNorm::HeadAfter | QkNorm::Row => f.weight(part, Kind::Gain, &[width]),
         QkNorm::Heads => {
             let gains = f.weight(part, Kind::Gain, &[heads, dim]);

@@ -22,7 +22,8 @@ pub(super) const ARCH: Arch = Arch {
     read: |f| {
         let defaults = Defaults { vocab: Some(250_880), heads: Some(8), max_position: 2048, ..Defaults::GPT2 };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
-        (d.norm, d.table_norm) = (Norm::layer(d.norm.eps), true);
+        d.norm = Norm::layer(d.norm.eps);
+        d.table_norm = Some(d.norm);
         let d = d.with_attention(|_, a| {
             (a.by_group, a.qkv_bias, a.out_bias, a.rotary) = (true, true, true, None);
             a.distance = Some(Distance::Slopes { max: 8.0 });

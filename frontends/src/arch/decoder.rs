@@ -44,8 +44,10 @@ pub(super) struct Decoder {
     /// Rows of the table and of the head have so many columns, and a matrix each to the width of the
     /// layers and back.
     pub narrow: Option<usize>,
+    /// Norms of the blocks, before and after them, where they are not `norm`.
+    pub block_norms: Option<[Norm; 2]>,
     /// Embeddings are normalized.
-    pub table_norm: bool,
+    pub table_norm: Option<Norm>,
     /// What the last layer gives is normalized.
     pub last_norm: bool,
     /// The head, if it is not the embedding table, has a bias.
@@ -127,7 +129,8 @@ impl Decoder {
             ropes,
             learned: None,
             narrow: None,
-            table_norm: false,
+            block_norms: None,
+            table_norm: None,
             last_norm: true,
             head_bias: false,
             unit_head: false,
@@ -236,8 +239,8 @@ pub(super) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Car
         let learned = learned_positions(&mut f, d, skip, positions);
         x = f.add(x, learned);
     }
-    if d.table_norm {
-        x = norm(&mut f, TABLE_NORM, d.norm, x, d.facts.hidden);
+    if let Some(spec) = d.table_norm {
+        x = norm(&mut f, TABLE_NORM, spec, x, d.facts.hidden);
     }
     let mut results = vec![x];
     if let Some(positions) = positions {
@@ -344,21 +347,22 @@ fn residual(
     x: Value,
     block: impl FnOnce(&mut Draft, Value) -> Value,
 ) -> Value {
-    let normed = |f: &mut Draft, part, x| norm(f, part, d.norm, x, d.facts.hidden);
+    let [first, last] = d.block_norms.unwrap_or([d.norm; 2]);
+    let normed = |f: &mut Draft, spec, part, x| norm(f, part, spec, x, d.facts.hidden);
     match norms {
         Norms::Around => {
             let x = added(f, d, x, |f| block(f, x));
-            normed(f, before, x)
+            normed(f, first, before, x)
         }
         Norms::Before | Norms::Parallel { .. } => {
-            let h = normed(f, before, x);
+            let h = normed(f, first, before, x);
             added(f, d, x, |f| block(f, h))
         }
         Norms::After | Norms::Both => {
-            let h = if norms == Norms::After { x } else { normed(f, before, x) };
+            let h = if norms == Norms::After { x } else { normed(f, first, before, x) };
             added(f, d, x, |f| {
                 let y = block(f, h);
-                normed(f, after, y)
+                normed(f, last, after, y)
             })
         }
     }

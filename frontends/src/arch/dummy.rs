@@ -91,7 +91,7 @@ impl Dummy {
         let [q, k] = [q, k].map(|w| halves(&mut f, w, head, head));
         let qkv = [q, k, v].map(|w| f.matmul(h, w));
         let attention = Attention::plain(heads, None);
-        let kv = f.kv("kv", heads.kv, heads.dim, None);
+        let kv = f.kv("kv", heads.kv, (heads.dim, heads.dim), None);
         let y = attend(&mut f, &attention, self.norm, qkv, kv, positions, Some(rope));
         let out = transposed(&mut f, ATTN_OUT, [hidden, width]);
         let y = f.matmul(y, out);

@@ -273,7 +273,7 @@ impl Encoder {
         let x = f.carried("x", x);
         let rope = a.rotary.and_then(|table| ropes.get(table)).map(|rope| f.carried("rope", rope));
         let positions = f.input(Input::Positions);
-        let kv = f.kv("kv", a.heads.kv, a.heads.dim, a.window);
+        let kv = f.kv("kv", a.heads.kv, (a.heads.dim, a.heads.dim), a.window);
         let block = |f: &mut Draft, h| attention(f, a, self.norm, h, kv, positions, rope);
         let x = self.residual(&mut f, [ATTN_NORM, ATTN_POST_NORM], x, spec.attention_norm, block);
         let x = self.residual(&mut f, [MLP_NORM, MLP_POST_NORM], x, true, |f, h| mlp(f, &spec.mlp, h));

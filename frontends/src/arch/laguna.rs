@@ -32,11 +32,8 @@ pub(super) const ARCH: Arch = Arch {
             ..Defaults::LLAMA
         };
         let d = Decoder::read_with(f, &defaults, |heads, max| {
-            let mut ropes = rope::read_two(f, heads.dim, max, [5e5, 1e4])?;
-            if f.object("rope_parameters").is_none() && !rope::says_part(f)? {
-                ropes[0].dim = heads.dim / 4 * 2;
-            }
-            Ok(ropes)
+            let parts = if f.object("rope_parameters").is_some() { [1.0; 2] } else { [0.5, 1.0] };
+            rope::read_two_partial(f, heads.dim, max, [5e5, 1e4], parts)
         })?;
         let layers = d.facts.layers;
         let (gate, queries) = (gate(f)?, queries(f, layers)?);

@@ -395,15 +395,14 @@ impl<'a> Draft<'_, 'a> {
     }
 
     /// The keys and values of a new attention layer. A window that no sequence can outgrow is none.
-    pub(super) fn kv(&mut self, name: &str, kv_heads: usize, head_dim: usize, window: Option<usize>) -> Value {
-        self.paged(name, window, |dtype, window| KvSpec {
-            dtype,
-            kv_heads,
-            key_dim: head_dim,
-            value_dim: head_dim,
-            latent: false,
-            window,
-        })
+    pub(super) fn kv(
+        &mut self,
+        name: &str,
+        kv_heads: usize,
+        (key_dim, value_dim): (usize, usize),
+        window: Option<usize>,
+    ) -> Value {
+        self.paged(name, window, |dtype, window| KvSpec { dtype, kv_heads, key_dim, value_dim, latent: false, window })
     }
 
     /// The same of a layer whose keys have `key_dim` elements, the last `value_dim` of them being

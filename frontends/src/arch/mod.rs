@@ -172,6 +172,8 @@ archs! {
     mod bailing_hybrid;
     mod afmoe;
     mod laguna;
+    mod mimo_v2_flash;
+    mod muse_glimmer_text;
     mod olmo_hybrid;
     mod gemma4_text;
     mod gemma3n_text;

@@ -22,7 +22,8 @@ pub(super) const ARCH: Arch = Arch {
             Defaults { vocab: Some(50_304), heads: Some(6), act: ("hidden_act", UnaryOp::Relu2), ..Defaults::LLAMA };
         let bias = f.flag("attention_bias");
         let mut d = Decoder::read(f, &defaults)?;
-        (d.norm.gain, d.table_norm) = (false, true);
+        d.norm.gain = false;
+        d.table_norm = Some(d.norm);
         d.scales.cap = match f.get("final_logit_softcapping") {
             Given::Absent => Some(15.0),
             Given::Null | Given::Value(_) => common::factor(f, "final_logit_softcapping")?,

@@ -153,7 +153,7 @@ pub(super) fn mean_so_far(f: &mut Draft, x: Value) -> Value {
     let hidden = f.facts().hidden;
     let dim = (1..=MEAN_DIM.min(hidden)).rev().find(|d| hidden.is_multiple_of(*d)).unwrap_or(1);
     let heads = hidden / dim;
-    let (kv, positions) = (f.kv("mean.kv", heads, dim, None), f.input(Input::Positions));
+    let (kv, positions) = (f.kv("mean.kv", heads, (dim, dim), None), f.input(Input::Positions));
     let kv = f.op(Op::KvAppend, &[kv, x, x, positions]);
     let op = Op::Attention {
         heads,

@@ -309,7 +309,7 @@ impl Zamba {
             if block.adapted { self.adapted(f, used, ADAPTERS[i], [rows, wide], h, y) } else { y }
         });
         let positions = f.input(Input::Positions);
-        let kv = f.kv("kv", a.heads.kv, a.heads.dim, None);
+        let kv = f.kv("kv", a.heads.kv, (a.heads.dim, a.heads.dim), None);
         let y = attend(f, a, self.norm, qkv, kv, positions, rope);
         let w = f.of_layer(ATTN_OUT, Kind::Matrix, used.shared(), &[hidden, a.heads.queries * a.heads.dim]);
         let y = f.matmul(y, w);

@@ -133,6 +133,25 @@ pub(crate) fn read_two(
         .collect()
 }
 
+/// As [`read_two`], of `parts` of each head where the file does not say how much is rotated.
+pub(crate) fn read_two_partial(
+    f: &Fields,
+    head_dim: usize,
+    max_position: usize,
+    theta: [f64; 2],
+    parts: [f64; 2],
+) -> Result<Vec<RopeConfig>, ConfigError> {
+    const FIELD: &str = "partial_rotary_factor";
+    let mut ropes = read_two(f, head_dim, max_position, theta)?;
+    let said = |kind: &str| f.object("rope_parameters").and_then(|m| m.get(kind)?.get(FIELD)).is_some();
+    for (rope, (kind, part)) in ropes.iter_mut().zip(["full_attention", "sliding_attention"].into_iter().zip(parts)) {
+        if f.number(FIELD).is_none() && !said(kind) {
+            rope.dim = part_of_head(f, head_dim, part)?;
+        }
+    }
+    Ok(ropes)
+}
+
 /// As [`read`] of HunYuan's models, which call a larger base "dynamic": `alpha` to the power of
 /// `d/(d − 2)` multiplies it.
 pub(crate) fn read_alpha(

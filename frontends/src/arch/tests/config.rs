@@ -291,6 +291,8 @@ fn samples(rule: Neutral) -> (Vec<Value>, Vec<Value>) {
         Neutral::Same("rope_theta") => (json!([10000]), json!([1e6])),
         Neutral::Same("hidden_act") => (json!([]), json!(["gelu"])),
         Neutral::Same("tie_word_embeddings") => (json!([false]), json!([true])),
+        Neutral::Same("head_dim") => (json!([4]), json!([8])),
+        Neutral::Same("v_head_dim") => (json!([16]), json!([8])),
         Neutral::Same(other) => panic!("no samples for {other}"),
         Neutral::HeadDim => (json!([4, 0]), json!([2, 8, "x"])),
         Neutral::AttentionScale => (json!([0.5]), json!([0.25, 1, "x"])),
@@ -405,7 +407,7 @@ fn declared_fields_are_read() {
         let read = |changes: Value| Model::parse(&with(base.clone(), changes));
         let plain = format!("{:?}", read(json!({})).unwrap());
         // Of two layers the second has a window where nothing else is said.
-        let upper = arch.field("max_window_layers").is_some() || arch.model_type == "cwm";
+        let upper = arch.field("max_window_layers").is_some() || ["cwm", "mimo_v2_flash"].contains(&arch.model_type);
         for Field { name, accepts, .. } in fields_of(arch) {
             // Says of these two layers what the pattern of layers says.
             if *name == "layer_types" && arch.field("global_attn_every_n_layers").is_some() {

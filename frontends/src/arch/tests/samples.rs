@@ -55,6 +55,7 @@ pub(super) fn field_samples(
         ),
         Accepts::Tokens => (json!("x"), json!([3, 4])),
         Accepts::Numbers if name == "num_attention_heads_per_layer" => (json!([2, 3]), json!([2, 6])),
+        Accepts::Numbers if ["hybrid_layer_pattern", "moe_layer_freq"].contains(&name) => (json!(["x"]), json!([1, 1])),
         Accepts::Numbers => (json!(["x"]), json!([0, 1])),
         Accepts::Object => (json!([]), json!({ "rope_type": "linear", "factor": 2 })),
         Accepts::Any if name == "mlp_layer_types" => (json!({ "0": "dense" }), json!(["sparse", "sparse"])),
