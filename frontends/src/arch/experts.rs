@@ -64,6 +64,8 @@ pub(super) enum Stored {
     EachOrJoined,
     /// The same, transposed: `[experts, hidden, 2·ffn]` and `[experts, ffn, hidden]`.
     JoinedTurned,
+    /// Three stacks, the last one of transposed matrices, `[experts, ffn, hidden]` all of them.
+    Stacks,
     /// Two stacks of transposed matrices, `[experts, hidden, 2·ffn]`, whose columns are gate and up
     /// in turns, and `[experts, ffn, hidden]`; a bias of each column. Of codes the matrices that
     /// these are transposed of, one below the other. In GGUF files three stacks of matrices that are
@@ -173,6 +175,13 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
             let gate = m.gated.then(|| each(f, EXPERT_GATE, count, [ffn, hidden]));
             let up = each(f, EXPERT_UP, count, [ffn, hidden]);
             return plain(gate, [up, each(f, EXPERT_DOWN, count, [hidden, ffn])]);
+        }
+        Stored::Stacks => {
+            let [gate, up, down] =
+                [EXPERTS_GATE, EXPERTS_UP, EXPERTS_DOWN].map(|part| f.weight(part, Kind::Stack, &[count, ffn, hidden]));
+            let down = f.op(Op::Transpose, &[down]);
+            let [gate, up, down] = [gate, up, down].map(|w| f.op(Op::Flatten, &[w]));
+            return plain(Some(gate), [up, down]);
         }
         Stored::Joined => {
             let all = f.weight(EXPERTS_GATE_UP, Kind::Matrix, &[count, both, hidden]);

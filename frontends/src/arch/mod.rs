@@ -171,6 +171,7 @@ archs! {
     mod kimi_linear;
     mod bailing_hybrid;
     mod afmoe;
+    mod dbrx;
     mod laguna;
     mod mimo_v2_flash;
     mod muse_glimmer_text;

@@ -128,6 +128,8 @@ pub(super) enum Kind {
     Taps,
     /// A tensor that is no module's weight or bias.
     Bare,
+    /// The same, matrices `[count, rows, columns]`, stored one below the other.
+    Stack,
     /// The same, a vector that is stored as `[1, 1, n]`.
     Row,
     /// The same, a number for each head, stored as `[1, 1, heads, 1]`.
@@ -143,7 +145,7 @@ impl Kind {
             Kind::Bias => (".b", ".bias"),
             Kind::Gain => (".g", ".weight"),
             Kind::Taps => (".w", ".weight"),
-            Kind::Bare | Kind::Row | Kind::OfHeads => ("", ""),
+            Kind::Bare | Kind::Stack | Kind::Row | Kind::OfHeads => ("", ""),
         }
     }
 
@@ -152,6 +154,7 @@ impl Kind {
         match (self, shape) {
             (Kind::Taps, [channels, width]) => vec![*channels, 1, *width],
             (Kind::Row, [n]) => vec![1, 1, *n],
+            (Kind::Stack, [count, rows, columns]) => vec![count.saturating_mul(*rows), *columns],
             (Kind::OfHeads, [heads]) => vec![1, 1, *heads, 1],
             _ => shape.to_vec(),
         }

@@ -427,7 +427,8 @@ fn declared_fields_are_read() {
                 assert!(error.contains(name), "{arch:?}: {error}");
             }
             // These two say which architecture it is; the other rope object is refused beside one.
-            if ["model_type", "architectures", "quantization_config", "rope_parameters", "attn_config"].contains(name)
+            if ["model_type", "architectures", "quantization_config", "rope_parameters", "attn_config", "ffn_config"]
+                .contains(name)
                 || *name == "rope_scaling" && base.get("rope_parameters").is_some()
             {
                 continue;
