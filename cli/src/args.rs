@@ -90,6 +90,9 @@ pub struct CompileArgs {
     /// The largest rank of these adapters
     #[arg(long, value_name = "R", default_value_t = 16, value_parser = parse_rank, requires = "lora_slots")]
     pub lora_rank: usize,
+    /// What their numbers are kept as [default: f32 in models whose weights are f32, else bf16]
+    #[arg(long, value_name = "TYPE", requires = "lora_slots")]
+    pub lora_dtype: Option<FactorType>,
     /// Modules that they may change, by the ends of their names [default: all matrices of the layers]
     #[arg(long, value_name = "NAME,NAME...", value_delimiter = ',', requires = "lora_slots")]
     pub lora_targets: Vec<String>,
@@ -176,6 +179,15 @@ pub enum FloatType {
     /// IEEE binary16
     F16,
     /// bfloat16
+    Bf16,
+}
+
+/// Types of the numbers of adapters that are loaded while the model runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FactorType {
+    /// As they are
+    F32,
+    /// Rounded to bfloat16: half the bytes of each step
     Bf16,
 }
 

@@ -107,7 +107,10 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
     }
     let mut warnings = left_aside(options, &checkpoint, &module)?;
     let adapters = match &options.slots {
-        Some(slots) => Some(room(&mut module, slots, &mut warnings)?),
+        Some(slots) => {
+            let slots = AdapterSlots { wide: Some(slots.wide.unwrap_or(wide)), ..slots.clone() };
+            Some(room(&mut module, &slots, &mut warnings)?)
+        }
         None => None,
     };
     Ok(Lifted { checkpoint, module, adapters, warnings })

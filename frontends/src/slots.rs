@@ -9,7 +9,7 @@
 
 use llmcc_ir::graph::{Arg, BinaryOp, Func, Module, Node, Op, Param, Role, Value, ValueType, picked_row};
 use llmcc_ir::state::{AdapterSpec, StateSpec};
-use llmcc_ir::ty::{Dim, TensorType};
+use llmcc_ir::ty::{DType, Dim, TensorType};
 use llmcc_text::adapter::{AdaptedMatrix, PlaceOfRows};
 
 pub use llmcc_text::adapter::AdapterTable;
@@ -26,6 +26,9 @@ pub struct AdapterSlots {
     pub count: usize,
     /// The largest rank of theirs: 1 to [`MOST_RANK`].
     pub rank: usize,
+    /// Factors are kept as f32, else as bf16, half the bytes; `None` = whoever compiles chooses, and
+    /// [`reserve`] takes bf16.
+    pub wide: Option<bool>,
     /// Modules that they may change, by the ends of their names (`q_proj`); none: all products of
     /// layers.
     pub targets: Vec<String>,
@@ -63,7 +66,8 @@ struct SharedRows {
 /// # Errors
 /// Says in words which target there is none of, or that there is nothing to adapt.
 pub fn reserve(module: &mut Module, slots: &AdapterSlots) -> Result<(AdapterTable, Vec<String>), String> {
-    let mut table = AdapterTable { slots: slots.count, rank: slots.rank, matrices: vec![] };
+    let mut table =
+        AdapterTable { slots: slots.count, rank: slots.rank, wide: slots.wide == Some(true), matrices: vec![] };
     let mut left = vec![];
     for func in 0..module.funcs.len() {
         let groups = groups(module, func, slots, &mut left);
@@ -234,11 +238,9 @@ impl SharedRows {
 
     /// The two matrices.
     fn specs(&self, slots: &AdapterSlots) -> [AdapterSpec; 2] {
-        let (count, n) = (slots.count, whole(self.ranks(slots)));
-        [
-            AdapterSpec { n, k: self.inputs, slots: count },
-            AdapterSpec { n: self.parts().iter().sum(), k: slots.rank, slots: count },
-        ]
+        let dtype = if slots.wide == Some(true) { DType::F32 } else { DType::Bf16 };
+        let of = |n, k| AdapterSpec { n, k, slots: slots.count, dtype };
+        [of(whole(self.ranks(slots)), self.inputs), of(self.parts().iter().sum(), slots.rank)]
     }
 }
 

@@ -17,7 +17,7 @@ fn adapter(name: &str) -> PathBuf {
 
 fn with_slots(base: &str, count: usize, rank: usize) -> CompileOptions {
     CompileOptions {
-        slots: Some(AdapterSlots { count, rank, targets: vec![] }),
+        slots: Some(AdapterSlots { count, rank, wide: None, targets: vec![] }),
         ..options(&golden("adapters").join(base))
     }
 }
@@ -76,6 +76,25 @@ fn adapters_are_those_of_peft() {
             let without = distance(&floats(&logits(&model, 0, &tokens, tokens.len())), &wanted);
             assert!(without > 1e-2, "{name} changes something: {without}");
         }
+    }
+}
+
+/// Factors that bf16 does not hold are kept by models of f32, unless they are to be half as large.
+#[test]
+fn factors_are_kept_in_f32() {
+    let path = golden("adapters/lora");
+    let merged = vec![Adapter { path: path.clone(), scale: 1.0 }];
+    let merged = Artifact::compile(&CompileOptions { adapters: merged, ..options(&golden("adapters/base")) });
+    let tokens: Vec<i32> = (0..12).map(|i| i * 7 % 32).collect();
+    let wanted = floats(&logits(&merged.open(1), 0, &tokens, tokens.len()));
+    for (wide, bound) in [(None, 0.0..3e-6), (Some(true), 0.0..3e-6), (Some(false), 1e-4..3e-2)] {
+        let with_slots = with_slots("base", 1, 4);
+        let slots = with_slots.slots.clone().map(|s| AdapterSlots { wide, ..s });
+        let artifact = Artifact::compile(&CompileOptions { slots, ..with_slots });
+        let model = artifact.open(2);
+        let number = model.adapter_load(&path).expect("loaded");
+        let far = distance(&floats(&logits(&model, number, &tokens, tokens.len())), &wanted);
+        assert!(bound.contains(&far), "{wide:?}: {far}");
     }
 }
 
@@ -220,7 +239,12 @@ fn generations_have_adapters() {
 #[test]
 fn refusals() {
     let artifact = Artifact::compile(&CompileOptions {
-        slots: Some(AdapterSlots { count: 2, rank: 2, targets: vec!["q_proj".into(), "o_proj".into()] }),
+        slots: Some(AdapterSlots {
+            count: 2,
+            rank: 2,
+            wide: Some(false),
+            targets: vec!["q_proj".into(), "o_proj".into()],
+        }),
         ..options(&golden("adapters/base"))
     });
     let model = artifact.open(1);
@@ -280,7 +304,7 @@ fn targets_are_named() {
     let lift = |targets: &[&str]| {
         let targets = targets.iter().map(|t| t.to_string()).collect();
         llmcc_cli::session::lift(&CompileOptions {
-            slots: Some(AdapterSlots { count: 1, rank: 4, targets }),
+            slots: Some(AdapterSlots { count: 1, rank: 4, wide: None, targets }),
             targets: vec![target::find("x86-64-v3").expect("a target")],
             ..options(&golden("adapters/base"))
         })

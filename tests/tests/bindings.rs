@@ -91,7 +91,7 @@ fn python_package() {
     // In f32 throughout, as the goldens of Transformers are.
     let exact = Artifact::compile(&options(&root().join("examples/tiny-llama/model")));
     let slots = CompileOptions {
-        slots: Some(AdapterSlots { count: 2, rank: 4, targets: vec![] }),
+        slots: Some(AdapterSlots { count: 2, rank: 4, wide: None, targets: vec![] }),
         ..options(&golden("adapters/base"))
     };
     let slots = Artifact::compile(&slots);

@@ -1,6 +1,6 @@
 //! `llmcc compile`
 
-use crate::args::{ActType, CompileArgs, FloatType, KvType, Place, Stage};
+use crate::args::{ActType, CompileArgs, FactorType, FloatType, KvType, Place, Stage};
 use crate::backends::Backends;
 use crate::lowered::INT8_OF_FLOATS;
 use crate::options::{Choose, CompileOptions, check_llvm, find_targets};
@@ -139,7 +139,12 @@ fn slots(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<Option<AdapterSl
             gpu.name
         )));
     }
-    Ok(Some(AdapterSlots { count, rank: args.lora_rank, targets: args.lora_targets.clone() }))
+    Ok(Some(AdapterSlots {
+        count,
+        rank: args.lora_rank,
+        wide: args.lora_dtype.map(|t| t == FactorType::F32),
+        targets: args.lora_targets.clone(),
+    }))
 }
 
 /// The adapters to merge: the one that stands for the checkpoint first.

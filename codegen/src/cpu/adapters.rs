@@ -11,10 +11,8 @@ use super::panel::Panel;
 use super::recurrent::Slots;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, StackSlot, Value};
-use llmcc_abi::encoding::Encoding;
 use llmcc_abi::layout::{self, BLOCK};
 use llmcc_ir::kernel::{AdapterMatmul, RowElem};
-use llmcc_ir::quant::Format;
 use llmcc_ir::state::AdapterSpec;
 use std::ops::Range;
 
@@ -114,11 +112,11 @@ fn part_of(
     let (from, to) = (e.max(run.from, start), e.min(run.to, end));
     let some = e.compare(IntCC::SignedLessThan, from, to);
     e.when(some, |e| {
-        let w_stride = layout::block(&Encoding::BF16, spec.k).bytes;
+        let w_stride = layout::block(&spec.format().encoding(), spec.k).bytes;
         let a_stride = low.cols(k.x) * 4;
         let a = e.index(low.args.operand(k.x), run.token, a_stride);
         let panel = Panel {
-            format: Format::BF16,
+            format: spec.format(),
             rows_elem: RowElem::F32,
             k: spec.k,
             w: e.index(matrix, from, w_stride),

@@ -4,7 +4,7 @@ use crate::{Checkpoint, lift};
 use llmcc_ir::verify::verify_module;
 
 fn slots(count: usize, rank: usize) -> AdapterSlots {
-    AdapterSlots { count, rank, targets: vec![] }
+    AdapterSlots { count, rank, wide: None, targets: vec![] }
 }
 
 fn table(name: &str) -> (Module, AdapterTable, Vec<String>) {
@@ -47,9 +47,9 @@ fn products_of_the_same_rows_share_matrices() {
     // Two layers with four groups each: q, k and v; o; gate and up; down.
     let states: Vec<&AdapterSpec> = module.states.iter().filter_map(StateSpec::adapter).collect();
     assert_eq!(states.len(), 16);
-    assert_eq!(*states[0], AdapterSpec { n: 16, k: 16, slots: 3 });
+    assert_eq!(*states[0], AdapterSpec { n: 16, k: 16, slots: 3, dtype: DType::Bf16 });
     // 16 queries, 8 keys and 8 values, each in whole blocks.
-    assert_eq!(*states[1], AdapterSpec { n: 48, k: 5, slots: 3 });
+    assert_eq!(*states[1], AdapterSpec { n: 48, k: 5, slots: 3, dtype: DType::Bf16 });
     let v = table.matrices.iter().find(|m| m.name == "model.layers.1.self_attn.v_proj.weight").unwrap();
     assert_eq!((v.inputs, v.outputs, v.a.row, v.b.row, v.rows.clone()), (16, 8, 10, 32, vec![[0, 8, 1]]));
 }

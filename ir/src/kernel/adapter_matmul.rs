@@ -17,7 +17,7 @@ pub struct AdapterMatmul {
     /// Rows of the matrix that belong together: those of part `i` multiply the columns from
     /// `start + i·k` on. Whole blocks of 16.
     pub parts: Vec<usize>,
-    /// bf16 `[n, k]`.
+    /// bf16 or f32 `[n, k]`.
     pub adapter: ParamId,
     /// f32 `[T, n]`.
     pub out: ParamId,

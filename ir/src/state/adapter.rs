@@ -5,9 +5,10 @@ use super::kind::{Kept, Lifetime, NewKept, ReadState, StateKind, outside, slot};
 use crate::eval::{EvalError, dot};
 use crate::quant::{Format, pack_block, unpack_row};
 use crate::text::{Parsed, Parser};
+use crate::ty::DType;
 use std::fmt;
 
-/// A matrix of adapters that are loaded while the model runs: bf16 `[n, k]`, one for each of `slots`
+/// A matrix of adapters that are loaded while the model runs: bf16 or f32 `[n, k]`, one for each of `slots`
 /// adapters, packed as weights are for a CPU. A sequence has the one of its adapter, which no step
 /// changes, and none if it has no adapter. Text: `adapter<bf16, 48x64, slots 4>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,6 +19,8 @@ pub struct AdapterSpec {
     pub k: usize,
     /// Adapters that there is room for.
     pub slots: usize,
+    /// What numbers are kept as: bf16 or f32.
+    pub dtype: DType,
 }
 
 impl AdapterSpec {
@@ -27,8 +30,13 @@ impl AdapterSpec {
     pub const MOST: usize = 1 << 12;
 
     /// Bytes of one adapter's matrix.
-    pub const fn bytes(&self) -> usize {
-        llmcc_abi::layout::packed_bytes(&llmcc_abi::encoding::Encoding::BF16, self.n, self.k)
+    pub fn bytes(&self) -> usize {
+        llmcc_abi::layout::packed_bytes(&self.format().encoding(), self.n, self.k)
+    }
+
+    /// How matrices are packed.
+    pub fn format(&self) -> Format {
+        if self.dtype == DType::F32 { Format::F32 } else { Format::BF16 }
     }
 }
 
@@ -47,12 +55,15 @@ impl StateKind for AdapterSpec {
 
     /// It holds something: whole blocks of rows, for a number of adapters there can be.
     fn verify(&self) -> Vec<(&'static str, String)> {
-        let AdapterSpec { n, k, slots } = *self;
+        let AdapterSpec { n, k, slots, dtype } = *self;
         let whole = n > 0 && n.is_multiple_of(AdapterSpec::BLOCK) && k > 0;
+        let kept = matches!(dtype, DType::Bf16 | DType::F32);
         let few = n.saturating_mul(k) <= FixedSpec::MOST && (1..=AdapterSpec::MOST).contains(&slots);
         let most = AdapterSpec::MOST;
-        let message = || format!("{self}: whole blocks of 16 rows, for 1 to {most} adapters, are what there may be");
-        if whole && few { vec![] } else { vec![("state-spec", message())] }
+        let message = || {
+            format!("{self}: bf16 or f32 in whole blocks of 16 rows, for 1 to {most} adapters, are what there may be")
+        };
+        if whole && few && kept { vec![] } else { vec![("state-spec", message())] }
     }
 }
 
@@ -61,7 +72,12 @@ impl ReadState for AdapterSpec {
     fn read(p: &mut Parser<'_>) -> Parsed<AdapterSpec> {
         p.expect_word("adapter")?;
         p.expect(b'<')?;
-        p.expect_word("bf16")?;
+        let dtype = match p.peek_word() {
+            "bf16" => DType::Bf16,
+            "f32" => DType::F32,
+            _ => return Err(p.unexpected("`bf16` or `f32`")),
+        };
+        p.next();
         p.expect(b',')?;
         let n = p.size("`rows x columns`, as in `48x64`")?;
         // `48x64` is the number 48 and the word `x64`.
@@ -72,13 +88,13 @@ impl ReadState for AdapterSpec {
         p.expect_word("slots")?;
         let slots = p.size("how many adapters there is room for")?;
         p.expect(b'>')?;
-        Ok(AdapterSpec { n, k, slots })
+        Ok(AdapterSpec { n, k, slots, dtype })
     }
 }
 
 impl fmt::Display for AdapterSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "adapter<bf16, {}x{}, slots {}>", self.n, self.k, self.slots)
+        write!(f, "adapter<{}, {}x{}, slots {}>", self.dtype, self.n, self.k, self.slots)
     }
 }
 
@@ -97,7 +113,7 @@ impl AdapterState {
         AdapterState { spec, seqs: vec![] }
     }
 
-    /// Gives a sequence an adapter with this matrix `[n, k]`, row by row: what bf16 holds.
+    /// Gives a sequence an adapter with this matrix `[n, k]`, row by row: what its type holds.
     pub fn set(&mut self, seq: usize, matrix: Vec<f64>) {
         if self.seqs.len() <= seq {
             self.seqs.resize(seq + 1, vec![]);
@@ -121,7 +137,7 @@ impl Kept for AdapterState {
         AdapterState::sequences(self)
     }
 
-    /// Packed as [`Format::BF16`]; slot 0 is nobody's.
+    /// Packed as weights are; slot 0 is nobody's.
     fn to_pool(&self, tables: &[Vec<u32>], pool: &mut [u8]) -> Result<(), EvalError> {
         let (AdapterSpec { n, k, .. }, bytes) = (self.spec, self.spec.bytes());
         for seq in 0..self.seqs.len() {
@@ -131,7 +147,7 @@ impl Kept for AdapterState {
             let blocks = to.chunks_exact_mut(bytes / (n / AdapterSpec::BLOCK).max(1));
             for (rows, to) in matrix.chunks_exact(AdapterSpec::BLOCK * k).zip(blocks) {
                 let rows: Vec<f32> = rows.iter().map(|x| *x as f32).collect();
-                pack_block(Format::BF16, &rows, k, to).map_err(|_| outside(seq))?;
+                pack_block(self.spec.format(), &rows, k, to).map_err(|_| outside(seq))?;
             }
         }
         Ok(())
@@ -151,7 +167,7 @@ impl NewKept<AdapterSpec> for AdapterState {
             let mut matrix = vec![];
             for row in 0..spec.n {
                 let mut numbers = vec![0f32; spec.k];
-                unpack_row(Format::BF16, bytes, spec.k, row, &mut numbers);
+                unpack_row(spec.format(), bytes, spec.k, row, &mut numbers);
                 matrix.extend(numbers.into_iter().map(f64::from));
             }
             state.set(seq, matrix);

@@ -74,7 +74,12 @@ fn fixed() -> impl Strategy<Value = FixedSpec> {
 }
 
 fn adapter() -> impl Strategy<Value = AdapterSpec> {
-    (size(), size(), size()).prop_map(|(n, k, slots)| AdapterSpec { n, k, slots })
+    (size(), size(), size(), select(vec![DType::Bf16, DType::F32])).prop_map(|(n, k, slots, dtype)| AdapterSpec {
+        n,
+        k,
+        slots,
+        dtype,
+    })
 }
 
 fn state() -> impl Strategy<Value = StateSpec> {

@@ -8,7 +8,7 @@ use llmcc_ir::kernel::{Body, Expr, Index, Kernel, Norm, Param, ParamId, ParamKin
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::quant::{BLOCK, Elem, Format, pack_block};
 use llmcc_ir::state::{AdapterSpec, FixedSpec, State};
-use llmcc_ir::ty::Dim;
+use llmcc_ir::ty::{DType, Dim};
 use std::borrow::Cow;
 
 /// Stored forms of matrices.
@@ -183,7 +183,8 @@ impl Gen {
         let sequences = self.batch.seqs.iter().max().map_or(0, |s| s + 1);
         for seq in (0..sequences).filter(|seq| seq % 3 != 1) {
             let numbers = self.rng.floats(spec.n * spec.k);
-            state.set(seq, numbers.into_iter().map(|x| RowElem::Bf16.round(x).into()).collect());
+            let round = |x: f32| if spec.dtype == DType::Bf16 { RowElem::Bf16.round(x) } else { x };
+            state.set(seq, numbers.into_iter().map(|x| round(x).into()).collect());
         }
         self.state(state)
     }

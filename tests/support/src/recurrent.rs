@@ -5,7 +5,7 @@ use llmcc_ir::eval::{Batch, FixedState, OperandData, Rows, State};
 use llmcc_ir::graph::Update;
 use llmcc_ir::kernel::{AdapterMatmul, Body, CausalConv, Param, ParamId, ParamKind, Recurrence, RowElem, Wkv};
 use llmcc_ir::state::{AdapterSpec, FixedSpec};
-use llmcc_ir::ty::Dim;
+use llmcc_ir::ty::{DType, Dim};
 use std::ops::Range;
 
 impl Gen {
@@ -99,7 +99,8 @@ impl Gen {
         self.rows = Dim::Tokens;
         let (x, start) = self.slice(parts.len() * k);
         let n = parts.iter().sum();
-        let adapter = self.adapter(AdapterSpec { n, k, slots: 3 });
+        let dtype = if self.rng.chance(2) { DType::Bf16 } else { DType::F32 };
+        let adapter = self.adapter(AdapterSpec { n, k, slots: 3, dtype });
         let out = self.output(n, RowElem::F32);
         Body::AdapterMatmul(AdapterMatmul { x, start, parts: parts.to_vec(), adapter, out })
     }

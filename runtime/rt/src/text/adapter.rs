@@ -4,7 +4,7 @@ use std::path::Path;
 
 use llmcc_abi::encoding::Encoding;
 use llmcc_abi::layout::{BLOCK, block};
-use llmcc_text::adapter::{Adapter, AdapterTable, Placed};
+use llmcc_text::adapter::{Adapter, AdapterTable, Placed, bf16};
 
 use super::failed;
 use crate::engine::Matrices;
@@ -21,19 +21,25 @@ pub fn read_adapter(manifest: &str, path: &Path) -> Result<Matrices> {
     })?;
     let adapter = Adapter::open(path).map_err(failed)?;
     let placed = table.place(&adapter).map_err(failed)?;
-    Ok(placed.iter().map(|p| (p.state, packed(p))).collect())
+    Ok(placed.iter().map(|p| (p.state, packed(p, table.wide))).collect())
 }
 
-/// The layout of bf16 weights: 16 rows of a pair of columns after the other.
-fn packed(p: &Placed) -> Vec<u8> {
-    let bytes = block(&Encoding::BF16, p.columns).bytes;
+/// The layout of weights of plain numbers: 16 rows of a column, of bf16 of a pair of columns, after the
+/// other.
+fn packed(p: &Placed, wide: bool) -> Vec<u8> {
+    let bytes = block(if wide { &Encoding::F32 } else { &Encoding::BF16 }, p.columns).bytes;
     let blocks = p.numbers.chunks(BLOCK * p.columns);
     let mut out = vec![0; blocks.len() * bytes];
     for (rows, out) in blocks.zip(out.chunks_exact_mut(bytes)) {
         for (r, row) in rows.chunks_exact(p.columns).enumerate() {
             for (c, x) in row.iter().enumerate() {
-                let at = (c / 2 * BLOCK + r) * 4 + c % 2 * 2;
-                out[at..at + 2].copy_from_slice(&x.to_le_bytes());
+                if wide {
+                    let at = (c * BLOCK + r) * 4;
+                    out[at..at + 4].copy_from_slice(&x.to_le_bytes());
+                } else {
+                    let at = (c / 2 * BLOCK + r) * 4 + c % 2 * 2;
+                    out[at..at + 2].copy_from_slice(&bf16(*x).to_le_bytes());
+                }
             }
         }
     }

@@ -22,6 +22,8 @@ pub struct AdapterTable {
     pub slots: usize,
     /// The largest rank of a factor.
     pub rank: usize,
+    /// Factors are kept as f32, else as bf16.
+    pub wide: bool,
     /// Matrices of which adapters may have factors.
     pub matrices: Vec<AdaptedMatrix>,
 }

@@ -5,15 +5,15 @@ use super::{AdaptedMatrix, AdapterTable, PlaceOfRows, bf16};
 use crate::{Error, Kind, Result};
 use std::collections::BTreeMap;
 
-/// What a state holds of an adapter: bf16 `[rows, columns]`, zero where the adapter has nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a state holds of an adapter: `[rows, columns]`, zero where the adapter has nothing.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Placed {
     /// Number of the state.
     pub state: usize,
     /// Columns.
     pub columns: usize,
-    /// Row by row.
-    pub numbers: Vec<u16>,
+    /// Row by row; of [`AdapterTable::wide`] those of the adapter, else rounded to bf16.
+    pub numbers: Vec<f32>,
 }
 
 impl AdapterTable {
@@ -31,7 +31,7 @@ impl AdapterTable {
                 states.entry(place.state).or_insert_with(|| Placed {
                     state: place.state,
                     columns,
-                    numbers: vec![0; len],
+                    numbers: vec![0.0; len],
                 });
             }
         }
@@ -79,11 +79,14 @@ impl AdapterTable {
             let at = (place.row + i).checked_mul(placed.columns).ok_or_else(damaged)?;
             let to = placed.numbers.get_mut(at..at + values.len()).filter(|_| values.len() <= placed.columns);
             for (to, x) in to.ok_or_else(damaged)?.iter_mut().zip(values) {
-                *to = bf16(*x);
-                if *to & 0x7f80 == 0x7f80 {
+                *to = if self.wide { *x } else { f32::from_bits(u32::from(bf16(*x)) << 16) };
+                if !to.is_finite() {
+                    let what = if self.wide { "f32" } else { "bf16" };
                     return Err(Error::new(
                         Kind::Invalid,
-                        format!("module `{module}` of the adapter has numbers beyond what bf16 holds; train it again"),
+                        format!(
+                            "module `{module}` of the adapter has numbers beyond what {what} holds; train it again"
+                        ),
                     ));
                 }
             }

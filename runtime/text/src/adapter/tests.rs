@@ -23,6 +23,7 @@ fn table() -> AdapterTable {
     AdapterTable {
         slots: 1,
         rank: 2,
+        wide: false,
         matrices: vec![AdaptedMatrix {
             name: "model.q.weight".into(),
             inputs: 3,
@@ -43,11 +44,26 @@ fn factors_go_to_their_places() {
     let adapter = Adapter::parse(&bytes, &settings()).unwrap();
     let placed = table().place(&adapter).unwrap();
     let at = |p: &Placed, row: usize| p.numbers[row * p.columns..][..p.columns].to_vec();
-    assert_eq!(at(&placed[0], 2), [1.0, 2.0, 3.0].map(bf16));
+    assert_eq!(at(&placed[0], 2), [1.0, 2.0, 3.0]);
     // Twice the factor, rows 0, 2, 1 and 3, the rank filled up with zeros.
     let rows: Vec<_> = (0..6).map(|row| at(&placed[1], row)).collect();
-    assert_eq!(rows, [0.0, 2.0, 6.0, 4.0, 8.0, 0.0].map(|x| vec![bf16(x), 0]));
+    assert_eq!(rows, [0.0, 2.0, 6.0, 4.0, 8.0, 0.0].map(|x| vec![x, 0.0]));
     assert!(placed.iter().all(|p| p.numbers.len() == 16 * p.columns));
+}
+
+/// Numbers that bf16 lacks are rounded, or kept where there is room for f32.
+#[test]
+fn factors_are_rounded_where_they_are_to_be() {
+    let x = 1.0 + 1.0 / 1024.0;
+    let bytes = file(&[
+        ("base_model.model.model.q.lora_A.weight", [1, 3], vec![x; 3]),
+        ("base_model.model.model.q.lora_B.weight", [4, 1], vec![1.0; 4]),
+    ]);
+    let adapter = Adapter::parse(&bytes, &settings()).unwrap();
+    for (wide, found) in [(false, 1.0), (true, x)] {
+        let table = AdapterTable { wide, ..table() };
+        assert_eq!(table.place(&adapter).unwrap()[0].numbers[6..9], [found; 3]);
+    }
 }
 
 #[test]
