@@ -95,7 +95,8 @@ impl Token {
             return self.mix(b, r, out);
         }
         let scores = self.scores(b, r.score);
-        let keys = self.keys(b, r, &scores);
+        let ranked = if r.score == Score::SigmoidOfChosen { &self.logits } else { &scores };
+        let keys = self.keys(b, r, ranked);
         if r.groups > 1 {
             self.leave_groups_out(b, r, &keys);
         }
@@ -125,7 +126,9 @@ impl Token {
     fn scores(&self, b: &mut Builder, score: Score) -> Vec<V> {
         match score {
             Score::Chosen | Score::Mixer => self.logits.clone(),
-            Score::Sigmoid => self.logits.iter().map(|z| unary(b, UnaryOp::Sigmoid, *z)).collect(),
+            Score::Sigmoid | Score::SigmoidOfChosen => {
+                self.logits.iter().map(|z| unary(b, UnaryOp::Sigmoid, *z)).collect()
+            }
             Score::Softmax => {
                 let (sum, exps) = self.exponentials(b, &self.open);
                 exps.into_iter().map(|e| b.fdiv(e, sum)).collect()

@@ -185,7 +185,7 @@ fn choices() {
     for seed in 0..CASES {
         let mut g = Gen::new(seed, 5, 40);
         g.rows = Dim::Tokens;
-        let score = Score::ALL[seed as usize % 4];
+        let score = Score::ALL[seed as usize % Score::ALL.len()];
         let experts = [8, 12, 64, 6, 40, 33, 128, 3][seed as usize / 2];
         let groups = if score == Score::Mixer || experts % 4 != 0 || seed.is_multiple_of(3) { 1 } else { 4 };
         let kept = if groups == 1 { 1 } else { g.rng.below(2, 4) };

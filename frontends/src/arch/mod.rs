@@ -172,6 +172,7 @@ archs! {
     mod bailing_hybrid;
     mod afmoe;
     mod dbrx;
+    mod kolibri1;
     mod laguna;
     mod mimo_v2_flash;
     mod muse_glimmer_text;

@@ -19,11 +19,13 @@ pub enum Score {
     /// the softmax of those experts whose distance to it, over the larger of it and their own
     /// magnitude, is at most `2·eps`; then the same without it.
     Mixer = 3,
+    /// `1/(1+e⁻ᶻ)` of the chosen: choice by logit and bias, weights are those.
+    SigmoidOfChosen = 4,
 }
 
 impl Score {
     /// Every score.
-    pub const ALL: [Score; 4] = [Score::Softmax, Score::Chosen, Score::Sigmoid, Score::Mixer];
+    pub const ALL: [Score; 5] = [Score::Softmax, Score::Chosen, Score::Sigmoid, Score::Mixer, Score::SigmoidOfChosen];
 }
 
 /// Arguments of [`crate::Uk::Route`]: the choice for one token.

@@ -56,13 +56,16 @@ impl Experts<'_> {
         self.scores[..n].copy_from_slice(self.logits);
         match a.score {
             Score::Softmax => softmax(&mut self.scores[..n]),
-            Score::Sigmoid => self.scores[..n].iter_mut().for_each(|z| *z = 1.0 / (exp(-*z) + 1.0)),
+            Score::Sigmoid | Score::SigmoidOfChosen => {
+                self.scores[..n].iter_mut().for_each(|z| *z = 1.0 / (exp(-*z) + 1.0))
+            }
             Score::Chosen | Score::Mixer => {}
         }
         // A softmax keeps the order of its logits, but numbers that differ may round to one.
         let by_logit = a.score == Score::Softmax && a.groups <= 1 && bias.iter().all(|b| *b == 0.0);
+        let ranked = if a.score == Score::SigmoidOfChosen { self.logits } else { &self.scores[..n] };
         for (i, order) in self.order[..n].iter_mut().enumerate() {
-            *order = if by_logit { self.logits[i] } else { self.scores[i] + bias[i] };
+            *order = if by_logit { self.logits[i] } else { ranked[i] + bias[i] };
         }
     }
 

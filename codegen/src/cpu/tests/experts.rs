@@ -174,7 +174,7 @@ proptest! {
 
     /// The same experts as the evaluator's, and weights to a few units in the last place.
     #[test]
-    fn choices(seed in any::<u64>(), experts in 1usize..80, score in 0usize..4) {
+    fn choices(seed in any::<u64>(), experts in 1usize..80, score in 0usize..Score::ALL.len()) {
         let mut g = random(seed, 5, 40);
         g.rows = Dim::Tokens;
         let score = Score::ALL[score];

@@ -10,7 +10,7 @@ use crate::ty::TensorType;
 pub use llmcc_abi::route::Score;
 
 /// Names of the scores in `.lir` text.
-const SCORES: &[&str] = &["softmax", "chosen", "sigmoid", "mixer"];
+const SCORES: &[&str] = &["softmax", "chosen", "sigmoid", "mixer", "sigmoid-of-chosen"];
 
 impl AttrType for Score {
     const KIND: AttrKind = AttrKind::Word(SCORES);
@@ -85,12 +85,15 @@ impl Router {
         let scores: Vec<f64> = match self.score {
             Score::Softmax => softmax(logits, |_| true),
             Score::Chosen | Score::Mixer => logits.to_vec(),
-            Score::Sigmoid => logits.iter().map(|z| 1.0 / (1.0 + (-z).exp())).collect(),
+            Score::Sigmoid | Score::SigmoidOfChosen => logits.iter().map(|z| 1.0 / (1.0 + (-z).exp())).collect(),
         };
         // A softmax keeps the order of its logits, but numbers that differ may round to one.
         let order: Vec<f64> = match self.score {
             Score::Softmax if bias.iter().all(|b| *b == 0.0) && self.groups == 1 => logits.to_vec(),
-            _ => scores.iter().zip(bias).map(|(s, b)| s + b).collect(),
+            Score::SigmoidOfChosen => logits.iter().zip(bias).map(|(z, b)| z + b).collect(),
+            Score::Softmax | Score::Sigmoid | Score::Chosen | Score::Mixer => {
+                scores.iter().zip(bias).map(|(s, b)| s + b).collect()
+            }
         };
         let per_group = logits.len() / self.groups;
         let group_scores: Vec<f64> = order
@@ -107,7 +110,9 @@ impl Router {
                 let all = softmax(logits, |e| chosen.contains(&e));
                 chosen.iter().map(|e| all[*e]).collect()
             }
-            Score::Softmax | Score::Sigmoid | Score::Mixer => chosen.iter().map(|e| scores[*e]).collect(),
+            Score::Softmax | Score::Sigmoid | Score::SigmoidOfChosen | Score::Mixer => {
+                chosen.iter().map(|e| scores[*e]).collect()
+            }
         };
         let sum: f64 = weights.iter().sum::<f64>() + f64::from(self.eps.get());
         let scale = f64::from(self.scale.get());
@@ -325,6 +330,12 @@ mod tests {
         // A bias changes the choice, and no weight.
         let sigmoid = Router { scale: F32::new(2.5), ..router(Score::Sigmoid, 2) };
         let (chosen, weights) = sigmoid.choose(&logits, &[0.0, 1.0, 0.0, 0.0]);
+        assert_eq!(chosen, [1, 2]);
+        close(&weights, &[2.5 / (1.0 + e(1.0)), 2.5 / (1.0 + e(-2.0))]);
+        // One that is added to logits needs to be larger.
+        let late = Router { score: Score::SigmoidOfChosen, ..sigmoid };
+        assert_eq!(late.choose(&logits, &[0.0, 1.0, 0.0, 0.0]).0, [2, 3]);
+        let (chosen, weights) = late.choose(&logits, &[0.0, 3.5, 0.0, 0.0]);
         assert_eq!(chosen, [1, 2]);
         close(&weights, &[2.5 / (1.0 + e(1.0)), 2.5 / (1.0 + e(-2.0))]);
     }
