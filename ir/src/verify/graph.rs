@@ -59,7 +59,7 @@ fn weight(sink: &mut Sink, w: &Weight) {
 fn step(sink: &mut Sink, module: &Module) {
     let mut results: Vec<Option<ValueType>> = vec![];
     let mut states = vec![Used::default(); module.states.len()];
-    let mut uses: HashMap<usize, Vec<(Role, Place)>> = HashMap::new();
+    let mut uses: HashMap<usize, Vec<WeightUse>> = HashMap::new();
     for (i, call) in module.step.iter().enumerate() {
         let Some(func) = module.funcs.get(call.func) else {
             sink.error(
@@ -78,7 +78,9 @@ fn step(sink: &mut Sink, module: &Module) {
         for (arg, param) in call.args.iter().zip(&func.params) {
             match arg {
                 Arg::State(s) => states.get_mut(*s).into_iter().for_each(|used| used.by(func, param)),
-                Arg::Weight(w) => uses.entry(*w).or_default().push((param.role, place())),
+                Arg::Weight(w) => {
+                    uses.entry(*w).or_default().push(WeightUse { role: param.role, call: i, place: place() })
+                }
                 Arg::Value(_) | Arg::Input(_) => {}
             }
         }
@@ -186,23 +188,44 @@ fn call_args(sink: &mut Sink, module: &Module, call: &Call, func: &Func, results
     }
 }
 
-/// A weight that several parameters read should be declared shared by all of them.
-fn shared(sink: &mut Sink, module: &Module, uses: &HashMap<usize, Vec<(Role, Place)>>) {
+/// A parameter that a weight is bound to.
+struct WeightUse {
+    role: Role,
+    call: usize,
+    place: Place,
+}
+
+/// A weight that several parameters read should be declared shared by all of them, unless what is
+/// stored for it is the same each time: calls of one function with the same weights.
+fn shared(sink: &mut Sink, module: &Module, uses: &HashMap<usize, Vec<WeightUse>>) {
     for (i, w) in module.weights.iter().enumerate() {
         let Some(uses) = uses.get(&i) else {
             sink.warning("unused-weight", Place::Tensor { name: w.name.clone() }, "no call uses it");
             continue;
         };
-        if uses.len() > 1 {
-            for (_, place) in uses.iter().filter(|(role, _)| *role == Role::Weight) {
-                sink.warning(
-                    "unshared-weight",
-                    place.clone(),
-                    format!("`{}` is used elsewhere too: it will be stored twice", w.name),
-                );
-            }
+        let bound: Vec<_> = uses.iter().map(|u| weights_of(&module.step[u.call])).collect();
+        if bound.iter().all(|b| *b == bound[0]) && of_different_calls(uses) {
+            continue;
+        }
+        for used in uses.iter().filter(|u| u.role == Role::Weight) {
+            sink.warning(
+                "unshared-weight",
+                used.place.clone(),
+                format!("`{}` is used elsewhere too: it will be stored twice", w.name),
+            );
         }
     }
+}
+
+/// The function of a call, and the weights that it binds.
+fn weights_of(call: &Call) -> (usize, Vec<Option<usize>>) {
+    let weight = |arg: &Arg| if let Arg::Weight(w) = arg { Some(*w) } else { None };
+    (call.func, call.args.iter().map(weight).collect())
+}
+
+/// No call binds the weight twice. Uses stand in the order of calls.
+fn of_different_calls(uses: &[WeightUse]) -> bool {
+    uses.windows(2).all(|pair| pair[0].call != pair[1].call)
 }
 
 fn output(sink: &mut Sink, module: &Module, results: &[Option<ValueType>]) {

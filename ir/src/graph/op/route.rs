@@ -10,7 +10,7 @@ use crate::ty::TensorType;
 pub use llmcc_abi::route::Score;
 
 /// Names of the scores in `.lir` text.
-const SCORES: &[&str] = &["softmax", "chosen", "sigmoid", "mixer", "sigmoid-of-chosen"];
+const SCORES: &[&str] = &["softmax", "chosen", "sigmoid", "mixer", "sigmoid_of_chosen"];
 
 impl AttrType for Score {
     const KIND: AttrKind = AttrKind::Word(SCORES);
