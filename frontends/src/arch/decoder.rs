@@ -270,7 +270,7 @@ pub(super) fn inv_freq(f: &mut Draft, rope: &RopeConfig, i: usize) -> (Value, Op
 }
 
 /// One layer; gives the new residual stream.
-fn layer(
+pub(super) fn layer(
     l: &mut Lifter,
     d: &Decoder,
     i: usize,

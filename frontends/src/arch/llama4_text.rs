@@ -22,7 +22,7 @@ pub(super) const ARCH: Arch = Arch {
     class: "Llama4ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, OWN],
     fixed: &[],
-    goldens: &["llama4_text", "llama4_chunks"],
+    goldens: &["llama4_text", "llama4_chunks", "llama4_dense"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
         let defaults = Defaults {
@@ -41,11 +41,12 @@ pub(super) const ARCH: Arch = Arch {
         let (tuning, bias) = (tuning(f)?, f.flag("attention_bias"));
         let qk_norm = f.flag_or("use_qk_norm", true).then_some(QkNorm::BareAfter);
         let chunks = chunks(f, &rotates)?;
-        let experts = experts(f, &d)?;
-        let every = f.size("interleave_moe_layer_step").or(1);
+        let every = f.count("interleave_moe_layer_step").unwrap_or(1);
         let listed = f.numbers("moe_layers");
         let sparse =
             |i: usize| listed.as_ref().map_or((i + 1).is_multiple_of(every), |list| list.contains(&(i as f64)));
+        // MobileLLM-R1 has none, nor a number of them.
+        let experts = (0..layers).any(sparse).then(|| experts(f, &d)).transpose()?;
         let d = d.with_attention(|i, a| {
             (a.qkv_bias, a.out_bias, a.qk_norm, a.neighbours) = (bias, bias, qk_norm, a.heads.dim);
             (a.window, a.chunked) = (chunks[i], true);
@@ -54,16 +55,16 @@ pub(super) const ARCH: Arch = Arch {
             }
         });
         let wide = f.size("intermediate_size_mlp").or(16_384);
-        let d = d.with_experts(|i| sparse(i).then_some(experts));
+        let d = d.with_experts(|i| experts.filter(|_| sparse(i)));
         Ok(Box::new(d.with_mlp(|m| m.ffn = wide)))
     },
 };
 
 const OWN: &[Field] = &[
     Field::new("intermediate_size_mlp", WIDTH),
-    Field::new("num_local_experts", Accepts::Size(4096)).or(&["num_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("interleave_moe_layer_step", Accepts::Size(4096)),
+    Field::new("num_local_experts", Accepts::Count).or(&["num_experts"]),
+    Field::new("num_experts_per_tok", Accepts::Count),
+    Field::new("interleave_moe_layer_step", Accepts::Count),
     Field::new("moe_layers", Accepts::Numbers),
     Field::new("use_qk_norm", Accepts::Flag),
     Field::new("no_rope_layers", Accepts::Numbers),
@@ -74,6 +75,8 @@ const OWN: &[Field] = &[
     Field::new("attn_scale", Accepts::Number),
     Field::new("floor_scale", TOKENS),
 ];
+
+const MAX_EXPERTS: usize = 4096;
 
 /// The last is refused with a word of its own.
 const LAYER_TYPES: &[&str] = &["chunked_attention", "full_attention", "sliding_attention"];
@@ -139,17 +142,18 @@ fn tuning(f: &Fields) -> Result<Option<Tuning>, ConfigError> {
 }
 
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
-    let top = f.size("num_experts_per_tok").or(1);
+    let top = f.count("num_experts_per_tok").unwrap_or(1);
     if top != 1 {
         let help = "this architecture has weights that multiply what goes into one expert of each token".to_string();
         return Err(f.unsupported("num_experts_per_tok", top.to_string(), help));
     }
+    let count = f.count("num_local_experts").unwrap_or(16);
+    if !(1..=MAX_EXPERTS).contains(&count) {
+        let help = format!("this architecture has 1 to {MAX_EXPERTS} experts in layers that have any");
+        return Err(f.unsupported("num_local_experts", count.to_string(), help));
+    }
     let router = Router { score: Score::Sigmoid, ..Router::softmax(1, false) };
-    let experts = Experts {
-        weigh_input: true,
-        stored: Stored::JoinedTurned,
-        ..Experts::like(d, router, f.size("num_local_experts").or(16))
-    };
+    let experts = Experts { weigh_input: true, stored: Stored::JoinedTurned, ..Experts::like(d, router, count) };
     let experts = Experts { shared: Some(Shared::plain(experts.ffn)), ..experts };
     experts.checked(f, ["num_local_experts", "num_experts_per_tok"])
 }

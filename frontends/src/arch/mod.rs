@@ -180,6 +180,7 @@ archs! {
     mod gemma4_text;
     mod gemma3n_text;
     mod minicpm;
+    mod mobilellm;
     mod internlm2;
     mod cwm;
     mod vaultgemma;

@@ -276,7 +276,7 @@ const ROPE_METADATA: &str =
 
 /// Fields that say nothing about the function that a model computes: provenance, training, where
 /// and how to run it, special tokens, defaults of sampling.
-const METADATA: &str = "transformers_version torch_dtype dtype auto_map custom_pipelines tokenizer_class tokenizer processor_class name model_name _commit_hash \
+const METADATA: &str = "transformers_version for_llm_compressor torch_dtype dtype auto_map custom_pipelines tokenizer_class tokenizer processor_class name model_name _commit_hash \
      _flash_attn_2_enabled _attn_implementation _attn_implementation_autoset attn_implementation _attn_implementation_internal \
      _experts_implementation _output_attentions transformers.js_config is_llama_config unsloth_fixed unsloth_version language license base_model \
      finetuning_task task_specific_params problem_type id2label label2id num_labels classifier_dropout classifier_dropout_prob classifier_bias \
