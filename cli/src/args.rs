@@ -84,7 +84,7 @@ pub struct CompileArgs {
     #[arg(long = "lora", value_name = "FOLDER[=SCALE]", value_parser = parse_adapter)]
     pub lora: Vec<Adapter>,
     /// Keep room for so many adapters of PEFT (LoRA, rsLoRA) that are loaded while the model runs, each
-    /// for some of its sequences; on CPUs
+    /// for some of its sequences
     #[arg(long, value_name = "N", value_parser = parse_slots)]
     pub lora_slots: Option<usize>,
     /// The largest rank of these adapters

@@ -1,5 +1,6 @@
 //! Harness of the end-to-end tests: compile a checkpoint, open the artifact, compare logits.
 
+pub mod adapters;
 pub mod sass;
 
 use llmcc_cli::loaded::{EngineOptions, Model};

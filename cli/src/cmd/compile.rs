@@ -96,7 +96,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
     Ok(CompileOptions {
         checkpoint: args.base.as_ref().unwrap_or(&args.checkpoint).clone(),
         adapters: adapters(args),
-        slots: slots(args, &targets)?,
+        slots: slots(args),
         targets,
         weights: format_option(args),
         act: args.act.map(policy),
@@ -129,22 +129,14 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
     })
 }
 
-/// Room for adapters, which GPUs do not have yet.
-fn slots(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<Option<AdapterSlots>, Error> {
-    let Some(count) = args.lora_slots else { return Ok(None) };
-    if let Some(gpu) = targets.iter().find(|t| t.family() == Family::Gpu) {
-        return Err(Error::Usage(format!(
-            "--lora-slots: `{}` has no kernels for adapters that are loaded while the model runs yet; compile for a \
-             CPU, or merge the adapter (--lora)",
-            gpu.name
-        )));
-    }
-    Ok(Some(AdapterSlots {
-        count,
+/// Room for adapters that are loaded while the model runs.
+fn slots(args: &CompileArgs) -> Option<AdapterSlots> {
+    Some(AdapterSlots {
+        count: args.lora_slots?,
         rank: args.lora_rank,
         wide: args.lora_dtype.map(|t| t == FactorType::F32),
         targets: args.lora_targets.clone(),
-    }))
+    })
 }
 
 /// The adapters to merge: the one that stands for the checkpoint first.

@@ -17,6 +17,7 @@
 //! A file with `pub fn emit(cx: &Cx<'_>, body) -> Source` and a line in `written`. What it has no
 //! code for is refused in `supported.rs`, before: emitters do not fail.
 
+mod adapters;
 pub mod assembler;
 mod attention;
 pub mod backend;
@@ -113,7 +114,7 @@ fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
         Body::CausalConv(body) => causal_conv::emit(cx, body),
         Body::Recurrence(body) => recurrence::emit(cx, body),
         Body::Wkv(body) => wkv::emit(cx, body),
-        Body::AdapterMatmul(_) => unreachable!("`supported` refuses it"),
+        Body::AdapterMatmul(body) => adapters::emit(cx, body),
     } in tests {
         Body::Climb(_) => unreachable!("`supported` refuses it"),
     }})

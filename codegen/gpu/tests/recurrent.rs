@@ -23,10 +23,10 @@ fn target(seed: u64) -> &'static TargetSpec {
 fn bits(o: &OperandData) -> Vec<u64> {
     match o {
         OperandData::Rows(r) => r.data.iter().map(|x| x.to_bits().into()).collect(),
-        OperandData::State(s) => {
-            let fixed = s.fixed().expect("a state of fixed size");
+        // Adapters, no step changes.
+        OperandData::State(s) => s.fixed().map_or_else(Vec::new, |fixed| {
             (0..fixed.sequences()).flat_map(|i| fixed.clone().of(i).to_vec()).map(f64::to_bits).collect()
-        }
+        }),
         _ => vec![],
     }
 }
@@ -73,6 +73,24 @@ fn means() {
         let body = g.wkv(channels);
         let case = g.case(body);
         case.check_close(&case.run(&compiler, target(seed)), 5e-5);
+    }
+}
+
+fn adapters(g: &mut Gen, seed: u64) -> Body {
+    let k = if seed.is_multiple_of(2) { g.rng.below(1, 80) } else { g.rng.below(1, 700) };
+    let parts: Vec<usize> = (0..g.rng.below(1, 4)).map(|_| 16 * g.rng.below(1, 4)).collect();
+    g.adapter_matmul(k, &parts)
+}
+
+/// Products with matrices of adapters, which some sequences have none of.
+#[test]
+fn products_with_adapters() {
+    let compiler = Compiler::new();
+    for seed in 0..CASES {
+        let mut g = Gen::new(seed, 6, 40);
+        let body = adapters(&mut g, seed);
+        let case = g.case(body);
+        case.check_close(&case.run(&compiler, target(seed)), 2e-6);
     }
 }
 
@@ -142,9 +160,10 @@ fn steps_may_be_cut_anywhere() {
     let compiler = Compiler::new();
     for seed in 0..CASES / 2 {
         let mut g = Gen::new(seed, 12, 40);
-        let body = match seed % 4 {
+        let body = match seed % 5 {
             0 => convolution(&mut g, seed),
             1 => g.wkv(1 + seed as usize * 13 % 150),
+            2 => adapters(&mut g, seed),
             _ => recurrence(&mut g, seed),
         };
         let case = g.case(body);

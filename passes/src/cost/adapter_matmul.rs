@@ -29,9 +29,12 @@ impl Cost for AdapterMatmul {
         streamed.max(computed) + on.m as f64 * CALL / parallel
     }
 
-    /// GPUs have no such kernel, which its backend says.
+    /// Matrices come from memory once for each sequence, and through the second-level cache for each
+    /// token.
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
-        LATENCY + macs(on.kernel, self, on.m) / (on.t.macs(RowElem::F32) * on.t.cores as f64)
+        let streamed = bytes(on.kernel, self, on.sequences) / on.t.memory;
+        let computed = macs(on.kernel, self, on.m) / (on.t.macs(RowElem::F32) * on.t.cores as f64);
+        LATENCY + streamed.max(on.l2(bytes(on.kernel, self, on.m) as usize)).max(computed)
     }
 
     fn work(&self, on: &Launched<'_>) -> Work {

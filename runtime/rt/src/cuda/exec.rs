@@ -325,8 +325,20 @@ impl PageStore for DevicePages {
         Ok(())
     }
 
-    fn write(&mut self, _: usize, _: u32, _: &[u8]) -> Result<()> {
-        Err(Error::new(Status::Unsupported, "adapters are not loaded on GPUs; use the version for a processor"))
+    fn write(&mut self, state: usize, page: u32, bytes: &[u8]) -> Result<()> {
+        let device = &self.device;
+        let _current = device.current()?;
+        let (pool, len) = (&self.pools[state], self.page_bytes[state]);
+        let at = page as usize * len;
+        if bytes.len() != len || at.checked_add(len).is_none_or(|end| end > pool.len()) {
+            return Err(Error::artifact("a state has another size than the artifact says; compile it again"));
+        }
+        // SAFETY: the page lies in the pool, and the bytes are not given back before the copy is done.
+        let code = unsafe {
+            (device.api().copy_to_device)(pool.address() + at as u64, bytes.as_ptr().cast(), len, device.stream())
+        };
+        device.check(code, "cannot copy an adapter to the GPU")?;
+        device.synchronize("cannot copy an adapter to the GPU")
     }
 
     fn clear(&mut self, group: usize, page: u32) -> Result<()> {
