@@ -21,6 +21,7 @@ pub mod input;
 mod json;
 pub mod rope;
 pub mod slots;
+mod spelling;
 #[cfg(test)]
 mod testing;
 pub mod tokenizer;

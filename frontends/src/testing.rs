@@ -57,6 +57,8 @@ pub(crate) fn config(model_type: &str) -> Value {
         "local_rope_theta",
         "original_max_position_embeddings",
         "layer_types",
+        "attention_layers",
+        "vision_config",
         "use_sliding_window",
         "max_window_layers",
         "no_rope_layers",
@@ -75,7 +77,7 @@ pub(crate) fn config(model_type: &str) -> Value {
     let sizes = json!({
         "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
         "vocab_size": 32, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": null,
-        "tie_word_embeddings": false, "share_embedding": false, "hidden_act": "silu", "no_rope_layer_interval": 2, "num_heads": 8,
+        "tie_word_embeddings": false, "share_embedding": false, "num_hidden_groups": 1, "attention_types": [[["global", "local"], 1]], "hidden_act": "silu", "no_rope_layer_interval": 2, "num_heads": 8,
         "partial_rotary_factor": 0.5, "num_kv_shared_layers": 0, "n_routed_experts": 12, "rotary_dim": 2,
         "hybrid_override_pattern": "ME", "layers_block_type": ["mamba", "hybrid"],
     });

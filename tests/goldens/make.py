@@ -8,11 +8,11 @@ A fixture is a folder with a `config.json`: a new one needs nothing else, `make.
 checkpoints have are part of what is tested. Each folder then holds the weights, in the type that it names, and `golden.safetensors` with
 
 - `tokens` i32[40], the prompt; 40 tokens cross the boundaries of 16-token pages twice and end inside a page;
-- `logits_f64` f64[40, vocab], the reference; `logits_f32`, `logits_bf16` f32[40, vocab], Transformers in those types, so that
-  |logits_f32 - logits_f64| is the error that an implementation in f32 is entitled to;
+- `logits_f64` f64[40, vocab], the reference; `error_f32`, `error_bf16` f64[40], how far off Transformers in those types is at most in each row: what an implementation
+  in them is entitled to;
 - `greedy` i32[24], greedy continuation in float64 (best and second-best logit differ by at least `MARGIN` at each step, so that a
   correct f32 implementation picks the same);
-- of embedders and classifiers, in place of `logits_*` and `greedy`: `rows_f64`, `rows_f32`, `rows_bf16` [40, columns], the last layer's rows of the prompt after the linear modules (of
+- of embedders and classifiers, in place of `logits_f64` and `greedy`: `rows_f64` [40, columns], the last layer's rows of the prompt after the linear modules (of
   embedders only), and for texts of 1, 7, 40 and 19 tokens (`texts`, one after the other, and their `lengths`) `pooled_f64`, `pooled_f32` [4, columns]: rows pooled and
   normalized as `modules.json` says (without one: their mean), or scores of classes;
 - of classifiers with a file `pairs.json` the same for its pairs of texts, as the tokenizer of the folder puts them together, and the `types` of their tokens, if the
@@ -319,7 +319,7 @@ def make_embedder(name, folder):
         "lengths": torch.tensor([len(t) for t in texts], dtype=torch.int32),
         **({} if types is None else {"types": torch.tensor(sum(types, []), dtype=torch.int32)}),
         **unique,
-        **({} if rows is None else {"rows_f64": rows, "rows_f32": rows32, "rows_bf16": in_bf16(rows16)}),
+        **({} if rows is None else {"rows_f64": rows} | errors(rows, rows32, rows16)),
         "pooled_f64": f64,
         "pooled_f32": f32,
     }
@@ -479,10 +479,20 @@ def text_part(tensors, _):
     return {new: tensors[old] for old, new in names.items() if new.startswith(("model.embed_tokens.", "model.layers.", "model.norm.", "lm_head."))}
 
 
+def turned_stacks(tensors, config):
+    """The text model with stacks of experts as they are published."""
+    turned = lambda name, t: t.transpose(1, 2).contiguous() if ".experts." in name else t
+    return {name: turned(name, t) for name, t in text_part(tensors, config).items()}
+
+
 VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+DEEP_VISION = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "out_hidden_size": 32, "patch_size": 2, "num_position_embeddings": 4, "deepstack_visual_indexes": [0]}
 
 FOREIGN = {
     "muse_glimmer_text": (lambda config: of_parts(config, "muse_glimmer", VISION), text_part),
+    "qwen3_vl_text": (lambda config: of_parts(config, "qwen3_vl", DEEP_VISION), text_part),
+    "qwen3_vl_moe_text": (lambda config: of_parts(config, "qwen3_vl_moe", DEEP_VISION), turned_stacks),
+    "glm4v_text": (lambda config: of_parts(config, "glm4v", DEEP_VISION), text_part),
     "internlm2": (of_llama, to_internlm2),
     "mobilellm": (of_llama_twice, to_mobilellm),
     "minicpm": (of_granite, lambda tensors, _: tensors),
@@ -515,8 +525,8 @@ UNEVEN = {"olmo_hybrid"}
 
 def unevenness(f32, f64):
     """The error of the worst token over that of the middle one."""
-    errors = (f32.double() - f64).abs().amax(1)
-    return (errors.max() / errors.median()).item()
+    by_row = (f32.double() - f64).abs().amax(1)
+    return (by_row.max() / by_row.median()).item()
 
 
 def make_written(name, folder, config):
@@ -546,11 +556,9 @@ def make_written(name, folder, config):
     write_golden(name, folder, tokens, ids[PROMPT:], margin, {}, [logits(tokens, t).contiguous() for t in (torch.float64, torch.float32, torch.bfloat16)])
 
 
-def in_bf16(t):
-    """What a model in bf16 gave, in the bits that it has."""
-    narrow = t.to(torch.bfloat16)
-    assert torch.equal(narrow.double(), t.double()), "more bits than bf16 has"
-    return narrow
+def errors(f64, f32, bf16):
+    """How far off the results in narrower types are at most, row by row."""
+    return {f"error_{name}": (own.double() - f64).abs().amax(1) for name, own in (("f32", f32), ("bf16", bf16))}
 
 
 def write_golden(name, folder, tokens, greedy, margin, inv_freqs, all_logits):
@@ -561,8 +569,7 @@ def write_golden(name, folder, tokens, greedy, margin, inv_freqs, all_logits):
         "greedy": torch.tensor(greedy, dtype=torch.int32),
         **inv_freqs,
         "logits_f64": f64,
-        "logits_f32": f32,
-        "logits_bf16": in_bf16(bf16),
+        **errors(f64, f32, bf16),
     }
     save_file(golden, folder / "golden.safetensors")
     for file in folder.iterdir():
@@ -605,7 +612,7 @@ def make(name, folder):
 
 
 # How far apart two runs on different machines may be.
-CLOSE = {"logits_f64": 1e-11, "logits_f32": 1e-4, "logits_bf16": 1.0, "rows_f64": 1e-11, "rows_f32": 1e-4, "rows_bf16": 1.0, "pooled_f64": 1e-11, "pooled_f32": 1e-4}
+CLOSE = {"logits_f64": 1e-11, "error_f32": 1e-4, "error_bf16": 1.0, "rows_f64": 1e-11, "pooled_f64": 1e-11, "pooled_f32": 1e-4}
 
 
 def check(name):

@@ -41,12 +41,28 @@ pub(super) struct Encoder {
     /// Types of tokens; 0: there are none. Those of a single text are of the first, so only where
     /// pairs of texts are compared are there inputs of which type they are.
     pub types: usize,
+    /// Tables have so many columns, and a matrix with a bias to the width of the layers.
+    pub narrow: Option<usize>,
+    /// Layers share their weights.
+    pub groups: Option<Groups>,
     /// Rotary tables, which the layers share.
     pub ropes: Vec<RopeConfig>,
     /// How scores of classes are made.
     pub classes: ClassHead,
     /// Beginnings of the names of tensors that only other uses of the model read.
     pub spare: &'static [&'static str],
+}
+
+/// From the columns of the tables to the width of the layers.
+pub(super) const WIDEN: Part = Part("widen");
+
+/// Groups of layers that share their weights.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Groups {
+    /// How many there are, of as many layers each as can be.
+    pub count: usize,
+    /// Layers of a group, all of which compute in the place of each of the model's.
+    pub inner: usize,
 }
 
 /// A table of learned positions.
@@ -120,6 +136,8 @@ pub(super) struct Defaults {
     pub first: usize,
     /// `layer_norm_eps`.
     pub eps: f64,
+    /// `hidden_act`.
+    pub act: UnaryOp,
     /// `max_position_embeddings`.
     pub max_position: usize,
     /// Beginnings of the names of tensors of other uses.
@@ -128,8 +146,14 @@ pub(super) struct Defaults {
 
 impl Defaults {
     /// Those of BERT.
-    pub(super) const BERT: Defaults =
-        Defaults { types: 2, first: 0, eps: 1e-12, max_position: 512, spare: &["bert.pooler.", "pooler.", "cls."] };
+    pub(super) const BERT: Defaults = Defaults {
+        types: 2,
+        first: 0,
+        eps: 1e-12,
+        act: UnaryOp::Gelu,
+        max_position: 512,
+        spare: &["bert.pooler.", "pooler.", "cls."],
+    };
     /// Those of RoBERTa, whose padding token is the second of the vocabulary.
     pub(super) const ROBERTA: Defaults =
         Defaults { first: 2, spare: &["roberta.pooler.", "pooler.", "lm_head."], ..Defaults::BERT };
@@ -146,7 +170,7 @@ impl Encoder {
         }
         facts.max_position = rows - d.first;
         let heads = Heads::read(f, facts.hidden, DefaultHeads::default())?;
-        let (ffn, act) = (f.required_size("intermediate_size")?, common::activation(f, "hidden_act", UnaryOp::Gelu));
+        let (ffn, act) = (f.required_size("intermediate_size")?, common::activation(f, "hidden_act", d.act));
         let mut e = Encoder::alike(facts, heads, (ffn, act), common::eps(f, "layer_norm_eps", d.eps)?);
         e.positions = Some(Positions { rows, first: d.first });
         e.types = f.size("type_vocab_size").or(d.types);
@@ -181,10 +205,23 @@ impl Encoder {
             layers: vec![Layer { attention, attention_norm: true, mlp }; facts.layers],
             positions: None,
             types: 0,
+            narrow: None,
+            groups: None,
             ropes: vec![],
             classes: ClassHead::BERT,
             spare: &[],
             facts,
+        }
+    }
+
+    /// The numbers under which the weights of layer `i` are stored: of its group, and in it.
+    fn stored_as(&self, i: usize) -> Vec<(usize, Option<usize>)> {
+        match self.groups {
+            None => vec![(i, None)],
+            Some(Groups { count, inner }) => {
+                let group = i * count / self.layers.len().max(1);
+                (0..inner).map(|layer| (group, Some(layer))).collect()
+            }
         }
     }
 
@@ -210,7 +247,7 @@ impl Encoder {
 
     /// `embed`: the sum of all tables, normalized, and the rotary tables that layers share.
     fn embedding(&self, l: &mut Lifter) -> Result<(Carried, Vec<Carried>), FrontendError> {
-        let (vocab, hidden) = (self.facts.vocab, self.facts.hidden);
+        let (vocab, hidden) = (self.facts.vocab, self.narrow.unwrap_or(self.facts.hidden));
         let mut f = l.func("embed");
         let mut table = f.weight(TABLE, Kind::Table, &[vocab, hidden]);
         let mut learned = self.positions.map(|p| {
@@ -247,6 +284,9 @@ impl Encoder {
         if self.table_norm {
             x = norm(&mut f, TABLE_NORM, self.norm, x, hidden);
         }
+        if let Some(width) = self.narrow {
+            x = linear(&mut f, WIDEN, [self.facts.hidden, width], true, x);
+        }
         let mut results = vec![x];
         if !self.ropes.is_empty() {
             let positions = positions.unwrap_or_else(|| f.input(Input::Positions));
@@ -263,13 +303,16 @@ impl Encoder {
     fn layer(
         &self,
         l: &mut Lifter,
-        i: usize,
+        (i, inner): (usize, Option<usize>),
         spec: &Layer,
         x: &Carried,
         ropes: &[Carried],
     ) -> Result<Carried, FrontendError> {
         let a = &spec.attention;
-        let mut f = l.layer("layer", i);
+        let mut f = match inner {
+            Some(inner) => l.half("layer", i, inner),
+            None => l.layer("layer", i),
+        };
         let x = f.carried("x", x);
         let rope = a.rotary.and_then(|table| ropes.get(table)).map(|rope| f.carried("rope", rope));
         let positions = f.input(Input::Positions);
@@ -346,7 +389,9 @@ impl Shape for Encoder {
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, ropes) = self.embedding(l)?;
         for (i, spec) in self.layers.iter().enumerate() {
-            x = self.layer(l, i, spec, &x, &ropes)?;
+            for stored in self.stored_as(i) {
+                x = self.layer(l, stored, spec, &x, &ropes)?;
+            }
         }
         self.head(l, &x)
     }

@@ -64,6 +64,8 @@ pub(super) enum Stored {
     EachOrJoined,
     /// The same, transposed: `[experts, hidden, 2·ffn]` and `[experts, ffn, hidden]`.
     JoinedTurned,
+    /// [`JoinedBare`](Stored::JoinedBare), or, of any other shape, [`JoinedTurned`](Stored::JoinedTurned).
+    JoinedEitherWay,
     /// Three stacks, the last one of transposed matrices, `[experts, ffn, hidden]` all of them.
     Stacks,
     /// Two stacks of transposed matrices, `[experts, hidden, 2·ffn]`, whose columns are gate and up
@@ -162,7 +164,11 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
         Stored::EachOrJoined if f.stores(EXPERTS_GATE_UP, Kind::Bare) => Stored::JoinedBare,
         Stored::EachOrJoined => Stored::Each,
         // As GGUF files have what Transformers joins.
-        Stored::Joined | Stored::JoinedBare | Stored::JoinedTurned if f.stores(EXPERT_UP, Kind::Matrix) => Stored::Each,
+        Stored::Joined | Stored::JoinedBare | Stored::JoinedTurned | Stored::JoinedEitherWay
+            if f.stores(EXPERT_UP, Kind::Matrix) =>
+        {
+            Stored::Each
+        }
         other => other,
     };
     let (all, down) = match stored {
@@ -192,14 +198,26 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
             (all, f.weight(EXPERTS_DOWN, Kind::Bare, &[count, hidden, ffn]))
         }
         Stored::JoinedTurned => {
-            let all = f.weight(EXPERTS_GATE_UP, Kind::Bare, &[count, hidden, both]);
-            let down = f.weight(EXPERTS_DOWN, Kind::Bare, &[count, ffn, hidden]);
-            (f.op(Op::Transpose, &[all]), f.op(Op::Transpose, &[down]))
+            let all = turned_stack(f, EXPERTS_GATE_UP, [count, both, hidden]);
+            (all, turned_stack(f, EXPERTS_DOWN, [count, hidden, ffn]))
+        }
+        Stored::JoinedEitherWay => {
+            let mut stack = |part, shape: [usize; 3]| match f.has_shape(part, Kind::Bare, &shape) {
+                true => f.weight(part, Kind::Bare, &shape),
+                false => turned_stack(f, part, shape),
+            };
+            (stack(EXPERTS_GATE_UP, [count, both, hidden]), stack(EXPERTS_DOWN, [count, hidden, ffn]))
         }
     };
     let all = f.op(Op::Flatten, &[all]);
     let [gate, up] = [0, ffn].map(|start| f.op(Op::PickRows { run: both, start, len: ffn, pairs: 0 }, &[all]));
     plain(Some(gate), [up, f.op(Op::Flatten, &[down])])
+}
+
+/// Matrices of all experts that are stored transposed.
+fn turned_stack(f: &mut Draft, part: Part, [count, n, k]: [usize; 3]) -> Value {
+    let w = f.weight(part, Kind::Bare, &[count, k, n]);
+    f.op(Op::Transpose, &[w])
 }
 
 /// Matrices of all experts, and their biases.

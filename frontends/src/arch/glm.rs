@@ -2,7 +2,7 @@
 //! head, biases on Q, K and V, gate and up in one matrix.
 
 use super::entry::Arch;
-use super::half_rotated::{self, FIELDS};
+use super::half_rotated::{self, DEFAULTS, FIELDS};
 use super::names::{HUGGING_FACE, Names};
 
 pub(super) const ARCH: Arch = Arch {
@@ -12,5 +12,5 @@ pub(super) const ARCH: Arch = Arch {
     fixed: &[],
     goldens: &["glm"],
     names: Names(&[HUGGING_FACE]),
-    read: |f| Ok(Box::new(half_rotated::read(f)?)),
+    read: |f| Ok(Box::new(half_rotated::read(f, &DEFAULTS, f.flag_or("attention_bias", true))?)),
 };

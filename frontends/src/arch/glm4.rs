@@ -3,7 +3,7 @@
 
 use super::decoder::Norms;
 use super::entry::Arch;
-use super::half_rotated::{self, FIELDS};
+use super::half_rotated::{self, DEFAULTS, FIELDS};
 use super::names::{ATTN_POST_NORM, HUGGING_FACE, MLP_POST_NORM, Names, Table};
 
 pub(super) const ARCH: Arch = Arch {
@@ -14,7 +14,7 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["glm4"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {
-        let mut d = half_rotated::read(f)?;
+        let mut d = half_rotated::read(f, &DEFAULTS, f.flag_or("attention_bias", true))?;
         d.norms = Norms::Both;
         Ok(Box::new(d))
     },

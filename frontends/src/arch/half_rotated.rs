@@ -9,20 +9,21 @@ use crate::config::fields::{Field, Fields, IDENTITY};
 /// The fields that [`read`] reads.
 pub(super) const FIELDS: &[&[Field]] = &[IDENTITY, MODEL, ATTENTION, MLP, PARTIAL_ROTARY, ATTENTION_BIAS];
 
+/// What the configuration classes of most have.
+pub(super) const DEFAULTS: Defaults = Defaults {
+    vocab: Some(151_552),
+    heads: Some(32),
+    kv_heads: Some(2),
+    head_dim: Some(128),
+    max_position: 131_072,
+    eps: 1.5625e-7,
+    partial: 0.5,
+    ..Defaults::LLAMA
+};
+
 /// The decoder, with norms before the blocks.
-pub(super) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
-    let defaults = Defaults {
-        vocab: Some(151_552),
-        heads: Some(32),
-        kv_heads: Some(2),
-        head_dim: Some(128),
-        max_position: 131_072,
-        eps: 1.5625e-7,
-        partial: 0.5,
-        ..Defaults::LLAMA
-    };
-    let bias = f.flag_or("attention_bias", true);
-    let d = Decoder::read(f, &defaults)?;
+pub(super) fn read(f: &Fields, defaults: &Defaults, bias: bool) -> Result<Decoder, ConfigError> {
+    let d = Decoder::read(f, defaults)?;
     let rotated = d.ropes.first().map_or(0, |rope| rope.dim);
     let d = d.with_attention(|_, a| (a.qkv_bias, a.neighbours) = (bias, rotated));
     Ok(d.with_mlp(|m| m.fused = true))

@@ -278,6 +278,13 @@ impl<'a> Draft<'_, 'a> {
         name.is_some_and(|name| self.lifter.has(&name))
     }
 
+    /// Whether the checkpoint has a tensor of this shape; never where there is none yet.
+    pub(super) fn has_shape(&self, part: Part, kind: Kind, shape: &[usize]) -> bool {
+        let Source::Checkpoint(ckpt) = &self.lifter.origin.source else { return false };
+        let name = self.lifter.tensor_of(part, kind, self.layer, self.half);
+        name.and_then(|name| ckpt.info(&name)).is_some_and(|info| info.shape == shape)
+    }
+
     /// What one of several, as a head, has of a part.
     pub(super) fn numbered(&mut self, part: Part, kind: Kind, number: usize, shape: &[usize]) -> Value {
         let tensor = self.lifter.tensor_of(part, kind, self.layer, Some(number));

@@ -20,12 +20,22 @@ pub(super) const ARCH: Arch = Arch {
         "llama_bias",
         "llama_bf16",
         "llama_f16",
+        "smolvlm",
     ],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
-        let d = Decoder::read(f, &Defaults::LLAMA)?;
+        let d = Decoder::read(&f.by_default(SIZES), &Defaults::LLAMA)?;
         let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },
 };
+
+/// What LLaVA's first files leave out.
+const SIZES: &[(&str, usize)] = &[
+    ("vocab_size", 32_000),
+    ("hidden_size", 4096),
+    ("intermediate_size", 11_008),
+    ("num_hidden_layers", 32),
+    ("num_attention_heads", 32),
+];

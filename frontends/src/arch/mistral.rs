@@ -16,7 +16,19 @@ pub(super) const ARCH: Arch = Arch {
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let window = WindowRule::AllLayers(4096);
-        let d = Decoder::read(f, &Defaults { kv_heads: Some(8), max_position: 131_072, window, ..Defaults::LLAMA })?;
+        let d = Decoder::read(
+            &f.by_default(SIZES),
+            &Defaults { kv_heads: Some(8), max_position: 131_072, window, ..Defaults::LLAMA },
+        )?;
         Ok(Box::new(d))
     },
 };
+
+/// What files of LLaVA 1.6 leave out.
+const SIZES: &[(&str, usize)] = &[
+    ("vocab_size", 32_000),
+    ("hidden_size", 4096),
+    ("intermediate_size", 14_336),
+    ("num_hidden_layers", 32),
+    ("num_attention_heads", 32),
+];

@@ -58,6 +58,7 @@ use crate::config::fields::{Field, Fields, IDENTITY};
 use crate::config::known::{self, Neutral, Unread};
 use crate::config::{ConfigError, Facts, common};
 use crate::error::FrontendError;
+use crate::spelling::nearest;
 use entry::Shape;
 pub use entry::{Arch, REFERENCE, reference};
 pub(crate) use lifter::Wanted;
@@ -89,8 +90,12 @@ archs! {
     mod llama;
     mod mistral;
     mod qwen2;
+    mod qwen2_vl_text;
+    mod qwen2_5_vl_text;
     mod qwen3;
     mod qwen3_moe;
+    mod qwen3_vl_text;
+    mod qwen3_vl_moe_text;
     mod qwen2_moe;
     mod mixtral;
     mod olmoe;
@@ -124,12 +129,16 @@ archs! {
     mod olmo;
     mod olmo3;
     mod glm4;
+    mod glm4v_text;
     mod exaone4;
     mod nemotron;
     mod helium;
     mod bert;
     mod roberta;
     mod xlm_roberta;
+    mod camembert;
+    mod electra;
+    mod albert;
     mod distilbert;
     mod modernbert;
     mod eurobert;
@@ -150,6 +159,7 @@ archs! {
     mod glm;
     mod ernie4_5;
     mod gptj;
+    mod gpt_neo;
     mod hunyuan_v1_dense;
     mod phimoe;
     mod ernie4_5_moe;
@@ -244,7 +254,7 @@ impl Model {
                 .ok_or_else(|| unknown(arch.model_type, format!("`{}`", class.unwrap_or_default())))?,
             None => top,
         };
-        let f = Fields::new(map, "", arch.fields, &left)?;
+        let f = Fields::new(map, "", arch.fields, &left)?.of_part(inside.is_some());
         common::refuse_quantized(&f)?;
         let shape = (arch.read)(&f)?;
         if !shape.yields().suits(top) {
@@ -413,32 +423,6 @@ fn find_arch(f: &Fields) -> Result<(&'static Arch, Top), ConfigError> {
         }
         (None, None) => Err(f.missing("model_type")),
     }
-}
-
-/// The supported architecture whose name has the longest common beginning with `name`, or else
-/// takes the fewest edits; nothing if none is at all alike.
-pub(crate) fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
-    let name = name.to_lowercase();
-    let (distance, best) = known.map(|known| (edits(&name, known), known)).min_by_key(|(distance, _)| *distance)?;
-    (2 * distance <= best.len().max(3)).then_some(best)
-}
-
-/// Insertions, deletions and replacements that make `b` of the beginning of `a` (Levenshtein's
-/// distance, what follows in `a` costing nothing).
-fn edits(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    let mut least = row.last().copied().unwrap_or(0);
-    for x in a.chars() {
-        let mut corner = row[0];
-        row[0] += 1;
-        for (j, y) in b.chars().enumerate() {
-            let replaced = corner + usize::from(x != y);
-            corner = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
-        }
-        least = least.min(row.last().copied().unwrap_or(least));
-    }
-    least
 }
 
 /// Choices of the user that shape the graph.

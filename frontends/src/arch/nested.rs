@@ -1,8 +1,9 @@
 //! Models of several parts, as those that see images: the text model in them is compiled, the other
 //! parts are left out and named in the report.
 //!
-//! `config.json` has the fields of the text model in `text_config`; its tensors have a prefix,
-//! which has changed with the versions of Transformers.
+//! `config.json` has the fields of the text model in an object of their own, or, of older models, beside
+//! those of the other parts; its tensors have a prefix, which has changed with the versions of
+//! Transformers.
 
 use super::yields::Top;
 use crate::checkpoint::Checkpoint;
@@ -13,36 +14,68 @@ use serde_json::{Map, Value};
 const WHOLE: [&str; 5] =
     ["_name_or_path", "quantization_config", "tie_word_embeddings", "bos_token_id", "eos_token_id"];
 
+/// Objects that the fields of the text model may be in.
+const PARTS: [&str; 3] = ["text_config", "llm_config", "language_config"];
+
+/// What Qwen's Omni models, which speak as well, have around all this.
+const THINKER: &str = "thinker_config";
+
+/// Beginnings of the names of fields of other parts, where the text model's are beside them.
+const OTHERS: [&str; 4] = ["vision_", "image_", "video_", "audio_"];
+
+/// Prefixes that `model.` of the text model is behind or instead of.
+const BEFORE: [&str; 4] = ["language_model.", "llm.", "thinker.", "model.language_model."];
+const INSTEAD: [&str; 4] = ["model.language_model.", "model.text_model.", "language_model.", "text_model."];
+
 /// The fields of the text model, if `config.json` has it as a part; `known` says whether a
 /// `model_type` is supported.
 pub(super) fn text_model(config: &Map<String, Value>, known: impl Fn(&str) -> bool) -> Option<Map<String, Value>> {
-    let model_type = |map: &Map<String, Value>| map.get("model_type").and_then(Value::as_str).is_some_and(&known);
-    let inside = config.get("text_config")?.as_object()?;
-    if model_type(config) || !model_type(inside) {
+    let model_type = |map: &Map<String, Value>| map.get("model_type").and_then(Value::as_str).map(String::from);
+    let whole = model_type(config);
+    if whole.as_deref().is_some_and(&known) {
         return None;
     }
-    let whole = WHOLE.iter().filter_map(|name| Some(((*name).to_string(), config.get(*name)?.clone())));
-    Some(
-        whole
-            .chain(
-                inside.iter().filter(|(name, _)| *name != "architectures").map(|(name, v)| (name.clone(), v.clone())),
-            )
-            .collect(),
-    )
+    let Some(inside) = part(config) else {
+        let text = format!("{}_text", whole?);
+        return known(&text).then(|| flat(config, text));
+    };
+    if !known(&model_type(inside)?) {
+        return None;
+    }
+    let said = WHOLE.iter().filter_map(|name| Some(((*name).to_string(), config.get(*name)?.clone())));
+    let fields = inside.iter().filter(|(name, _)| *name != "architectures").map(|(name, v)| (name.clone(), v.clone()));
+    Some(said.chain(fields).collect())
+}
+
+/// The object of the text model.
+fn part(config: &Map<String, Value>) -> Option<&Map<String, Value>> {
+    let thinker = config.get(THINKER).and_then(Value::as_object).unwrap_or(config);
+    PARTS.iter().find_map(|name| thinker.get(*name)?.as_object())
+}
+
+/// The fields of a text model of this type that are those of the whole.
+fn flat(config: &Map<String, Value>, text: String) -> Map<String, Value> {
+    let other = |name: &str| name == "architectures" || OTHERS.iter().any(|start| name.starts_with(start));
+    let own = config.iter().filter(|(name, _)| !other(name)).map(|(name, v)| (name.clone(), v.clone()));
+    own.chain([("model_type".to_string(), text.into())]).collect()
 }
 
 /// The other parts that `config.json` describes: `name` is value.
 pub(super) fn left_out(config: &Map<String, Value>) -> impl Iterator<Item = String> {
-    let parts = config.iter().filter(|(name, v)| name.ends_with("_config") && *name != "text_config" && v.is_object());
-    parts.filter(|(name, _)| !WHOLE.contains(&name.as_str())).map(|(name, v)| format!("`{name}` is {}", show(v)))
+    let text = |name: &str| PARTS.contains(&name) || WHOLE.contains(&name) || name == THINKER;
+    let some = |v: &Value| v.as_object().is_some_and(|fields| !fields.is_empty());
+    let parts = config.iter().filter(move |(name, v)| name.ends_with("_config") && !text(name) && some(v));
+    parts.map(|(name, v)| format!("`{name}` is {}", show(v)))
 }
 
 /// What the checkpoint of a model of several parts calls a tensor of the text model; `tensor`
 /// itself if it has none.
 pub(super) fn located(ckpt: &Checkpoint, tensor: String) -> String {
-    let inside = tensor.strip_prefix("model.").map(|rest| format!("model.language_model.{rest}"));
-    let names = inside.into_iter().chain([format!("language_model.{tensor}")]);
-    names.into_iter().find(|name| ckpt.info(name).is_some()).unwrap_or(tensor)
+    let rest = tensor.strip_prefix("model.");
+    let instead = INSTEAD.iter().filter_map(|prefix| Some(format!("{prefix}{}", rest?)));
+    let before = BEFORE.iter().map(|prefix| format!("{prefix}{tensor}"));
+    let mut names = instead.chain(before);
+    names.find(|name| ckpt.info(name).is_some()).unwrap_or(tensor)
 }
 
 /// What a class of several parts has on top of the text model; `None` where that is not known.
@@ -57,7 +90,6 @@ pub(super) fn top(class: Option<&str>) -> Option<Top> {
 
 /// Whether a tensor is one of the text model.
 pub(super) fn of_text(tensor: &str) -> bool {
-    ["model.language_model.", "language_model.", "lm_head.", "model.layers.", "score."]
-        .iter()
-        .any(|prefix| tensor.starts_with(prefix))
+    const OWN: [&str; 5] = ["lm_head.", "model.layers.", "model.embed_tokens.", "model.norm.", "score."];
+    [&BEFORE[..], &INSTEAD[..], &OWN[..]].concat().iter().any(|prefix| tensor.starts_with(prefix))
 }

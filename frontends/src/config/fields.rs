@@ -116,6 +116,10 @@ pub struct Fields<'a> {
     pub(crate) at: &'static str,
     tables: &'a [&'static [Field]],
     unread: &'a RefCell<Unread>,
+    /// They are those of a part of a larger model.
+    part: bool,
+    /// Sizes that files of larger models leave out.
+    absent: &'static [(&'static str, usize)],
 }
 
 impl<'a> Fields<'a> {
@@ -127,9 +131,25 @@ impl<'a> Fields<'a> {
         tables: &'a [&'static [Field]],
         unread: &'a RefCell<Unread>,
     ) -> Result<Fields<'a>, ConfigError> {
-        let f = Fields { map, at, tables, unread };
+        let f = Fields { map, at, tables, unread, part: false, absent: &[] };
         tables.iter().copied().flatten().try_for_each(|field| f.check(field))?;
         Ok(f)
+    }
+
+    /// The same as those of a part of a larger model, if they are.
+    pub(crate) fn of_part(self, part: bool) -> Fields<'a> {
+        Fields { part, ..self }
+    }
+
+    /// With what the class makes of absent sizes: files of larger models leave out what is so, those of
+    /// a model by itself do not.
+    pub(crate) fn by_default(self, absent: &'static [(&'static str, usize)]) -> Fields<'a> {
+        Fields { absent, ..self }
+    }
+
+    /// What a part of a larger model has where its file does not say.
+    fn absent_size(&self, field: &str) -> Option<usize> {
+        self.absent.iter().find(|(name, _)| self.part && *name == field).map(|(_, n)| *n)
     }
 
     /// The fields of an object inside this one.
@@ -247,12 +267,13 @@ impl<'a> Fields<'a> {
 
     /// A [`size`](Self::size) that must be there.
     pub(crate) fn required_size(&self, field: &str) -> Result<usize, ConfigError> {
-        self.size(field).value().ok_or_else(|| self.missing(field))
+        self.size_or(field, None)
     }
 
     /// A [`size`](Self::size) that must be there if there is no default.
     pub(crate) fn size_or(&self, field: &str, default: Option<usize>) -> Result<usize, ConfigError> {
-        self.size(field).value().or(default).ok_or_else(|| self.missing(field))
+        let absent = || self.absent_size(field).or(default);
+        self.size(field).value().or_else(absent).ok_or_else(|| self.missing(field))
     }
 
     /// A field of [`Accepts::Count`].

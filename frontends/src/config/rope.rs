@@ -369,15 +369,22 @@ fn object<'a>(f: &Fields<'a>) -> Result<(&'static str, &'a Map<String, Value>), 
 
 /// The scaling: `rope_type`, or `type` of older files.
 fn kind<'a>(r: &Fields<'a>) -> Result<&'a str, ConfigError> {
-    match (r.text("rope_type"), r.text("type")) {
+    match (r.text("rope_type").map(today), r.text("type").map(today)) {
         (Some(new), Some(old)) if new != old => {
             Err(r.invalid("type", &old, format!("as `rope_type` ({new:?}), or absent")))
         }
-        // What the first files of Phi-3 call it.
-        (new, old) => Ok(match new.or(old) {
-            Some("su") => "longrope",
-            kind => kind.unwrap_or("default"),
-        }),
+        (new, old) => Ok(new.or(old).unwrap_or("default")),
+    }
+}
+
+/// What a scaling is called today.
+fn today(kind: &str) -> &str {
+    match kind {
+        // The first files of Phi-3.
+        "su" => "longrope",
+        // Qwen2-VL: positions of images have several parts, which are all the same for texts.
+        "mrope" => "default",
+        other => other,
     }
 }
 

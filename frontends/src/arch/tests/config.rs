@@ -48,7 +48,7 @@ fn bad_configurations() {
     let cases = [
         (json!({ "model_type": "xlnet" }), unknown("`xlnet`", "")),
         (json!({ "model_type": "llama5_text" }), unknown("`llama5_text`", "llama")),
-        (json!({ "model_type": "qwen3_vl_text" }), unknown("`qwen3_vl_text`", "qwen3")),
+        (json!({ "model_type": "qwen3_audio" }), unknown("`qwen3_audio`", "qwen3")),
         (
             json!({ "architectures": ["LlamaForTokenClassification"] }),
             unknown("`LlamaForTokenClassification` of `llama`", "llama"),
@@ -559,6 +559,7 @@ fn rotary_tables_of_two_kinds_of_layers() {
 fn goldens_parse() {
     for name in goldens() {
         let json = serde_json::from_slice(&std::fs::read(golden(name).join("config.json")).unwrap()).unwrap();
-        assert_eq!(Model::parse(&json).unwrap().unread, [] as [&str; 0], "{name}");
+        let unread = Model::parse(&json).unwrap().unread;
+        assert!(unread.iter().all(|u| u.starts_with("`vision_config` is")), "{name}: {unread:?}");
     }
 }

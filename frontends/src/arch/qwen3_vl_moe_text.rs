@@ -1,0 +1,58 @@
+//! Qwen3-VL with experts (arXiv 2511.21631), its text model: Qwen3 with experts in stacks, whose weights
+//! always have the sum 1. Published files have the stacks transposed, those that Transformers saves anew
+//! may have them either way.
+
+use super::blocks::QkNorm;
+use super::decoder::{Decoder, Defaults};
+use super::entry::Arch;
+use super::experts::{Experts, Stored};
+use super::names::{EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, Names, QWEN_EXPERTS, Table};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, WIDTH};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+use llmcc_ir::graph::Router;
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "qwen3_vl_moe_text",
+    class: "Qwen3VLMoeForConditionalGeneration",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, EXPERTS],
+    fixed: &[("norm_topk_prob", Neutral::On)],
+    goldens: &["qwen3_vl_moe_text"],
+    names: Names(&[NAMES, QWEN_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let bias = f.flag("attention_bias");
+        let defaults = Defaults {
+            vocab: Some(151_936),
+            heads: Some(16),
+            kv_heads: Some(16),
+            max_position: 128_000,
+            theta: 5e5,
+            tied: true,
+            ..Defaults::LLAMA
+        };
+        let d = Decoder::read(f, &defaults)?;
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)));
+        let router = Router::softmax(f.size("num_experts_per_tok").or(4), true);
+        let experts = Experts {
+            ffn: f.size("moe_intermediate_size").or(1408),
+            stored: Stored::JoinedEitherWay,
+            ..Experts::like(&d, router, f.size("num_experts").or(60))
+        };
+        let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;
+        let sparse = Experts::sparse_layers(f, d.layers.len());
+        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+    },
+};
+
+const EXPERTS: &[Field] = &[
+    Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)),
+    Field::new("moe_intermediate_size", WIDTH),
+    Field::new("decoder_sparse_step", Accepts::Size(4096)),
+    Field::new("mlp_only_layers", Accepts::Numbers),
+];
+
+const NAMES: Table = &[
+    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
+    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
+];

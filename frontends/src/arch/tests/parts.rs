@@ -1,0 +1,74 @@
+//! Text models that are parts of larger models, as published files have them.
+
+use super::super::{Model, nested};
+use crate::checkpoint::Checkpoint;
+use crate::fixtures::{random_tensors, write_checkpoint};
+use crate::testing::{Folder, config, with};
+use crate::{Options, lift};
+use serde_json::{Value, json};
+
+/// LLaVA 1.5: what is as in the class of the text model is left out, and so are sizes.
+fn llava(text: Value) -> Value {
+    json!({
+        "architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "image_token_index": 32000,
+        "ignore_index": -100, "pad_token_id": 32001, "projector_hidden_act": "gelu", "vocab_size": 32064,
+        "vision_feature_layer": -2, "vision_feature_select_strategy": "default", "torch_dtype": "float16",
+        "text_config": text, "tie_word_embeddings": false,
+        "vision_config": { "hidden_size": 1024, "model_type": "clip_vision_model", "num_hidden_layers": 24 },
+    })
+}
+
+#[test]
+fn sizes_that_files_leave_out() {
+    let llama = json!({
+        "_name_or_path": "lmsys/vicuna-7b-v1.5", "architectures": ["LlamaForCausalLM"], "model_type": "llama",
+        "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "torch_dtype": "float16", "vocab_size": 32064,
+    });
+    let model = Model::parse(&llava(llama.clone())).unwrap();
+    let facts = model.facts();
+    assert_eq!((facts.vocab, facts.hidden, facts.layers, facts.max_position), (32_064, 4096, 32, 4096));
+    let mistral = json!({
+        "model_type": "mistral", "intermediate_size": 14336, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
+        "num_key_value_heads": 8, "rope_theta": 1e6, "sliding_window": null, "vocab_size": 32064,
+    });
+    let model = Model::parse(&with(llava(mistral), json!({ "model_type": "llava_next" }))).unwrap();
+    assert_eq!((model.facts().hidden, model.facts().layers), (4096, 32));
+    // A model by itself says how large it is.
+    let alone = Model::parse(&llama).unwrap_err().to_string();
+    assert!(alone.contains("`hidden_size`"), "{alone}");
+}
+
+/// Where larger models have the fields of their text model, and what they call its tensors.
+#[test]
+fn fields_and_names_of_parts() {
+    let text = with(config("qwen2"), json!({ "tie_word_embeddings": false }));
+    let whole = |text: Value| with(json!({ "architectures": ["AForConditionalGeneration"], "model_type": "a" }), text);
+    type Renamed<'a> = &'a dyn Fn(&str) -> String;
+    let kinds: [(Value, Renamed); 6] = [
+        (json!({ "text_config": text }), &|n| format!("language_model.{n}")),
+        (json!({ "text_config": text }), &|n| match n.strip_prefix("model.") {
+            Some(rest) => format!("model.language_model.{rest}"),
+            None => n.to_string(),
+        }),
+        (json!({ "text_config": text }), &|n| match n.strip_prefix("model.") {
+            Some(rest) => format!("model.text_model.{rest}"),
+            None => n.to_string(),
+        }),
+        (json!({ "llm_config": text }), &|n| format!("language_model.{n}")),
+        (json!({ "language_config": text }), &|n| format!("language_model.{n}")),
+        (json!({ "thinker_config": { "text_config": text } }), &|n| format!("thinker.{n}")),
+    ];
+    for (part, renamed) in kinds {
+        let config = whole(part);
+        let mut tensors = random_tensors(&text, 1);
+        for t in &mut tensors {
+            t.name = renamed(&t.name);
+            assert!(nested::of_text(&t.name), "{}", t.name);
+        }
+        let folder = Folder::new();
+        write_checkpoint(&folder.0, &config, &tensors).unwrap();
+        let module = lift(&Checkpoint::open(&folder.0).unwrap(), &Options::default()).unwrap();
+        assert!(module.weights.len() > 20, "{config}");
+    }
+    assert!(!nested::of_text("visual.blocks.0.attn.qkv.weight") && !nested::of_text("model.visual.merger.ln_q.weight"));
+}
