@@ -1,13 +1,16 @@
 //! How rows become an embedding, by the files of sentence-transformers beside a checkpoint:
 //! `modules.json` and a folder for each module that has settings; or by a GGUF file's metadata.
 
+mod files;
 mod modules;
 pub(crate) mod texts;
 
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::gguf::Metadata;
 use crate::error::FrontendError;
-use llmcc_ir::graph::UnaryOp;
+pub use files::Dense;
+use files::{HELP, MOST, bad};
+pub(crate) use files::{LIST, SETTINGS};
 use llmcc_ir::output::Pool;
 use modules::{dense, kind_of, normalizes, of_transformer, pooling};
 use serde_json::Value;
@@ -23,22 +26,6 @@ pub struct Embedding {
     pub layers: Vec<Dense>,
     /// Columns that are kept; `None`: all.
     pub keep: Option<usize>,
-}
-
-/// A linear map, and what its result is activated by. (Being linear, it may as well come before the
-/// mean.)
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dense {
-    /// Folder of the module, and beginning of the names of its tensors.
-    pub folder: String,
-    /// Columns of its input.
-    pub inner: usize,
-    /// Columns of its output.
-    pub out: usize,
-    /// Whether it has a bias.
-    pub bias: bool,
-    /// The activation, if there is one.
-    pub act: Option<UnaryOp>,
 }
 
 impl Embedding {
@@ -65,15 +52,6 @@ impl Embedding {
         self.pool == Pool::Mean && self.layers.iter().any(|l| l.act.is_some())
     }
 }
-
-/// The list of modules.
-pub(crate) const LIST: &str = "modules.json";
-/// What concerns the model as a whole.
-pub(crate) const SETTINGS: &str = "config_sentence_transformers.json";
-const HELP: &str = "only embedders of a transformer, one pooling (cls, lasttoken, mean, max, mean_sqrt_len_tokens, \
-                    weightedmean), linear layers, and normalization are compiled";
-/// Largest width that is believed.
-const MOST: u64 = 1 << 20;
 
 /// Whether a folder that the list names is one beside it: the list comes from a stranger.
 fn beside(folder: &str) -> bool {
@@ -180,10 +158,6 @@ fn of_metadata(ckpt: &Checkpoint, metadata: &Metadata) -> Result<Option<Embeddin
 
 fn place(folder: &str) -> String {
     if folder.is_empty() { String::new() } else { format!(" in `{folder}`") }
-}
-
-fn bad(ckpt: &Checkpoint, file: &str, what: String) -> FrontendError {
-    FrontendError::Output { path: ckpt.dir().join(file), what, help: HELP }
 }
 
 #[cfg(test)]

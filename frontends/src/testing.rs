@@ -77,8 +77,9 @@ pub(crate) fn config(model_type: &str) -> Value {
     let sizes = json!({
         "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
         "vocab_size": 32, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": null,
-        "tie_word_embeddings": false, "share_embedding": false, "num_hidden_groups": 1, "attention_types": [[["global", "local"], 1]], "hidden_act": "silu", "no_rope_layer_interval": 2, "num_heads": 8,
+        "tie_word_embeddings": false, "hidden_act": "silu", "no_rope_layer_interval": 2, "num_heads": 8,
         "partial_rotary_factor": 0.5, "num_kv_shared_layers": 0, "n_routed_experts": 12, "rotary_dim": 2,
+        "share_embedding": false, "num_hidden_groups": 1, "attention_types": [[["global", "local"], 1]],
         "hybrid_override_pattern": "ME", "layers_block_type": ["mamba", "hybrid"],
     });
     // Whether there is a window decides about other fields too.

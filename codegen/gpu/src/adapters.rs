@@ -22,7 +22,7 @@ const TEAM: usize = THREADS as usize / BLOCK;
 /// Emits the kernel.
 pub fn emit(cx: &Cx<'_>, k: &AdapterMatmul) -> Source {
     let spec = cx.kernel.adapter(k.adapter);
-    let product = Product { k, spec, cols: cx.cols(k.x) };
+    let product = AdapterProduct { k, spec, cols: cx.cols(k.x) };
     let (mlir, program) = cx.function(THREADS, 1, |b, args| {
         let m = cx.row_count(b, args);
         let row = b.sreg("ctaid.x");
@@ -43,14 +43,14 @@ pub fn emit(cx: &Cx<'_>, k: &AdapterMatmul) -> Source {
     }
 }
 
-struct Product<'k> {
+struct AdapterProduct<'k> {
     k: &'k AdapterMatmul,
     spec: AdapterSpec,
     /// Columns of the input's rows.
     cols: usize,
 }
 
-impl Product<'_> {
+impl AdapterProduct<'_> {
     /// Columns of a token's result: those of the block.
     fn columns(&self, b: &mut Builder, args: Args<'_>, row: V) {
         let (tid, block) = (b.sreg("tid.x"), b.sreg("ctaid.y"));

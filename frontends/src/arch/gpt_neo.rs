@@ -17,7 +17,8 @@ pub(super) const ARCH: Arch = Arch {
     model_type: "gpt_neo",
     class: "GPTNeoForCausalLM",
     fields: &[IDENTITY, OWN],
-    fixed: &[],
+    // What the class makes of `attention_types`.
+    fixed: &[("attention_layers", Neutral::Any)],
     goldens: &["gpt_neo"],
     names: Names(&[NAMES]),
     read: |f| {
@@ -49,15 +50,12 @@ const OWN: &[Field] = &[
     Field::new("eos_token_id", Accepts::Tokens),
     Field::new("layer_norm_epsilon", Accepts::Number),
     Field::new(TYPES, Accepts::Any),
-    Field::new("attention_layers", Accepts::ListOf(KINDS)),
     Field::new("window_size", TOKENS),
 ];
 
 const TYPES: &str = "attention_types";
-const KINDS: &[&str] = &["global", "local"];
 
-/// Which layers have a window: lists of kinds, each with how often it is repeated. `attention_layers`
-/// is what the class makes of it.
+/// Which layers have a window: lists of kinds, each with how often it is repeated.
 fn local_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     let runs = match f.get(TYPES).value() {
         Some(v) => {
@@ -70,18 +68,10 @@ fn local_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     let all = runs.iter().flat_map(|(kinds, times)| (0..*times).flat_map(|_| kinds.iter().copied()));
     let found: Vec<bool> = all.take(layers.saturating_add(1)).collect();
     if found.len() != layers {
-        let expected = format!("kinds of {layers} layers (`num_hidden_layers`)");
-        return Err(f.invalid(TYPES, &found.len(), expected));
+        let help = format!("this architecture has a kind for each layer (`num_hidden_layers` is {layers})");
+        return Err(f.unsupported(TYPES, format!("kinds of {} layers", found.len()), help));
     }
-    let said = f.get("attention_layers").value();
-    let same = |list: &Value| {
-        let kinds = list.as_array().into_iter().flatten().map(|v| v.as_str() == Some("local"));
-        kinds.eq(found.iter().copied())
-    };
-    match said.filter(|list| !same(list)) {
-        Some(list) => Err(f.invalid_value("attention_layers", list, format!("as `{TYPES}` says, or absent"))),
-        None => Ok(found),
-    }
+    Ok(found)
 }
 
 /// Kinds of layers, whether each has a window, and how often they are repeated.

@@ -1,11 +1,13 @@
 //! Growing a module: weights, states, deduplicated functions and calls.
 
-use super::names::{HEAD, Kind, Names, Part, TABLE};
+use super::names::{HEAD, Kind, Part, TABLE};
 use super::nested;
+use super::origin::{Origin, Source, Wanted};
 use super::rounded_inputs::Rounded;
 use super::tensors::{checked, without_prefix};
 use super::yields::Entry;
 use crate::checkpoint::Checkpoint;
+use crate::checkpoint::safetensors::TensorInfo;
 use crate::config::Facts;
 use crate::embedding::Embedding;
 use crate::error::FrontendError;
@@ -16,41 +18,6 @@ use llmcc_ir::state::{FixedSpec, StateSpec};
 use llmcc_ir::ty::{DType, Dim, TensorType};
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
-
-/// Where the tensors of a module are.
-pub(super) enum Source<'a> {
-    /// In a checkpoint, where they are looked up and checked.
-    Checkpoint(&'a Checkpoint),
-    /// Nowhere yet: whatever is asked for is there, as bf16, and is written down.
-    Wanted(Vec<Wanted>),
-}
-
-/// A tensor that a model asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// Name in the checkpoint.
-    pub name: String,
-    /// Dimensions.
-    pub shape: Vec<usize>,
-    /// Multiplies a normalized row.
-    pub gain: bool,
-}
-
-/// What a module is lifted from.
-pub(super) struct Origin<'a> {
-    /// The tensors.
-    pub source: Source<'a>,
-    /// What is known of the model.
-    pub facts: &'a Facts,
-    /// What the checkpoint calls the tensors.
-    pub names: Names,
-    /// Name of the architecture's class.
-    pub class: &'static str,
-    /// `model_type` of the architecture.
-    pub model_type: &'static str,
-    /// The model is a part of a larger one.
-    pub nested: bool,
-}
 
 /// Builds a [`Module`] call by call.
 pub(crate) struct Lifter<'a> {
@@ -254,12 +221,20 @@ impl<'a> Draft<'_, 'a> {
         self.weight_for(part, kind, shape, Role::SharedWeight)
     }
 
+    /// What is known of the tensor of a part; nothing where there is none yet.
+    fn info(&self, part: Part, kind: Kind) -> Option<&TensorInfo> {
+        let Source::Checkpoint(ckpt) = &self.lifter.origin.source else { return None };
+        ckpt.info(&self.lifter.tensor_of(part, kind, self.layer, self.half)?)
+    }
+
     /// Whether the checkpoint has the tensor of a part as codes.
     pub(super) fn is_coded(&self, part: Part, kind: Kind) -> bool {
-        let Source::Checkpoint(ckpt) = &self.lifter.origin.source else { return false };
-        let tensor = self.lifter.tensor_of(part, kind, self.layer, self.half);
-        let info = tensor.and_then(|name| ckpt.info(&name));
-        info.is_some_and(|i| i.dtype.is_coded())
+        self.info(part, kind).is_some_and(|i| i.dtype.is_coded())
+    }
+
+    /// Whether the checkpoint has a tensor of this shape.
+    pub(super) fn has_shape(&self, part: Part, kind: Kind, shape: &[usize]) -> bool {
+        self.info(part, kind).is_some_and(|i| i.shape == shape)
     }
 
     /// The matrix `[out, in]` of a part.
@@ -278,13 +253,6 @@ impl<'a> Draft<'_, 'a> {
         name.is_some_and(|name| self.lifter.has(&name))
     }
 
-    /// Whether the checkpoint has a tensor of this shape; never where there is none yet.
-    pub(super) fn has_shape(&self, part: Part, kind: Kind, shape: &[usize]) -> bool {
-        let Source::Checkpoint(ckpt) = &self.lifter.origin.source else { return false };
-        let name = self.lifter.tensor_of(part, kind, self.layer, self.half);
-        name.and_then(|name| ckpt.info(&name)).is_some_and(|info| info.shape == shape)
-    }
-
     /// What one of several, as a head, has of a part.
     pub(super) fn numbered(&mut self, part: Part, kind: Kind, number: usize, shape: &[usize]) -> Value {
         let tensor = self.lifter.tensor_of(part, kind, self.layer, Some(number));
@@ -293,7 +261,6 @@ impl<'a> Draft<'_, 'a> {
     }
 
     /// A tensor named for another layer; with a number for one of its parts, this layer's alone.
-    #[cfg_attr(not(test), allow(dead_code, reason = "Zamba2 is not offered yet"))]
     pub(super) fn of_layer(&mut self, part: Part, kind: Kind, of: (usize, Option<usize>), shape: &[usize]) -> Value {
         let tensor = self.lifter.tensor_of(part, kind, Some(of.0), of.1);
         let role = if of.1.is_some() { Role::Weight } else { Role::SharedWeight };

@@ -21,7 +21,7 @@ const PARTS: [&str; 3] = ["text_config", "llm_config", "language_config"];
 const THINKER: &str = "thinker_config";
 
 /// Beginnings of the names of fields of other parts, where the text model's are beside them.
-const OTHERS: [&str; 4] = ["vision_", "image_", "video_", "audio_"];
+const OTHERS: [&str; 3] = ["vision_", "image_", "video_"];
 
 /// Prefixes that `model.` of the text model is behind or instead of.
 const BEFORE: [&str; 4] = ["language_model.", "llm.", "thinker.", "model.language_model."];
@@ -35,13 +35,10 @@ pub(super) fn text_model(config: &Map<String, Value>, known: impl Fn(&str) -> bo
     if whole.as_deref().is_some_and(&known) {
         return None;
     }
-    let Some(inside) = part(config) else {
+    let Some(inside) = part(config).filter(|part| model_type(part).is_some_and(|own| known(&own))) else {
         let text = format!("{}_text", whole?);
         return known(&text).then(|| flat(config, text));
     };
-    if !known(&model_type(inside)?) {
-        return None;
-    }
     let said = WHOLE.iter().filter_map(|name| Some(((*name).to_string(), config.get(*name)?.clone())));
     let fields = inside.iter().filter(|(name, _)| *name != "architectures").map(|(name, v)| (name.clone(), v.clone()));
     Some(said.chain(fields).collect())
@@ -55,8 +52,11 @@ fn part(config: &Map<String, Value>) -> Option<&Map<String, Value>> {
 
 /// The fields of a text model of this type that are those of the whole.
 fn flat(config: &Map<String, Value>, text: String) -> Map<String, Value> {
-    let other = |name: &str| name == "architectures" || OTHERS.iter().any(|start| name.starts_with(start));
-    let own = config.iter().filter(|(name, _)| !other(name)).map(|(name, v)| (name.clone(), v.clone()));
+    let other = |name: &str, v: &Value| {
+        let of_part = !name.ends_with("_config") || v.is_object();
+        name == "architectures" || of_part && OTHERS.iter().any(|start| name.starts_with(start))
+    };
+    let own = config.iter().filter(|(name, v)| !other(name, v)).map(|(name, v)| (name.clone(), v.clone()));
     own.chain([("model_type".to_string(), text.into())]).collect()
 }
 

@@ -13,7 +13,7 @@ pub(super) const ARCH: Arch = Arch {
     class: "Qwen2VLForConditionalGeneration",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, OPTIONAL_WINDOWS],
     fixed: &[("attention_bias", Neutral::On), ("qkv_bias", Neutral::On)],
-    goldens: &["qwen2_vl", "qwen2_5_vl"],
+    goldens: &["qwen2_vl_text", "qwen2_vl", "qwen2_5_vl"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let defaults = Defaults {

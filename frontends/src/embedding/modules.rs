@@ -1,7 +1,6 @@
 //! Modules of sentence-transformers, one by one: which they are, and what their settings say.
 
-use super::texts::prompt;
-use super::{Dense, LIST, MOST, bad};
+use super::files::{Dense, LIST, MOST, bad, prompt, transformer};
 use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
 use llmcc_ir::graph::UnaryOp;
@@ -12,27 +11,6 @@ use serde_json::Value;
 pub(super) fn kind_of(module: &Value) -> &str {
     let kind = module["type"].as_str().unwrap_or_default();
     kind.strip_prefix("sentence_transformers.").and_then(|kind| kind.rsplit('.').next()).unwrap_or_default()
-}
-
-/// Settings of the transformer, in the order in which they are looked for.
-pub(super) const OF_TRANSFORMER: [&str; 7] = [
-    "sentence_bert_config.json",
-    "sentence_roberta_config.json",
-    "sentence_distilbert_config.json",
-    "sentence_camembert_config.json",
-    "sentence_albert_config.json",
-    "sentence_xlm-roberta_config.json",
-    "sentence_xlnet_config.json",
-];
-
-/// The settings of the transformer, and their file; null where there is none.
-pub(super) fn transformer(ckpt: &Checkpoint) -> Result<(&'static str, Value), FrontendError> {
-    for file in OF_TRANSFORMER {
-        if let Some(settings) = ckpt.json(file)? {
-            return Ok((file, settings));
-        }
-    }
-    Ok((OF_TRANSFORMER[0], Value::Null))
 }
 
 /// Checks that the transformer gives the rows of its last layer.

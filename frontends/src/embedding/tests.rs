@@ -1,6 +1,7 @@
 use super::*;
 use crate::fixtures::write_checkpoint;
 use crate::testing::{Folder, config};
+use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::output::Pool;
 use serde_json::json;
 

@@ -1,7 +1,6 @@
 //! What sentence-transformers does with a text before a model has its tokens.
 
-use super::modules::transformer;
-use super::{LIST, SETTINGS};
+use super::files::{LIST, SETTINGS, prompt, transformer, wrong};
 use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
 use serde_json::{Value, json};
@@ -56,27 +55,6 @@ pub(crate) fn found(ckpt: &Checkpoint, settings: &Value, limit: usize) -> Result
     }
     let most = Some(most.min(limit as u64) as usize);
     Ok((Texts { prompt, most, lower: of_transformer["do_lower_case"] == true }, warnings))
-}
-
-fn wrong(ckpt: &Checkpoint, file: &str, what: String) -> FrontendError {
-    FrontendError::Output {
-        path: ckpt.dir().join(file),
-        what,
-        help: "correct the file, or compile without modules.json, with --embed, and prepare texts yourself",
-    }
-}
-
-/// The prompt that texts get if none is asked for.
-///
-/// # Errors
-/// It has no text.
-pub(super) fn prompt(ckpt: &Checkpoint) -> Result<String, FrontendError> {
-    let Some(settings) = ckpt.json(SETTINGS)? else { return Ok(String::new()) };
-    let Some(name) = settings["default_prompt_name"].as_str() else { return Ok(String::new()) };
-    match settings["prompts"][name].as_str() {
-        Some(prompt) => Ok(prompt.to_owned()),
-        None => Err(wrong(ckpt, SETTINGS, format!("`default_prompt_name` is {name:?}, which `prompts` has not"))),
-    }
 }
 
 /// A `tokenizer.json` that puts all text in lower case first, unless it does so.
