@@ -215,7 +215,7 @@ impl Golden {
             Pooled { texts: cut(&ints("texts")), types, f64: doubles("pooled_f64"), f32: floats("pooled_f32") }
         });
         let kind = if has("rows_f64") { "rows" } else { "logits" };
-        let own = |ty: &str| has(ty).then(|| doubles(ty)).unwrap_or_default();
+        let own = |ty: &str| if has(ty) { doubles(ty) } else { vec![] };
         let f64 = if has(&format!("{kind}_f64")) { doubles(&format!("{kind}_f64")) } else { vec![] };
         let columns = f64.len() / tokens.len();
         let greedy = if has("greedy") { ints("greedy") } else { vec![] };

@@ -5,6 +5,7 @@
 //! those of the other parts; its tensors have a prefix, which has changed with the versions of
 //! Transformers.
 
+use super::beyond;
 use super::yields::Top;
 use crate::checkpoint::Checkpoint;
 use crate::config::show;
@@ -17,14 +18,11 @@ const WHOLE: [&str; 5] =
 /// Objects that the fields of the text model may be in.
 const PARTS: [&str; 3] = ["text_config", "llm_config", "language_config"];
 
-/// What Qwen's Omni models, which speak as well, have around all this.
-const THINKER: &str = "thinker_config";
-
 /// Beginnings of the names of fields of other parts, where the text model's are beside them.
 const OTHERS: [&str; 3] = ["vision_", "image_", "video_"];
 
 /// Prefixes that `model.` of the text model is behind or instead of.
-const BEFORE: [&str; 4] = ["language_model.", "llm.", "thinker.", "model.language_model."];
+const BEFORE: [&str; 3] = ["language_model.", "llm.", "model.language_model."];
 const INSTEAD: [&str; 4] = ["model.language_model.", "model.text_model.", "language_model.", "text_model."];
 
 /// The fields of the text model, if `config.json` has it as a part; `known` says whether a
@@ -32,7 +30,7 @@ const INSTEAD: [&str; 4] = ["model.language_model.", "model.text_model.", "langu
 pub(super) fn text_model(config: &Map<String, Value>, known: impl Fn(&str) -> bool) -> Option<Map<String, Value>> {
     let model_type = |map: &Map<String, Value>| map.get("model_type").and_then(Value::as_str).map(String::from);
     let whole = model_type(config);
-    if whole.as_deref().is_some_and(&known) {
+    if whole.as_deref().is_some_and(|whole| known(whole) || beyond::reason(whole).is_some()) {
         return None;
     }
     let Some(inside) = part(config).filter(|part| model_type(part).is_some_and(|own| known(&own))) else {
@@ -46,8 +44,7 @@ pub(super) fn text_model(config: &Map<String, Value>, known: impl Fn(&str) -> bo
 
 /// The object of the text model.
 fn part(config: &Map<String, Value>) -> Option<&Map<String, Value>> {
-    let thinker = config.get(THINKER).and_then(Value::as_object).unwrap_or(config);
-    PARTS.iter().find_map(|name| thinker.get(*name)?.as_object())
+    PARTS.iter().find_map(|name| config.get(*name)?.as_object())
 }
 
 /// The fields of a text model of this type that are those of the whole.
@@ -62,7 +59,7 @@ fn flat(config: &Map<String, Value>, text: String) -> Map<String, Value> {
 
 /// The other parts that `config.json` describes: `name` is value.
 pub(super) fn left_out(config: &Map<String, Value>) -> impl Iterator<Item = String> {
-    let text = |name: &str| PARTS.contains(&name) || WHOLE.contains(&name) || name == THINKER;
+    let text = |name: &str| PARTS.contains(&name) || WHOLE.contains(&name);
     let some = |v: &Value| v.as_object().is_some_and(|fields| !fields.is_empty());
     let parts = config.iter().filter(move |(name, v)| name.ends_with("_config") && !text(name) && some(v));
     parts.map(|(name, v)| format!("`{name}` is {}", show(v)))

@@ -109,7 +109,7 @@ impl TextAssets {
             try_template(&text_config, &mut warnings).map_err(|what| FrontendError::Tokenizer {
                 path: match ckpt.metadata() {
                     Some(_) => ckpt.config_path().to_path_buf(),
-                    None => ckpt.dir().join(template_file(ckpt)),
+                    None => ckpt.dir().join(template_file(ckpt, &settings)),
                 },
                 what,
                 help: "correct the template, or remove it and write prompts as plain text",
@@ -185,11 +185,13 @@ fn try_template(text_config: &Value, warnings: &mut Vec<String>) -> Result<(), S
     Ok(())
 }
 
-fn template_file(ckpt: &Checkpoint) -> &'static str {
-    ["chat_template.jinja", "tokenizer_config.json"]
-        .into_iter()
-        .find(|f| ckpt.dir().join(f).exists())
-        .unwrap_or("tokenizer_config.json")
+/// Where the template is that [`chat_template`] finds.
+fn template_file(ckpt: &Checkpoint, settings: &Value) -> &'static str {
+    let has = |file: &str| ckpt.dir().join(file).exists();
+    if has("chat_template.jinja") {
+        return "chat_template.jinja";
+    }
+    if usable_template(settings).is_null() && has(PROCESSORS) { PROCESSORS } else { "tokenizer_config.json" }
 }
 
 /// The `tokenizer.json` of a vocabulary of RWKV: tokens, of which the longest is taken.
@@ -364,7 +366,11 @@ fn ids(v: &Value, vocab: usize) -> Vec<u32> {
     }
 }
 
-/// `chat_template.jinja`, or `chat_template` of `tokenizer_config.json` as it is there.
+/// Where models that see images have their templates, of before they were files of their own.
+const PROCESSORS: &str = "chat_template.json";
+
+/// `chat_template.jinja`, or `chat_template` of `tokenizer_config.json` as it is there, or of the file
+/// beside it.
 fn chat_template(ckpt: &Checkpoint, settings: &Value) -> Result<Value, FrontendError> {
     if let Some(bytes) = ckpt.file("chat_template.jinja")? {
         let utf8 = |_| FrontendError::Tokenizer {
@@ -374,7 +380,10 @@ fn chat_template(ckpt: &Checkpoint, settings: &Value) -> Result<Value, FrontendE
         };
         return String::from_utf8(bytes).map(Value::String).map_err(utf8);
     }
-    Ok(usable_template(settings))
+    match usable_template(settings) {
+        Value::Null => Ok(ckpt.json(PROCESSORS)?.map_or(Value::Null, |file| usable_template(&file))),
+        template => Ok(template),
+    }
 }
 
 /// The `chat_template` of settings: a text, or several with names.

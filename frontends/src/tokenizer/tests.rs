@@ -91,6 +91,9 @@ fn chat_templates() {
     assert_eq!(template(&[("tokenizer_config.json", &settings(&list))]), list);
     assert_eq!(template(&[("tokenizer_config.json", &settings(&list)), ("chat_template.jinja", "c")]), "c");
     assert_eq!(template(&[("tokenizer_config.json", &settings(&json!([3])))]), Value::Null);
+    let beside = ("chat_template.json", &*settings(&json!("d")));
+    assert_eq!(template(&[("tokenizer_config.json", "{}"), beside]), "d");
+    assert_eq!(template(&[("tokenizer_config.json", &settings(&list)), beside]), list);
     let error = load_error(json!({}), &[("tokenizer_config.json", "{")]);
     assert_eq!(
         error,

@@ -44,7 +44,7 @@ fn fields_and_names_of_parts() {
     let text = with(config("qwen2"), json!({ "tie_word_embeddings": false }));
     let whole = |text: Value| with(json!({ "architectures": ["AForConditionalGeneration"], "model_type": "a" }), text);
     type Renamed<'a> = &'a dyn Fn(&str) -> String;
-    let kinds: [(Value, Renamed); 6] = [
+    let kinds: [(Value, Renamed); 5] = [
         (json!({ "text_config": text }), &|n| format!("language_model.{n}")),
         (json!({ "text_config": text }), &|n| match n.strip_prefix("model.") {
             Some(rest) => format!("model.language_model.{rest}"),
@@ -56,7 +56,6 @@ fn fields_and_names_of_parts() {
         }),
         (json!({ "llm_config": text }), &|n| format!("language_model.{n}")),
         (json!({ "language_config": text }), &|n| format!("language_model.{n}")),
-        (json!({ "thinker_config": { "text_config": text } }), &|n| format!("thinker.{n}")),
     ];
     for (part, renamed) in kinds {
         let config = whole(part);
@@ -71,4 +70,12 @@ fn fields_and_names_of_parts() {
         assert!(module.weights.len() > 20, "{config}");
     }
     assert!(!nested::of_text("visual.blocks.0.attn.qkv.weight") && !nested::of_text("model.visual.merger.ln_q.weight"));
+}
+
+/// Whose text model is known, but not what the whole makes of it.
+#[test]
+fn wholes_that_compute_something_else_are_refused() {
+    let config = with(llava(config("gemma")), json!({ "model_type": "paligemma" }));
+    let error = Model::parse(&config).unwrap_err().to_string();
+    assert!(error.contains("`paligemma`") && error.contains("tokens of a prompt see those after them"), "{error}");
 }

@@ -1,5 +1,6 @@
 mod families;
 mod forms;
+mod images;
 
 use super::*;
 use crate::arch::{self, Model};

@@ -7,8 +7,17 @@ use super::super::names::{
     APERTUS, BITNET, FUSED_MLP, GLM4, HUNYUAN, LATENT_NAMES, MIXTRAL_EXPERTS, PHI, POST_NORMS, QWEN_EXPERTS,
     QWEN2_EXPERTS, SANDWICH_NORMS, SEED, STARCODER2,
 };
-use super::{ATTENTION_BIAS, Constants, Family, LATENT, LAYER_NORM, PLAIN, Q_BIAS, WINDOW, has_experts};
+use super::{ATTENTION_BIAS, Constants, Family, Keys, LATENT, LAYER_NORM, PLAIN, Q_BIAS, WINDOW, has_experts};
 use serde_json::json;
+
+/// Parts of positions, which are all the same for texts, and layers that only images are added to.
+const OF_IMAGES: &[&str] = &["rope.dimension_sections", "n_deepstack_layers"];
+
+const QWEN3_EXPERTS: Keys = &[
+    ("expert_count", "num_experts"),
+    ("expert_used_count", "num_experts_per_tok"),
+    ("expert_feed_forward_length", "moe_intermediate_size"),
+];
 
 pub(super) const FAMILIES: &[Family] = &[
     Family {
@@ -54,11 +63,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "qwen3moe",
         model_type: ("qwen3_moe", "Qwen3MoeForCausalLM"),
-        keys: &[&[
-            ("expert_count", "num_experts"),
-            ("expert_used_count", "num_experts_per_tok"),
-            ("expert_feed_forward_length", "moe_intermediate_size"),
-        ]],
+        keys: &[QWEN3_EXPERTS],
         fixed: &[("norm_topk_prob", true)],
         names: &[QWEN_EXPERTS],
         suits: has_experts,
@@ -66,6 +71,19 @@ pub(super) const FAMILIES: &[Family] = &[
     },
     Family { name: "qwen2", model_type: ("qwen2", "Qwen2ForCausalLM"), ..PLAIN },
     Family { name: "qwen3", model_type: ("qwen3", "Qwen3ForCausalLM"), ..PLAIN },
+    // Text models of models that see images: the other parts are in files of their own.
+    Family { name: "qwen2vl", model_type: ("qwen2", "Qwen2ForCausalLM"), quiet: OF_IMAGES, ..PLAIN },
+    Family { name: "qwen3vl", model_type: ("qwen3", "Qwen3ForCausalLM"), quiet: OF_IMAGES, ..PLAIN },
+    Family {
+        name: "qwen3vlmoe",
+        model_type: ("qwen3_moe", "Qwen3MoeForCausalLM"),
+        keys: &[QWEN3_EXPERTS],
+        fixed: &[("norm_topk_prob", true)],
+        names: &[QWEN_EXPERTS],
+        quiet: OF_IMAGES,
+        suits: has_experts,
+        ..PLAIN
+    },
     Family {
         name: "phi3",
         model_type: ("phi3", "Phi3ForCausalLM"),

@@ -94,7 +94,7 @@ fn of_model(ckpt: &Checkpoint) -> impl Iterator<Item = &str> {
 }
 
 /// The GGUF file of a fixture.
-fn converted(ckpt: &Checkpoint, about: &Value) -> Vec<u8> {
+pub(super) fn converted(ckpt: &Checkpoint, about: &Value) -> Vec<u8> {
     let config = ckpt.config();
     let size = |name: &str| config[name].as_u64().map(|n| n as usize);
     let head_dim =
