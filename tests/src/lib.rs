@@ -216,7 +216,7 @@ impl Golden {
         });
         let kind = if has("rows_f64") { "rows" } else { "logits" };
         let own = |ty: &str| if has(ty) { doubles(ty) } else { vec![] };
-        let f64 = if has(&format!("{kind}_f64")) { doubles(&format!("{kind}_f64")) } else { vec![] };
+        let f64 = own(&format!("{kind}_f64"));
         let columns = f64.len() / tokens.len();
         let greedy = if has("greedy") { ints("greedy") } else { vec![] };
         Golden { f32: own("error_f32"), bf16: own("error_bf16"), greedy, tokens, f64, columns, pooled }

@@ -83,12 +83,12 @@ impl AdapterProduct<'_> {
     /// The first of the columns that the block's part of the matrix multiplies.
     fn input(&self, b: &mut Builder, args: Args<'_>, row: V, block: V) -> V {
         let mut column = b.i32(self.k.start as i64);
-        let mut first = 0;
-        for (i, part) in self.k.parts.iter().enumerate().skip(1) {
-            first += self.k.parts[i - 1] / BLOCK;
-            debug_assert!(part.is_multiple_of(BLOCK));
-            let reached = b.cmpc(Cmp::Sge, block, first as i64);
-            let of_part = b.i32((self.k.start + i * self.spec.k) as i64);
+        let mut end = 0;
+        // Parts are whole blocks; no block lies beyond the last.
+        for (i, part) in self.k.parts[..self.k.parts.len() - 1].iter().enumerate() {
+            end += part / BLOCK;
+            let reached = b.cmpc(Cmp::Sge, block, end as i64);
+            let of_part = b.i32((self.k.start + (i + 1) * self.spec.k) as i64);
             column = b.select(reached, of_part, column);
         }
         let line = row_at(b, args.operand(self.k.x), self.cols, RowElem::F32, row);

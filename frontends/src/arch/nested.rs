@@ -22,24 +22,28 @@ const PARTS: [&str; 3] = ["text_config", "llm_config", "language_config"];
 const OTHERS: [&str; 3] = ["vision_", "image_", "video_"];
 
 /// Prefixes that `model.` of the text model is behind or instead of.
-const BEFORE: [&str; 3] = ["language_model.", "llm.", "model.language_model."];
+const BEFORE: [&str; 2] = ["language_model.", "llm."];
 const INSTEAD: [&str; 4] = ["model.language_model.", "model.text_model.", "language_model.", "text_model."];
 
 /// The fields of the text model, if `config.json` has it as a part; `known` says whether a
 /// `model_type` is supported.
 pub(super) fn text_model(config: &Map<String, Value>, known: impl Fn(&str) -> bool) -> Option<Map<String, Value>> {
-    let model_type = |map: &Map<String, Value>| map.get("model_type").and_then(Value::as_str).map(String::from);
     let whole = model_type(config);
-    if whole.as_deref().is_some_and(|whole| known(whole) || beyond::reason(whole).is_some()) {
+    if whole.is_some_and(|whole| known(whole) || beyond::reason(whole).is_some()) {
         return None;
     }
-    let Some(inside) = part(config).filter(|part| model_type(part).is_some_and(|own| known(&own))) else {
+    let Some(inside) = part(config).filter(|part| model_type(part).is_some_and(&known)) else {
         let text = format!("{}_text", whole?);
         return known(&text).then(|| flat(config, text));
     };
     let said = WHOLE.iter().filter_map(|name| Some(((*name).to_string(), config.get(*name)?.clone())));
     let fields = inside.iter().filter(|(name, _)| *name != "architectures").map(|(name, v)| (name.clone(), v.clone()));
     Some(said.chain(fields).collect())
+}
+
+/// What a model, or a part of one, says that it is.
+fn model_type(fields: &Map<String, Value>) -> Option<&str> {
+    fields.get("model_type")?.as_str()
 }
 
 /// The object of the text model.
