@@ -65,6 +65,14 @@ pub(super) struct Groups {
     pub inner: usize,
 }
 
+impl Groups {
+    /// The group of layer `i` of so many: rounded as in Transformers, where quotients of floats may
+    /// lie below the whole number that they stand for.
+    pub(super) fn of(&self, i: usize, layers: usize) -> usize {
+        (i as f64 / (layers as f64 / self.count as f64)) as usize
+    }
+}
+
 /// A table of learned positions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Positions {
@@ -218,9 +226,9 @@ impl Encoder {
     fn stored_as(&self, i: usize) -> Vec<(usize, Option<usize>)> {
         match self.groups {
             None => vec![(i, None)],
-            Some(Groups { count, inner }) => {
-                let group = i * count / self.layers.len().max(1);
-                (0..inner).map(|layer| (group, Some(layer))).collect()
+            Some(groups) => {
+                let group = groups.of(i, self.layers.len());
+                (0..groups.inner).map(|layer| (group, Some(layer))).collect()
             }
         }
     }
