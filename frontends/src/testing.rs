@@ -122,6 +122,7 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
     let fields: &[&str] = match arch.model_type {
         "mellum" | "lfm3" | "laguna" | "muse_glimmer_text" => &["sliding_window"],
         "gemma4_text" => &["use_double_wide_mlp", "vocab_size_per_layer_input"],
+        "step3p5" => &["sliding_window", "num_sliding_attention_heads", "attention_other_setting", "moe_layers_enum"],
         "gla" => &["hidden_ratio", "conv_size"],
         "retnet" => &["hidden_ratio"],
         _ => &[],

@@ -488,12 +488,14 @@ def turned_stacks(tensors, config):
 VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 SMALL_VISION = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "mlp_ratio": 1, "num_heads": 2, "patch_size": 2}
 DEEP_VISION = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "out_hidden_size": 32, "patch_size": 2, "num_position_embeddings": 4, "deepstack_visual_indexes": [0]}
+STEP_VISION = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14, "mlp_ratio": 1.0}
 
 FOREIGN = {
     "muse_glimmer_text": (lambda config: of_parts(config, "muse_glimmer", VISION), text_part),
     "qwen2_vl_text": (lambda config: of_parts(config, "qwen2_vl", SMALL_VISION), text_part),
     "qwen3_vl_text": (lambda config: of_parts(config, "qwen3_vl", DEEP_VISION), text_part),
     "qwen3_vl_moe_text": (lambda config: of_parts(config, "qwen3_vl_moe", DEEP_VISION), turned_stacks),
+    "step3p5": (lambda config: of_parts(config, "step3p7", STEP_VISION), text_part),
     "glm4v_text": (lambda config: of_parts(config, "glm4v", DEEP_VISION), text_part),
     "internlm2": (of_llama, to_internlm2),
     "mobilellm": (of_llama_twice, to_mobilellm),

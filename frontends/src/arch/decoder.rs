@@ -176,7 +176,7 @@ impl Experts {
             ffn,
             act,
             gated: true,
-            clamped: None,
+            limits: None,
             weigh_input: false,
             router_bias: false,
             router_cap: None,
@@ -185,6 +185,7 @@ impl Experts {
             shared: None,
             beside_mlp: false,
             zero: 0,
+            out_norm: false,
         }
     }
 }
@@ -216,7 +217,7 @@ impl Shape for Decoder {
     }
 
     fn chooses(&self, tensor: &str) -> bool {
-        self.indexed && tensor.contains(".self_attn.indexer.")
+        self.indexed && [".self_attn.indexer.", ".self_attn.index_"].iter().any(|part| tensor.contains(part))
     }
 }
 
@@ -326,7 +327,10 @@ fn feed(f: &mut Draft, d: &Decoder, spec: &Layer, x: Value, h: Value) -> Value {
             let z = norm(f, EXPERTS_POST_NORM, d.norm, z, d.facts.hidden);
             f.add(y, z)
         }
-        Some(experts) => mixture(f, experts, h, h),
+        Some(experts) => {
+            let y = mixture(f, experts, h, h);
+            if experts.out_norm { norm(f, EXPERTS_POST_NORM, d.norm, y, d.facts.hidden) } else { y }
+        }
         None => mlp(f, &spec.mlp, h),
     }
 }

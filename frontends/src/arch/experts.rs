@@ -3,6 +3,7 @@
 
 use super::blocks::{Norm, capped, linear, norm, scaled};
 use super::lifter::Draft;
+use super::limits::{Limits, activated};
 use super::names::{
     EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_DOWN_BIAS, EXPERTS_DOWN_ROWS, EXPERTS_GATE,
     EXPERTS_GATE_BIAS, EXPERTS_GATE_UP, EXPERTS_GATE_UP_BIAS, EXPERTS_UP, EXPERTS_UP_BIAS, Kind, Part, ROUTER,
@@ -28,8 +29,8 @@ pub(super) struct Experts {
     /// What goes in is multiplied by the activation of a gate, else it is activated itself; also in
     /// the MLP for all tokens.
     pub gated: bool,
-    /// Another one in its place.
-    pub clamped: Option<Clamped>,
+    /// What is limited of gate and up; not in the MLP for all tokens.
+    pub limits: Option<Limits>,
     /// Weights multiply what goes into experts, not what they make of it; of one for each token.
     pub weigh_input: bool,
     /// The router's logits have biases.
@@ -47,6 +48,8 @@ pub(super) struct Experts {
     pub beside_mlp: bool,
     /// Further experts, after the others, that give back what they get.
     pub zero: usize,
+    /// What they and the MLP for all tokens add is normalized.
+    pub out_norm: bool,
 }
 
 /// How the matrices of experts are stored.
@@ -68,20 +71,13 @@ pub(super) enum Stored {
     JoinedEitherWay,
     /// Three stacks, the last one of transposed matrices, `[experts, ffn, hidden]` all of them.
     Stacks,
+    /// Three stacks, `[experts, ffn, hidden]` (gate, up) and `[experts, hidden, ffn]`.
+    Three,
     /// Two stacks of transposed matrices, `[experts, hidden, 2·ffn]`, whose columns are gate and up
     /// in turns, and `[experts, ffn, hidden]`; a bias of each column. Of codes the matrices that
     /// these are transposed of, one below the other. In GGUF files three stacks of matrices that are
     /// not transposed.
     Turned,
-}
-
-/// `act(g)·u` of gpt-oss: `g·σ(alpha·g)·(u + 1)` of numbers that are not larger than a limit.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Clamped {
-    /// Multiplies what the sigmoid is of.
-    pub alpha: f32,
-    /// Most of `g`, and of the magnitude of `u`.
-    pub limit: f32,
 }
 
 /// An MLP beside the experts.
@@ -93,12 +89,16 @@ pub(super) struct Shared {
     pub mixed: bool,
     /// Gate and up are stored as one matrix.
     pub fused: bool,
+    /// What is limited of gate and up.
+    pub limits: Option<Limits>,
+    /// What it and the experts add is divided by 2.
+    pub averaged: bool,
 }
 
 impl Shared {
     /// One of this width that is added as it is.
     pub(super) fn plain(ffn: usize) -> Shared {
-        Shared { ffn, mixed: false, fused: false }
+        Shared { ffn, mixed: false, fused: false, limits: None, averaged: false }
     }
 }
 
@@ -117,6 +117,8 @@ pub(super) const EXPERT_SCALE: Part = Part("router.expert_scale");
 pub(super) const CORRECTION: Part = Part("router.correction");
 /// The same, stored as a matrix of one row.
 pub(super) const CORRECTION_ROW: Part = Part("router.correction_row");
+/// The same, which a checkpoint may be without.
+pub(super) const CORRECTION_IF_ANY: Part = Part("router.correction_if_any");
 
 impl Experts {
     /// Checks what fields say together: the names are those of the numbers of experts and of those
@@ -161,7 +163,7 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
     let plain = |gate: Option<Value>, w: [Value; 2]| (gate.map(|w| (w, None)), w.map(|w| (w, None)));
     let both = ffn.saturating_mul(2);
     let stored = match m.stored {
-        Stored::EachOrJoined if f.stores(EXPERTS_GATE_UP, Kind::Bare) => Stored::JoinedBare,
+        Stored::EachOrJoined | Stored::Joined if f.stores(EXPERTS_GATE_UP, Kind::Bare) => Stored::JoinedBare,
         Stored::EachOrJoined => Stored::Each,
         // As GGUF files have what Transformers joins.
         Stored::Joined | Stored::JoinedBare | Stored::JoinedTurned | Stored::JoinedEitherWay
@@ -187,6 +189,18 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
                 [EXPERTS_GATE, EXPERTS_UP, EXPERTS_DOWN].map(|part| f.weight(part, Kind::Stack, &[count, ffn, hidden]));
             let down = f.op(Op::Transpose, &[down]);
             let [gate, up, down] = [gate, up, down].map(|w| f.op(Op::Flatten, &[w]));
+            return plain(Some(gate), [up, down]);
+        }
+        Stored::Three => {
+            let [gate, up, down] = [
+                (EXPERTS_GATE, [count, ffn, hidden]),
+                (EXPERTS_UP, [count, ffn, hidden]),
+                (EXPERTS_DOWN, [count, hidden, ffn]),
+            ]
+            .map(|(part, shape)| {
+                let w = f.weight(part, Kind::Matrix, &shape);
+                f.op(Op::Flatten, &[w])
+            });
             return plain(Some(gate), [up, down]);
         }
         Stored::Joined => {
@@ -279,24 +293,6 @@ fn in_blocks(f: &mut Draft, w: Value, rows: usize) -> (Value, usize) {
     }
 }
 
-/// The activation of gate and up.
-fn activated(f: &mut Draft, m: &Experts, gate: Value, up: Value) -> Value {
-    let Some(Clamped { alpha, limit }) = m.clamped else {
-        let gate = f.unary(m.act, gate);
-        return f.mul(gate, up);
-    };
-    let [most, least, alpha, inverse, one] = [limit, -limit, alpha, 1.0 / alpha, 1.0].map(|x| f.scalar(x));
-    let gate = f.op(Op::Binary(BinaryOp::Min), &[gate, most]);
-    // g·σ(a·g) = silu(a·g)/a, which reads g once.
-    let gate = f.mul(gate, alpha);
-    let gate = f.unary(UnaryOp::Silu, gate);
-    let gate = f.mul(gate, inverse);
-    let up = f.op(Op::Binary(BinaryOp::Min), &[up, most]);
-    let up = f.op(Op::Binary(BinaryOp::Max), &[up, least]);
-    let up = f.add(up, one);
-    f.mul(gate, up)
-}
-
 /// A matrix per expert, each its own tensor, one below the other.
 fn each(f: &mut Draft, part: Part, count: usize, shape: [usize; 2]) -> Value {
     let parts: Vec<Value> = (0..count).map(|e| f.expert(part, e, shape)).collect();
@@ -317,8 +313,11 @@ fn route(f: &mut Draft, m: &Experts, h: Value) -> Value {
             let row = f.weight(CORRECTION_ROW, Kind::Bare, &[1, count]);
             f.op(Op::Flatten, &[row])
         }
-        Some(part) => f.weight(part, Kind::Bare, &[count]),
-        None => f.shared_constant("router.none", &format!("$router.none{count}"), vec![0.0; count]),
+        Some(CORRECTION_IF_ANY) if f.stores(CORRECTION_IF_ANY, Kind::Bare) => {
+            f.weight(CORRECTION_IF_ANY, Kind::Bare, &[count])
+        }
+        Some(part) if part != CORRECTION_IF_ANY => f.weight(part, Kind::Bare, &[count]),
+        _ => f.shared_constant("router.none", &format!("$router.none{count}"), vec![0.0; count]),
     };
     let Router { score, top, normalize, eps, scale, groups, kept, pairs } = m.router;
     f.op(Op::Route { score, top, normalize, eps, scale, groups, kept, pairs }, &[logits, bias])
@@ -367,7 +366,7 @@ pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Va
     let gate = gate.map(|gate| entered(f, gate));
     let up = entered(f, up);
     let inner = match gate {
-        Some(gate) => activated(f, m, gate, up),
+        Some(gate) => activated(f, m.act, m.limits, gate, |_| up),
         None => f.unary(m.act, up),
     };
     let y = product(f, inner, down, hidden);
@@ -379,10 +378,7 @@ pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Va
         }
         None => y,
     };
-    match m.shared {
-        Some(shared) => beside(f, m, shared, h, y),
-        None => y,
-    }
+    m.shared.map_or(y, |shared| beside(f, m, shared, h, y))
 }
 
 /// Routes to experts that compute something, and `[T, 1]` what those that do not weigh together.
@@ -406,16 +402,14 @@ fn beside(f: &mut Draft, m: &Experts, shared: Shared, h: Value, y: Value) -> Val
     let hidden = f.facts().hidden;
     let shape = [shared.ffn, hidden];
     let inner = if m.gated {
-        let [gate, up] = if shared.fused {
+        let [gate, up] = if shared.fused && !f.stores(SHARED_GATE, Kind::Matrix) {
             let all = f.matrix(SHARED_GATE_UP, [shared.ffn.saturating_mul(2), hidden]);
             split_rows(f, all, [shared.ffn; 2])
         } else {
             [f.matrix(SHARED_GATE, shape), f.matrix(SHARED_UP, shape)]
         };
         let gate = f.matmul(h, gate);
-        let gate = f.unary(m.act, gate);
-        let up = f.matmul(h, up);
-        f.mul(gate, up)
+        activated(f, m.act, shared.limits, gate, |f| f.matmul(h, up))
     } else {
         let up = linear(f, SHARED_UP, shape, false, h);
         f.unary(m.act, up)
@@ -427,5 +421,6 @@ fn beside(f: &mut Draft, m: &Experts, shared: Shared, h: Value, y: Value) -> Val
         let share = f.unary(UnaryOp::Sigmoid, share);
         s = f.op(Op::Combine, &[share, s]);
     }
-    f.add(y, s)
+    let sum = f.add(y, s);
+    scaled(f, sum, shared.averaged.then_some(0.5))
 }

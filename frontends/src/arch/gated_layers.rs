@@ -105,7 +105,7 @@ pub(super) fn experts(f: &Fields, d: &Decoder, default: [usize; 2], normalize: b
     let shared = f.size("shared_expert_intermediate_size").or(512);
     let experts = Experts {
         ffn: f.size("moe_intermediate_size").or(512),
-        shared: Some(Shared { ffn: shared, mixed: true, fused: false }),
+        shared: Some(Shared { mixed: true, ..Shared::plain(shared) }),
         stored: Stored::EachOrJoined,
         ..Experts::like(d, router, f.size("num_experts").or(default[0]))
     };

@@ -3,7 +3,8 @@
 
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
-use super::experts::{Clamped, Experts, Stored};
+use super::experts::{Experts, Stored};
+use super::limits::Limits;
 use super::names::{
     EXPERTS_DOWN, EXPERTS_DOWN_BIAS, EXPERTS_DOWN_ROWS, EXPERTS_GATE, EXPERTS_GATE_BIAS, EXPERTS_GATE_UP,
     EXPERTS_GATE_UP_BIAS, EXPERTS_UP, EXPERTS_UP_BIAS, HUGGING_FACE, Names, ROUTER, Table,
@@ -45,12 +46,12 @@ pub(super) const ARCH: Arch = Arch {
         });
         let router = Router::softmax(f.size("num_experts_per_tok").or(4), false);
         let router = Router { score: Score::Chosen, ..router };
-        let clamped = Clamped {
+        let limits = Limits::Clamped {
             alpha: f.factor_or("swiglu_alpha", 1.702)? as f32,
             limit: f.factor_or("swiglu_limit", 7.0)? as f32,
         };
         let experts = Experts {
-            clamped: Some(clamped),
+            limits: Some(limits),
             router_bias: true,
             stored: Stored::Turned,
             ..Experts::like(&d, router, f.size("num_local_experts").or(128))

@@ -1,7 +1,7 @@
-//! What Granite's models with experts have in common.
+//! What Granite's models have in common.
 
 use super::decoder::{Decoder, Defaults};
-use super::experts::{Experts, Stored};
+use super::experts::{Experts, Shared, Stored};
 use super::names::{
     EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP, ROUTER, SHARED_DOWN, SHARED_GATE_UP, Table,
 };
@@ -10,12 +10,22 @@ use crate::config::common;
 use crate::config::fields::{Accepts, Field, Fields};
 use llmcc_ir::graph::{Router, Score};
 
-/// The decoder, without experts.
+/// The decoder of models with experts, without these.
 pub(super) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
+    decoder(f, &Defaults::LLAMA)
+}
+
+/// A decoder without experts, whose MLP may have biases.
+pub(super) fn dense(f: &Fields, defaults: &Defaults) -> Result<Decoder, ConfigError> {
+    let bias = f.flag("mlp_bias");
+    Ok(decoder(f, defaults)?.with_mlp(|m| m.bias = bias))
+}
+
+fn decoder(f: &Fields, defaults: &Defaults) -> Result<Decoder, ConfigError> {
     let bias = f.flag("attention_bias");
     // Instead of 1/√head_dim, also where the file does not say it.
     let scale = common::factor(f, "attention_multiplier")?.unwrap_or(1.0);
-    let mut d = Decoder::read(f, &Defaults::LLAMA)?;
+    let mut d = Decoder::read(f, defaults)?;
     d.scales.embedding = common::factor(f, "embedding_multiplier")?;
     d.scales.residual = common::factor(f, "residual_multiplier")?;
     d.scales.logits = common::factor(f, "logits_scaling")?.map(|x| 1.0 / x);
@@ -30,12 +40,27 @@ pub(super) fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
     experts.checked(f, ["num_local_experts", "num_experts_per_tok"])
 }
 
-/// What [`read`] and [`experts`] read.
-pub(super) const EXPERTS: &[Field] = &[
+/// Gives all layers experts, and perhaps an MLP for all tokens.
+pub(super) fn with_experts(f: &Fields, d: Decoder) -> Result<Decoder, ConfigError> {
+    let beside = f.count("shared_intermediate_size").unwrap_or(0).min(1 << 20);
+    let shared = (beside > 0).then_some(Shared { fused: true, ..Shared::plain(beside) });
+    let experts = Experts { shared, ..experts(f, &d)? };
+    Ok(d.with_experts(|_| Some(experts)))
+}
+
+/// What all of them read.
+pub(super) const MULTIPLIERS: &[Field] = &[
     Field::new("embedding_multiplier", Accepts::Number),
     Field::new("residual_multiplier", Accepts::Number),
     Field::new("attention_multiplier", Accepts::Number),
     Field::new("logits_scaling", Accepts::Number),
+];
+
+/// What [`with_experts`] reads besides [`EXPERTS`].
+pub(super) const SHARED: &[Field] = &[Field::new("shared_intermediate_size", Accepts::Count)];
+
+/// What [`experts`] reads.
+pub(super) const EXPERTS: &[Field] = &[
     Field::new("num_local_experts", Accepts::Size(4096)).or(&["num_experts"]),
     Field::new("num_experts_per_tok", Accepts::Size(4096)),
 ];
@@ -45,6 +70,9 @@ pub(super) const NAMES: Table = &[
     (ROUTER, "model.layers.{}.block_sparse_moe.router.layer"),
     (EXPERTS_GATE_UP, "model.layers.{}.block_sparse_moe.input_linear"),
     (EXPERTS_DOWN, "model.layers.{}.block_sparse_moe.output_linear"),
+    (ROUTER, "model.layers.{}.block_sparse_moe.router"),
+    (EXPERTS_GATE_UP, "model.layers.{}.block_sparse_moe.experts.gate_up_proj"),
+    (EXPERTS_DOWN, "model.layers.{}.block_sparse_moe.experts.down_proj"),
     (EXPERT_GATE, "model.layers.{}.block_sparse_moe.experts.{e}.gate_proj"),
     (EXPERT_UP, "model.layers.{}.block_sparse_moe.experts.{e}.up_proj"),
     (EXPERT_DOWN, "model.layers.{}.block_sparse_moe.experts.{e}.down_proj"),

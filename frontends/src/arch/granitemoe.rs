@@ -2,7 +2,7 @@
 //! layer, whose weights are a softmax of the chosen logits.
 
 use super::entry::Arch;
-use super::granite_experts::{EXPERTS, NAMES, experts, read};
+use super::granite_experts::{EXPERTS, MULTIPLIERS, NAMES, experts, read};
 use super::names::{HUGGING_FACE, Names};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
 use crate::config::fields::IDENTITY;
@@ -10,7 +10,7 @@ use crate::config::fields::IDENTITY;
 pub(super) const ARCH: Arch = Arch {
     model_type: "granitemoe",
     class: "GraniteMoeForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, EXPERTS],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MULTIPLIERS, EXPERTS],
     fixed: &[],
     goldens: &["granitemoe"],
     names: Names(&[NAMES, HUGGING_FACE]),

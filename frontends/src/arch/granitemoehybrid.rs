@@ -3,7 +3,7 @@
 
 use super::entry::Arch;
 use super::experts::{Experts, Shared};
-use super::granite_experts::{self, experts, read};
+use super::granite_experts::{self, MULTIPLIERS, experts, read};
 use super::mamba_fields::{EXPAND, MAMBA, MIXER, mixer};
 use super::mixer::Mixer;
 use super::names::{HUGGING_FACE, MLP_DOWN, MLP_GATE_UP, Names, Table};
@@ -15,7 +15,7 @@ use crate::config::known::Neutral;
 pub(super) const ARCH: Arch = Arch {
     model_type: "granitemoehybrid",
     class: "GraniteMoeHybridForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MAMBA, EXPAND, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MULTIPLIERS, MAMBA, EXPAND, OWN],
     fixed: &[
         ("mamba_d_head", Neutral::Any),
         ("mamba_chunk_size", Neutral::Any),
@@ -55,10 +55,6 @@ pub(super) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = &[
-    Field::new("embedding_multiplier", Accepts::Number),
-    Field::new("residual_multiplier", Accepts::Number),
-    Field::new("attention_multiplier", Accepts::Number),
-    Field::new("logits_scaling", Accepts::Number),
     Field::new("num_local_experts", Accepts::Count).or(&["num_experts"]),
     Field::new("num_experts_per_tok", Accepts::Count),
     Field::new("shared_intermediate_size", WIDTH),

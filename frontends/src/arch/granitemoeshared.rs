@@ -1,26 +1,17 @@
 //! Granite with experts and an MLP for all tokens beside them (IBM, 2025).
 
 use super::entry::Arch;
-use super::experts::{Experts, Shared};
-use super::granite_experts::{EXPERTS, NAMES, experts, read};
+use super::granite_experts::{EXPERTS, MULTIPLIERS, NAMES, SHARED, read, with_experts};
 use super::names::{HUGGING_FACE, Names};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::fields::IDENTITY;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "granitemoeshared",
     class: "GraniteMoeSharedForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, EXPERTS, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MULTIPLIERS, EXPERTS, SHARED],
     fixed: &[],
     goldens: &["granitemoeshared"],
     names: Names(&[NAMES, HUGGING_FACE]),
-    read: |f| {
-        let d = read(f)?;
-        let beside = f.count("shared_intermediate_size").unwrap_or(0).min(1 << 20);
-        let shared = (beside > 0).then_some(Shared { fused: true, ..Shared::plain(beside) });
-        let experts = Experts { shared, ..experts(f, &d)? };
-        Ok(Box::new(d.with_experts(|_| Some(experts))))
-    },
+    read: |f| Ok(Box::new(with_experts(f, read(f)?)?)),
 };
-
-const OWN: &[Field] = &[Field::new("shared_intermediate_size", Accepts::Count)];

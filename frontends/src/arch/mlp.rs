@@ -2,6 +2,7 @@
 
 use super::blocks::{Norm, norm, parts, product, scaled, stored};
 use super::lifter::Draft;
+use super::limits::{Limits, activated};
 use super::names::{MLP_DOWN, MLP_DOWN_NORM, MLP_GATE, MLP_GATE_UP, MLP_UP};
 use super::row_sums::above_deviations;
 use super::xielu::xielu;
@@ -30,6 +31,8 @@ pub(super) struct Mlp {
     pub gate_scale: Option<f32>,
     /// Of the gate only what is so many standard deviations above its row's mean counts, less that.
     pub above: Option<f32>,
+    /// What is limited of gate and up.
+    pub limits: Option<Limits>,
     /// Multiplies what comes out.
     pub scale: Option<f32>,
     /// Norm of what the last matrix reads.
@@ -57,9 +60,7 @@ pub(super) fn mlp(f: &mut Draft, m: &Mlp, h: Value) -> Value {
         let gate = fused.map_or_else(|| one(f, MLP_GATE), |[gate, _]| gate);
         let gate = scaled(f, gate, m.gate_scale);
         let gate = m.above.map_or(gate, |count| above_deviations(f, gate, count, m.ffn));
-        let gate = f.unary(m.act, gate);
-        let up = fused.map_or_else(|| one(f, MLP_UP), |[_, up]| up);
-        f.mul(gate, up)
+        activated(f, m.act, m.limits, gate, |f| fused.map_or_else(|| one(f, MLP_UP), |[_, up]| up))
     } else {
         let (w, b) = stored(f, MLP_UP, shape, m.bias, m.transposed);
         let up = product(f, h, w, b);
@@ -85,6 +86,7 @@ impl Mlp {
             up_first: false,
             gate_scale: None,
             above: None,
+            limits: None,
             inner_norm: None,
             scale: None,
             xielu: false,

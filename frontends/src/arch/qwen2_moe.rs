@@ -22,7 +22,7 @@ pub(super) const ARCH: Arch = Arch {
         let d = Decoder::read(f, &Defaults { kv_heads: Some(16), max_position: 32_768, ..Defaults::LLAMA })?;
         let d = d.with_attention(|_, a| a.qkv_bias = bias);
         let router = Router::softmax(f.size("num_experts_per_tok").or(4), f.flag("norm_topk_prob"));
-        let shared = Shared { ffn: f.size("shared_expert_intermediate_size").or(5632), mixed: true, fused: false };
+        let shared = Shared { mixed: true, ..Shared::plain(f.size("shared_expert_intermediate_size").or(5632)) };
         let experts = Experts {
             ffn: f.size("moe_intermediate_size").or(1408),
             shared: Some(shared),

@@ -23,17 +23,27 @@ pub(super) const FIXED: &[(&str, Neutral)] = &[
     ("indexer_types", Neutral::Any),
 ];
 
+/// As many tokens as are selected at least, and the field that says it.
+pub(super) struct Selection {
+    pub tokens: usize,
+    pub field: &'static str,
+}
+
 /// The decoder for contexts of which nothing is left out.
-pub(super) fn dense(f: &Fields, mut d: Decoder) -> Decoder {
-    let selected = f.size("index_topk").or(2048);
-    if selected < d.facts.max_position {
+pub(super) fn dense(f: &Fields, d: Decoder) -> Decoder {
+    dense_of(f, d, Selection { tokens: f.size("index_topk").or(2048), field: "index_topk" })
+}
+
+/// The same by another field.
+pub(super) fn dense_of(f: &Fields, mut d: Decoder, Selection { tokens, field }: Selection) -> Decoder {
+    if tokens < d.facts.max_position {
         let others = vec![format!(
-            "`index_topk` is {selected}: contexts are no longer than that, since beyond it attention leaves tokens out \
-             by what its indexer finds"
+            "`{field}` selects {tokens} tokens: contexts are no longer than that, since beyond it attention leaves \
+             tokens out by what its indexer finds"
         )];
         f.leave(Unread { others, ..Unread::default() });
     }
-    d.facts.max_position = d.facts.max_position.min(selected);
+    d.facts.max_position = d.facts.max_position.min(tokens);
     d.indexed = true;
     d
 }
@@ -55,7 +65,10 @@ mod tests {
             assert_eq!((all.facts().max_position, all.unread.len()), (64, 0), "{arch}");
             let first = read(48, 64);
             assert_eq!(first.facts().max_position, 48, "{arch}");
-            assert!(first.unread[0].starts_with("`index_topk` is 48: contexts are no longer than that"), "{arch}");
+            assert!(
+                first.unread[0].starts_with("`index_topk` selects 48 tokens: contexts are no longer than that"),
+                "{arch}"
+            );
         }
     }
 }

@@ -1,0 +1,30 @@
+//! Granite with windows (IBM, 2026): sinks in all layers, windows in most, and a rotation of its own, or
+//! none, in each.
+
+use super::decoder::Defaults;
+use super::entry::Arch;
+use super::granite_experts::{MULTIPLIERS, dense};
+use super::granite_windows::{BASE_OF_EACH, with_windows};
+use super::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY, WINDOW};
+use crate::config::fields::IDENTITY;
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "granite_swa",
+    class: "GraniteSWAForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, MULTIPLIERS, WINDOW, BASE_OF_EACH],
+    fixed: &[],
+    goldens: &["granite_swa", "granite_swa_bases"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| Ok(Box::new(with_windows(f, dense(f, &DEFAULTS)?)?)),
+};
+
+const DEFAULTS: Defaults = Defaults {
+    vocab: Some(100_352),
+    heads: Some(20),
+    kv_heads: Some(4),
+    max_position: 8192,
+    eps: 1e-5,
+    tied: true,
+    ..Defaults::LLAMA
+};
