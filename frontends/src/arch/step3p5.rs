@@ -5,7 +5,7 @@
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
-use super::experts::{CORRECTION, Experts, Shared, Stored};
+use super::experts::{CORRECTION, Experts, Shared, Stored, sparse_by_types};
 use super::gates::Gate;
 use super::limits::Limits;
 use super::names::{
@@ -57,7 +57,11 @@ pub(super) const ARCH: Arch = Arch {
                 Some(theta) => [theta; 2],
                 None => by_kind(f, "rope_theta", &slides, 1e4)?,
             };
-            let parts = by_kind(f, "partial_rotary_factors", &slides, 1.0)?;
+            let parts = by_kind(f, PARTS, &slides, 1.0)?;
+            if let (Some(v), Some(_)) = (f.get(PARTS).value(), f.number("partial_rotary_factor")) {
+                let help = "this architecture has either this or `partial_rotary_factor`".into();
+                return Err(f.unsupported(PARTS, v.to_string(), help));
+            }
             rope::read_two_partial(f, heads.dim, max, theta, parts)
         })?;
         d.norm.from_one = true;
@@ -151,8 +155,8 @@ fn only_heads(v: &Value) -> Option<usize> {
 
 /// Which layers have experts: those that one of two lists names, or those from the fourth on.
 fn sparse(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
-    if let Some(list) = of_layers(f, "mlp_layer_types", layers)? {
-        return Ok(list.iter().map(|v| v == "sparse").collect());
+    if f.get("mlp_layer_types").value().is_some() {
+        return sparse_by_types(f, layers, 3);
     }
     let Some(v) = f.get("moe_layers_enum").value() else { return Ok((0..layers).map(|i| i >= 3).collect()) };
     let numbers: Option<Vec<u64>> = match v {
@@ -215,20 +219,23 @@ const OTHERS: &[Field] = &[
     Field::new("head_dim", Accepts::Size(1 << 14)),
 ];
 
+/// How much of a head is rotated, for each layer.
+const PARTS: &str = "partial_rotary_factors";
+
 const ROTATION: &[Field] = &[
     Field::new("rope_theta", Accepts::Any),
     Field::new("rope_scaling", Accepts::Object),
     Field::new("rope_parameters", Accepts::Object),
     Field::new("original_max_position_embeddings", TOKENS),
     Field::new("partial_rotary_factor", Accepts::Number).unless(Neutral::One),
-    Field::new("partial_rotary_factors", Accepts::Any),
+    Field::new(PARTS, Accepts::Any),
 ];
 
 const OWN: &[Field] = &[
     Field::new("intermediate_size", WIDTH),
     Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
     RMS_NORM,
-    Field::new("mlp_layer_types", Accepts::ListOf(&["dense", "sparse"])),
+    Field::new("mlp_layer_types", Accepts::Any),
     Field::new("moe_layers_enum", Accepts::Any),
     Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_local_experts", "moe_num_experts"]),
     Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["moe_top_k"]),

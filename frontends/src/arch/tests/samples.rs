@@ -62,7 +62,7 @@ pub(super) fn field_samples(
         Accepts::Any if name == "gating" => (json!("none"), json!("per-element")),
         Accepts::Any if name == "rope_theta" => (json!("x"), json!(12345.0)),
         Accepts::Any if name == "partial_rotary_factors" => (json!("x"), json!([0.5, 0.5])),
-        Accepts::Any if name.starts_with("swiglu_limits") => (json!("x"), json!([0.5, 0.25])),
+        Accepts::Any if name.starts_with("swiglu_limits") => (json!("x"), json!([0.75, 0.25])),
         Accepts::Any => (json!({ "quant_method": "gptq" }), json!(null)),
     }
 }
