@@ -407,7 +407,8 @@ fn declared_fields_are_read() {
         let read = |changes: Value| Model::parse(&with(base.clone(), changes));
         let plain = format!("{:?}", read(json!({})).unwrap());
         // Of two layers the second has a window where nothing else is said.
-        let upper = arch.field("max_window_layers").is_some() || ["cwm", "mimo_v2_flash"].contains(&arch.model_type);
+        let upper = arch.field("max_window_layers").is_some()
+            || ["cwm", "mimo_v2_flash", "cohere2_moe", "granite_swa", "granitemoe_swa"].contains(&arch.model_type);
         for Field { name, accepts, .. } in fields_of(arch) {
             // Says of these two layers what the pattern of layers says.
             if *name == "layer_types" && arch.field("global_attn_every_n_layers").is_some() {

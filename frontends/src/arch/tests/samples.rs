@@ -48,6 +48,10 @@ pub(super) fn field_samples(
         ),
         Accepts::Flag => (json!("true"), json!(base[name] != json!(true))),
         Accepts::Text => (json!(3), json!(if name == "model_type" { "absent" } else { "a/b" })),
+        Accepts::OneOf(names) if !names.contains(&"relu") => {
+            let other = names.iter().find(|n| base[name] != **n).unwrap_or(&"relu");
+            (json!("none"), json!(other))
+        }
         Accepts::OneOf(_) => (json!("sigmoid"), json!("relu")),
         Accepts::ListOf(_) => (
             json!(["sliding_attention", 3]),
@@ -56,6 +60,7 @@ pub(super) fn field_samples(
         Accepts::Tokens => (json!("x"), json!([3, 4])),
         Accepts::Numbers if name == "num_attention_heads_per_layer" => (json!([2, 3]), json!([2, 6])),
         Accepts::Numbers if ["hybrid_layer_pattern", "moe_layer_freq"].contains(&name) => (json!(["x"]), json!([1, 1])),
+        Accepts::Numbers if name == "layer_rope_theta" => (json!(["x"]), json!([0, 500])),
         Accepts::Numbers => (json!(["x"]), json!([0, 1])),
         Accepts::Object => (json!([]), json!({ "rope_type": "linear", "factor": 2 })),
         Accepts::Any if name == "mlp_layer_types" => (json!({ "0": "dense" }), json!(["sparse", "sparse"])),
