@@ -9,7 +9,7 @@ use super::lifter::{Carried, Draft, Lifter};
 use super::mlp::{Mlp, mlp};
 use super::names::{
     ATTN_NORM, ATTN_POST_NORM, CLASSES, Kind, MLP_NORM, MLP_POST_NORM, NORM, POOLER, POOLER_NORM, POSITIONS, Part,
-    TABLE, TABLE_NORM, TYPES,
+    TABLE, TABLE_NORM, TASKS, TYPES,
 };
 use super::scores::mean_so_far;
 use super::yields::Yields;
@@ -41,6 +41,8 @@ pub(super) struct Encoder {
     /// Types of tokens; 0: there are none. Those of a single text are of the first, so only where
     /// pairs of texts are compared are there inputs of which type they are.
     pub types: usize,
+    /// Tasks that texts may be for; 0: nothing is added for them. All texts are for the first.
+    pub tasks: usize,
     /// Tables have so many columns, and a matrix with a bias to the width of the layers.
     pub narrow: Option<usize>,
     /// Layers share their weights.
@@ -213,6 +215,7 @@ impl Encoder {
             layers: vec![Layer { attention, attention_norm: true, mlp }; facts.layers],
             positions: None,
             types: 0,
+            tasks: 0,
             narrow: None,
             groups: None,
             ropes: vec![],
@@ -275,6 +278,12 @@ impl Encoder {
             *into = f.add(*into, first);
             let compares = matches!(f.output(), Output::Rows(Rows { name: RowsName::Scores, .. }));
             others = (self.types > 1 && compares).then(|| f.op(Op::Binary(BinaryOp::Sub), &[types, first]));
+        }
+        if self.tasks > 0 {
+            let tasks = f.weight(TASKS, Kind::Table, &[self.tasks, hidden]);
+            let first = f.op(Op::Row { index: 0 }, &[tasks]);
+            let into = learned.as_mut().unwrap_or(&mut table);
+            *into = f.add(*into, first);
         }
         let tokens = f.input(Input::Tokens);
         let mut x = f.op(Op::Embed, &[table, tokens]);
