@@ -150,6 +150,7 @@ archs! {
     mod albert;
     mod distilbert;
     mod ernie;
+    mod xlm_roberta_xl;
     mod modernbert;
     mod eurobert;
     mod gte;
