@@ -151,6 +151,7 @@ archs! {
     mod distilbert;
     mod ernie;
     mod xlm_roberta_xl;
+    mod roberta_prelayernorm;
     mod modernbert;
     mod eurobert;
     mod gte;
