@@ -152,6 +152,7 @@ archs! {
     mod ernie;
     mod xlm_roberta_xl;
     mod roberta_prelayernorm;
+    mod data2vec_text;
     mod modernbert;
     mod eurobert;
     mod gte;
