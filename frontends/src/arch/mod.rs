@@ -153,6 +153,7 @@ archs! {
     mod xlm_roberta_xl;
     mod roberta_prelayernorm;
     mod data2vec_text;
+    mod megatron_bert;
     mod modernbert;
     mod eurobert;
     mod gte;
