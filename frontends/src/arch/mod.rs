@@ -154,6 +154,7 @@ archs! {
     mod roberta_prelayernorm;
     mod data2vec_text;
     mod megatron_bert;
+    mod rembert;
     mod modernbert;
     mod eurobert;
     mod gte;
