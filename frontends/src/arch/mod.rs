@@ -33,6 +33,7 @@ mod lifter;
 mod limits;
 mod linear_unit;
 mod mamba_fields;
+mod masks;
 mod mixed;
 mod mixer;
 mod mixers;
@@ -155,6 +156,7 @@ archs! {
     mod data2vec_text;
     mod megatron_bert;
     mod rembert;
+    mod esm;
     mod modernbert;
     mod eurobert;
     mod gte;
