@@ -135,6 +135,7 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
         "granitemoe_swa" => &["rope_theta"],
         "gla" => &["hidden_ratio", "conv_size"],
         "retnet" => &["hidden_ratio"],
+        "esm" => &["pad_token_id"],
         _ => &[],
     };
     fields.contains(&field)

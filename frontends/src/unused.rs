@@ -35,8 +35,11 @@ pub fn find(ckpt: &Checkpoint, module: &Module) -> Result<Option<Unused>, Fronte
 /// tables, causal masks, positions.
 fn recomputed(ckpt: &Checkpoint, name: &str) -> bool {
     let rotary = ["inv_freq", "original_inv_freq", "cos_cached", "sin_cached"];
-    let of_rotary =
-        name.rsplit_once('.').is_some_and(|(at, last)| rotary.contains(&last) && at.ends_with("rotary_emb"));
+    // (The second where the first of several layers has those that all of them share.)
+    let ends = ["rotary_emb", "rotary_embeddings"];
+    let of_rotary = name
+        .rsplit_once('.')
+        .is_some_and(|(at, last)| rotary.contains(&last) && ends.iter().any(|end| at.ends_with(end)));
     let square = || ckpt.info(name).is_some_and(|i| matches!(i.shape[..], [1, 1, n, m] if n == m));
     let mask = (name.ends_with(".attn.bias") || name.ends_with(".self_attn.bias")) && square();
     of_rotary

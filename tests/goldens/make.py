@@ -289,8 +289,12 @@ def describe(folder, dtype, texts, types=None):
 
     if dtype is not torch.float64:
         return *compute(), inv_freqs
+    # As in `reference`.
+    torch.set_default_dtype(torch.float64)
     with NoFloat32(inv_freqs), Float64Only():
-        return *compute(), inv_freqs
+        computed = compute()
+    torch.set_default_dtype(torch.float32)
+    return *computed, inv_freqs
 
 
 def pairs_of(folder):

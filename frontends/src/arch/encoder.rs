@@ -6,10 +6,11 @@ use super::decoder::inv_freq;
 use super::ends::{gathered, projected};
 use super::entry::Shape;
 use super::lifter::{Carried, Draft, Lifter};
+use super::masks::scaled_for_masks;
 use super::mlp::{Mlp, mlp};
 use super::names::{
     ATTN_NORM, ATTN_POST_NORM, CLASSES, Kind, MLP_NORM, MLP_POST_NORM, NORM, POOLER, POOLER_NORM, POSITIONS, Part,
-    TABLE, TABLE_NORM, TYPES,
+    TABLE, TABLE_NORM, TASKS, TYPES,
 };
 use super::scores::mean_so_far;
 use super::yields::Yields;
@@ -19,7 +20,7 @@ use crate::config::fields::{Accepts, Field, Fields};
 use crate::config::known::Neutral;
 use crate::config::rope;
 use crate::error::FrontendError;
-use crate::rope::RopeConfig;
+use crate::rope::{RopeConfig, frequencies};
 use llmcc_ir::graph::{BinaryOp, Input, Op, UnaryOp, Value};
 use llmcc_ir::output::{Output, Pool, Rows, RowsName};
 
@@ -41,6 +42,11 @@ pub(super) struct Encoder {
     /// Types of tokens; 0: there are none. Those of a single text are of the first, so only where
     /// pairs of texts are compared are there inputs of which type they are.
     pub types: usize,
+    /// Tasks that texts may be for; 0: nothing is added for them. All texts are for the first.
+    pub tasks: usize,
+    /// The token that is masked, where the others are scaled by how many tokens are: see
+    /// [`scaled_for_masks`]. Tables are as wide as the layers then.
+    pub dropped: Option<usize>,
     /// Tables have so many columns, and a matrix with a bias to the width of the layers.
     pub narrow: Option<usize>,
     /// Layers share their weights.
@@ -55,6 +61,8 @@ pub(super) struct Encoder {
 
 /// From the columns of the tables to the width of the layers.
 pub(super) const WIDEN: Part = Part("widen");
+/// Frequencies of rotary positions, which count in place of those that follow from the configuration.
+pub(super) const FREQUENCIES: Part = Part("inv_freq");
 
 /// Groups of layers that share their weights.
 #[derive(Clone, Copy, Debug)]
@@ -213,6 +221,8 @@ impl Encoder {
             layers: vec![Layer { attention, attention_norm: true, mlp }; facts.layers],
             positions: None,
             types: 0,
+            tasks: 0,
+            dropped: None,
             narrow: None,
             groups: None,
             ropes: vec![],
@@ -253,10 +263,9 @@ impl Encoder {
         f.add(x, y)
     }
 
-    /// `embed`: the sum of all tables, normalized, and the rotary tables that layers share.
-    fn embedding(&self, l: &mut Lifter) -> Result<(Carried, Vec<Carried>), FrontendError> {
+    /// The tables of tokens, of positions, and of types less the first one.
+    fn tables(&self, f: &mut Draft) -> (Value, Option<Value>, Option<Value>) {
         let (vocab, hidden) = (self.facts.vocab, self.narrow.unwrap_or(self.facts.hidden));
-        let mut f = l.func("embed");
         let mut table = f.weight(TABLE, Kind::Table, &[vocab, hidden]);
         let mut learned = self.positions.map(|p| {
             let table = f.weight(POSITIONS, Kind::Table, &[p.rows, hidden]);
@@ -276,14 +285,31 @@ impl Encoder {
             let compares = matches!(f.output(), Output::Rows(Rows { name: RowsName::Scores, .. }));
             others = (self.types > 1 && compares).then(|| f.op(Op::Binary(BinaryOp::Sub), &[types, first]));
         }
+        if self.tasks > 0 {
+            let tasks = f.weight(TASKS, Kind::Table, &[self.tasks, hidden]);
+            let first = f.op(Op::Row { index: 0 }, &[tasks]);
+            let into = learned.as_mut().unwrap_or(&mut table);
+            *into = f.add(*into, first);
+        }
+        (table, learned, others)
+    }
+
+    /// `embed`: the sum of all tables, normalized, and the rotary tables that layers share.
+    fn embedding(&self, l: &mut Lifter) -> Result<(Carried, Vec<Carried>), FrontendError> {
+        let hidden = self.narrow.unwrap_or(self.facts.hidden);
+        let mut f = l.func("embed");
+        let (table, learned, others) = self.tables(&mut f);
         let tokens = f.input(Input::Tokens);
-        let mut x = f.op(Op::Embed, &[table, tokens]);
-        let positions = learned.map(|table| {
-            let positions = f.input(Input::Positions);
+        let early = learned.is_some() || self.dropped.is_some();
+        let positions = early.then(|| f.input(Input::Positions));
+        let mut x = match self.dropped.zip(positions) {
+            Some((mask, positions)) => scaled_for_masks(&mut f, table, tokens, positions, mask),
+            None => f.op(Op::Embed, &[table, tokens]),
+        };
+        if let Some((table, positions)) = learned.zip(positions) {
             let y = f.op(Op::EmbedPositions, &[table, positions]);
             x = f.add(x, y);
-            positions
-        });
+        }
         if let Some(table) = others {
             let types = f.input(Input::Types);
             let y = f.op(Op::EmbedTypes, &[table, types]);
@@ -298,8 +324,12 @@ impl Encoder {
         let mut results = vec![x];
         if !self.ropes.is_empty() {
             let positions = positions.unwrap_or_else(|| f.input(Input::Positions));
+            let stored = f.stores(FREQUENCIES, Kind::Bare);
             for (i, rope) in self.ropes.iter().enumerate() {
-                let (inv_freq, table) = inv_freq(&mut f, rope, i);
+                let (inv_freq, table) = match stored {
+                    true => (f.weight(FREQUENCIES, Kind::Bare, &[rope.dim / 2]), frequencies(rope).table()),
+                    false => inv_freq(&mut f, rope, i),
+                };
                 results.push(f.op(table, &[positions, inv_freq]));
             }
         }

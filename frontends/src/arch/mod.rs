@@ -14,6 +14,7 @@ mod ends;
 mod entry;
 mod exaone;
 mod experts;
+mod find;
 mod gated_layers;
 mod gated_linear;
 mod gated_linear_fields;
@@ -32,6 +33,7 @@ mod lifter;
 mod limits;
 mod linear_unit;
 mod mamba_fields;
+mod masks;
 mod mixed;
 mod mixer;
 mod mixers;
@@ -61,9 +63,10 @@ use crate::config::fields::{Field, Fields, IDENTITY};
 use crate::config::known::{self, Neutral, Unread};
 use crate::config::{ConfigError, Facts, common};
 use crate::error::FrontendError;
-use crate::spelling::nearest;
 use entry::Shape;
 pub use entry::{Arch, REFERENCE, reference};
+pub use find::{by_model_type, supported};
+use find::{class, find_arch, first_class, unknown};
 use lifter::Lifter;
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
@@ -147,6 +150,13 @@ archs! {
     mod electra;
     mod albert;
     mod distilbert;
+    mod ernie;
+    mod xlm_roberta_xl;
+    mod roberta_prelayernorm;
+    mod data2vec_text;
+    mod megatron_bert;
+    mod rembert;
+    mod esm;
     mod modernbert;
     mod eurobert;
     mod gte;
@@ -395,46 +405,6 @@ fn kind(v: &Value) -> &'static str {
     }
 }
 
-/// The class that a file names.
-fn class<'a>(f: &Fields<'a>) -> Option<&'a str> {
-    f.get("architectures").value().and_then(|a| a.get(0)).and_then(Value::as_str)
-}
-
-/// That of a file of several parts.
-fn first_class(config: &serde_json::Map<String, Value>) -> Option<&str> {
-    config.get("architectures")?.get(0)?.as_str()
-}
-
-/// `found`, which is like `name`, is not supported.
-fn unknown(name: &str, found: String) -> ConfigError {
-    if let Some(why) = beyond::reason(name) {
-        return ConfigError::Beyond { found, why };
-    }
-    let known = ARCHS.iter().map(|a| a.model_type);
-    ConfigError::UnknownArch { found, nearest: nearest(name, known), supported: supported() }
-}
-
-/// The architecture of a file, and what its class has on top.
-fn find_arch(f: &Fields) -> Result<(&'static Arch, Top), ConfigError> {
-    let class = class(f);
-    let by_type = match f.text("model_type") {
-        Some(t) => Some(by_model_type(t).ok_or_else(|| unknown(t, format!("`{t}`")))?),
-        None => None,
-    };
-    match (by_type, class) {
-        (Some(a), Some(c)) => match Top::of(c, a.class) {
-            Some(top) => Ok((a, top)),
-            None => Err(unknown(a.model_type, format!("`{c}` of `{}`", a.model_type))),
-        },
-        (Some(a), None) => Ok((a, Top::Own)),
-        (None, Some(c)) => {
-            let found = ARCHS.iter().find_map(|a| Some((*a, Top::of(c, a.class)?)));
-            found.ok_or_else(|| unknown(c, format!("`{c}`")))
-        }
-        (None, None) => Err(f.missing("model_type")),
-    }
-}
-
 /// Choices of the user that shape the graph.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -450,16 +420,6 @@ impl Default for Options {
     fn default() -> Options {
         Options { kv_dtype: KvDType::F16, max_context: None, embed: false }
     }
-}
-
-/// The architecture with a `model_type`.
-pub fn by_model_type(name: &str) -> Option<&'static Arch> {
-    ARCHS.iter().find(|a| a.model_type == name).copied()
-}
-
-/// Names of the supported architectures.
-pub fn supported() -> Vec<&'static str> {
-    ARCHS.iter().map(|a| a.model_type).collect()
 }
 
 /// The fixtures of `tests/goldens` that hold architectures against Transformers.

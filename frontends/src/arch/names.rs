@@ -14,6 +14,8 @@ pub(super) const TABLE: Part = Part("table");
 pub(super) const POSITIONS: Part = Part("position_table");
 /// Embeddings of types of tokens.
 pub(super) const TYPES: Part = Part("type_table");
+/// Embeddings of the tasks that texts are for.
+pub(super) const TASKS: Part = Part("task_table");
 /// Norm of embeddings.
 pub(super) const TABLE_NORM: Part = Part("table.norm");
 /// What comes between the rows and the scores of classes.

@@ -150,19 +150,25 @@ pub(super) fn attended(f: &mut Draft, a: &Scoring, q: Value, kv: Value, position
 /// attention whose scores are all 0.
 #[track_caller]
 pub(super) fn mean_so_far(f: &mut Draft, x: Value) -> Value {
+    mean(f, x, None, true)
+}
+
+/// The mean of the rows `x` of all tokens of a text, for each of them.
+#[track_caller]
+pub(super) fn mean_of_all(f: &mut Draft, x: Value, positions: Value) -> Value {
+    mean(f, x, Some(positions), false)
+}
+
+#[track_caller]
+fn mean(f: &mut Draft, x: Value, positions: Option<Value>, causal: bool) -> Value {
     let hidden = f.facts().hidden;
     let dim = (1..=MEAN_DIM.min(hidden)).rev().find(|d| hidden.is_multiple_of(*d)).unwrap_or(1);
     let heads = hidden / dim;
-    let (kv, positions) = (f.kv("mean.kv", heads, (dim, dim), None), f.input(Input::Positions));
+    let kv = f.kv("mean.kv", heads, (dim, dim), None);
+    let positions = positions.unwrap_or_else(|| f.input(Input::Positions));
     let kv = f.op(Op::KvAppend, &[kv, x, x, positions]);
-    let op = Op::Attention {
-        heads,
-        scale: F32::new(0.0),
-        softcap: F32::new(0.0),
-        causal: true,
-        chunked: false,
-        biased: false,
-    };
+    let op =
+        Op::Attention { heads, scale: F32::new(0.0), softcap: F32::new(0.0), causal, chunked: false, biased: false };
     f.op(op, &[x, kv, positions])
 }
 
