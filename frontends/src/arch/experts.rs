@@ -166,7 +166,12 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
         Stored::EachOrJoined | Stored::Joined if f.stores(EXPERTS_GATE_UP, Kind::Bare) => Stored::JoinedBare,
         Stored::EachOrJoined => Stored::Each,
         // As GGUF files have what Transformers joins.
-        Stored::Joined | Stored::JoinedBare | Stored::JoinedTurned | Stored::JoinedEitherWay
+        Stored::Joined
+        | Stored::JoinedBare
+        | Stored::JoinedTurned
+        | Stored::JoinedEitherWay
+        | Stored::Stacks
+        | Stored::Three
             if f.stores(EXPERT_UP, Kind::Matrix) =>
         {
             Stored::Each
