@@ -69,6 +69,16 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         ..JINA_BERT
     },
     Family { name: "jina-bert-v2", names: &[JINA, BERT], ..JINA_BERT },
+    // Without the adapters, which are files of their own.
+    Family {
+        name: "jina-bert-v3",
+        model_type: ("jina_embeddings_v3", "JinaEmbeddingsV3Model"),
+        keys: &[&[LAYER_NORM]],
+        quiet: QUIET,
+        names: &[JINA_3],
+        adapt: kinds,
+        ..PLAIN
+    },
     Family {
         name: "eurobert",
         model_type: ("eurobert", "EuroBertModel"),
@@ -220,6 +230,18 @@ const BERT: Names = &[
     ("blk.{}.ffn_up", "bert.encoder.layer.{}.intermediate.dense"),
     ("blk.{}.ffn_down", "bert.encoder.layer.{}.output.dense"),
     ("blk.{}.layer_output_norm", "bert.encoder.layer.{}.output.LayerNorm"),
+];
+
+const JINA_3: Names = &[
+    ("token_embd", "roberta.embeddings.word_embeddings"),
+    ("token_types", "roberta.embeddings.token_type_embeddings"),
+    ("token_embd_norm", "roberta.emb_ln"),
+    ("blk.{}.attn_qkv", "roberta.encoder.layers.{}.mixer.Wqkv"),
+    ("blk.{}.attn_output", "roberta.encoder.layers.{}.mixer.out_proj"),
+    ("blk.{}.attn_output_norm", "roberta.encoder.layers.{}.norm1"),
+    ("blk.{}.ffn_up", "roberta.encoder.layers.{}.mlp.fc1"),
+    ("blk.{}.ffn_down", "roberta.encoder.layers.{}.mlp.fc2"),
+    ("blk.{}.layer_output_norm", "roberta.encoder.layers.{}.norm2"),
 ];
 
 const JINA_FUSED: Names = &[("blk.{}.ffn_up", "bert.encoder.layer.{}.mlp.gated_layers")];

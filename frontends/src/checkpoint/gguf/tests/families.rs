@@ -201,6 +201,7 @@ fn names_are_undone() {
         "granitemoehybrid",
         "granitemoeshared",
         "jina_bert",
+        "jina_embeddings_v3",
         "modernbert",
         "modernbert_classes",
         "modernbert_pairs",
