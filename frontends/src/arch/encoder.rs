@@ -59,6 +59,21 @@ pub(super) struct Encoder {
     pub spare: &'static [&'static str],
 }
 
+/// `x` with the rows of its tokens' positions, of a table by these, and of their types.
+pub(super) fn placed(f: &mut Draft, x: Value, positions: Option<(Value, Value)>, types: Option<Value>) -> Value {
+    let mut x = x;
+    if let Some((table, positions)) = positions {
+        let y = f.op(Op::EmbedPositions, &[table, positions]);
+        x = f.add(x, y);
+    }
+    if let Some(table) = types {
+        let types = f.input(Input::Types);
+        let y = f.op(Op::EmbedTypes, &[table, types]);
+        x = f.add(x, y);
+    }
+    x
+}
+
 /// From the columns of the tables to the width of the layers.
 pub(super) const WIDEN: Part = Part("widen");
 /// Frequencies of rotary positions, which count in place of those that follow from the configuration.
@@ -265,10 +280,22 @@ impl Encoder {
 
     /// The tables of tokens, of positions, and of types less the first one.
     fn tables(&self, f: &mut Draft) -> (Value, Option<Value>, Option<Value>) {
-        let (vocab, hidden) = (self.facts.vocab, self.narrow.unwrap_or(self.facts.hidden));
-        let mut table = f.weight(TABLE, Kind::Table, &[vocab, hidden]);
+        let (vocab, width) = (self.facts.vocab, self.narrow.unwrap_or(self.facts.hidden));
+        let mut table = f.weight(TABLE, Kind::Table, &[vocab, width]);
+        let (learned, others) = self.tables_beside(f, &mut table, width);
+        (table, learned, others)
+    }
+
+    /// Those of positions and of types less the first one, of so many columns; what all tokens have in
+    /// common is added to a table of positions, or to that of tokens.
+    pub(super) fn tables_beside(
+        &self,
+        f: &mut Draft,
+        tokens: &mut Value,
+        width: usize,
+    ) -> (Option<Value>, Option<Value>) {
         let mut learned = self.positions.map(|p| {
-            let table = f.weight(POSITIONS, Kind::Table, &[p.rows, hidden]);
+            let table = f.weight(POSITIONS, Kind::Table, &[p.rows, width]);
             match p.first {
                 0 => table,
                 first => f.op(Op::SliceRows { start: first, len: p.rows.saturating_sub(first) }, &[table]),
@@ -278,20 +305,20 @@ impl Encoder {
         // another table. Others are added less that row, so that without them nothing is.
         let mut others = None;
         if self.types > 0 {
-            let types = f.weight(TYPES, Kind::Table, &[self.types, hidden]);
+            let types = f.weight(TYPES, Kind::Table, &[self.types, width]);
             let first = f.op(Op::Row { index: 0 }, &[types]);
-            let into = learned.as_mut().unwrap_or(&mut table);
+            let into = learned.as_mut().unwrap_or(tokens);
             *into = f.add(*into, first);
             let compares = matches!(f.output(), Output::Rows(Rows { name: RowsName::Scores, .. }));
             others = (self.types > 1 && compares).then(|| f.op(Op::Binary(BinaryOp::Sub), &[types, first]));
         }
         if self.tasks > 0 {
-            let tasks = f.weight(TASKS, Kind::Table, &[self.tasks, hidden]);
+            let tasks = f.weight(TASKS, Kind::Table, &[self.tasks, width]);
             let first = f.op(Op::Row { index: 0 }, &[tasks]);
-            let into = learned.as_mut().unwrap_or(&mut table);
+            let into = learned.as_mut().unwrap_or(tokens);
             *into = f.add(*into, first);
         }
-        (table, learned, others)
+        (learned, others)
     }
 
     /// `embed`: the sum of all tables, normalized, and the rotary tables that layers share.
@@ -306,15 +333,7 @@ impl Encoder {
             Some((mask, positions)) => scaled_for_masks(&mut f, table, tokens, positions, mask),
             None => f.op(Op::Embed, &[table, tokens]),
         };
-        if let Some((table, positions)) = learned.zip(positions) {
-            let y = f.op(Op::EmbedPositions, &[table, positions]);
-            x = f.add(x, y);
-        }
-        if let Some(table) = others {
-            let types = f.input(Input::Types);
-            let y = f.op(Op::EmbedTypes, &[table, types]);
-            x = f.add(x, y);
-        }
+        x = placed(&mut f, x, learned.zip(positions), others);
         if self.table_norm {
             x = norm(&mut f, TABLE_NORM, self.norm, x, hidden);
         }
@@ -362,7 +381,7 @@ impl Encoder {
     }
 
     /// `head`: the wanted rows, or scores of classes by them.
-    fn head(&self, l: &mut Lifter, x: &Carried) -> Result<(), FrontendError> {
+    pub(super) fn head(&self, l: &mut Lifter, x: &Carried) -> Result<(), FrontendError> {
         let hidden = self.facts.hidden;
         let mut f = l.func("head");
         let mut x = f.carried("x", x);
