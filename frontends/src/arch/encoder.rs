@@ -152,6 +152,9 @@ pub(super) const FIELDS_WITHOUT_TYPES: &[Field] = FIELDS.split_at(4).0;
 /// Those without the heads.
 pub(super) const FIELDS_OF_LAYERS: &[Field] = FIELDS.split_at(1).1;
 
+/// The token that fills texts up: learned positions begin after its number, where they do not with 0.
+pub(super) const FILL: &[Field] = &[Field::new("pad_token_id", Accepts::Count).unless(Neutral::Any)];
+
 /// What the class decides.
 pub(super) const FIXED: &[(&str, Neutral)] = &[
     ("position_embedding_type", Neutral::Words(&["absolute"])),
@@ -163,7 +166,7 @@ pub(super) const FIXED: &[(&str, Neutral)] = &[
 pub(super) struct Defaults {
     /// `type_vocab_size`.
     pub types: usize,
-    /// Row of the first position in its table.
+    /// Row of the first position in its table; unless it is 0, [`FILL`] counts where it is declared.
     pub first: usize,
     /// `layer_norm_eps`.
     pub eps: f64,
@@ -191,19 +194,21 @@ impl Defaults {
 }
 
 impl Encoder {
-    /// Reads [`common::MODEL`] and [`FIELDS`].
+    /// Reads [`common::MODEL`], [`FIELDS`] and [`FILL`].
     pub(super) fn read(f: &Fields, d: &Defaults) -> Result<Encoder, ConfigError> {
         let mut facts = Facts::read(f, None, d.max_position, true)?;
         let rows = facts.max_position;
-        if rows <= d.first {
-            let expected = format!("more than {}: positions begin with row {} of their table", d.first, d.first);
+        let fill = f.count("pad_token_id").filter(|_| d.first > 0);
+        let first = fill.map_or(d.first, |fill| fill.saturating_add(1));
+        if rows <= first {
+            let expected = format!("more than {first}: positions begin with row {first} of their table");
             return Err(f.invalid("max_position_embeddings", &rows, expected));
         }
-        facts.max_position = rows - d.first;
+        facts.max_position = rows - first;
         let heads = Heads::read(f, facts.hidden, DefaultHeads::default())?;
         let (ffn, act) = (f.required_size("intermediate_size")?, common::activation(f, "hidden_act", d.act));
         let mut e = Encoder::alike(facts, heads, (ffn, act), common::eps(f, "layer_norm_eps", d.eps)?);
-        e.positions = Some(Positions { rows, first: d.first });
+        e.positions = Some(Positions { rows, first });
         e.types = f.size("type_vocab_size").or(d.types);
         e.spare = d.spare;
         Ok(e)
