@@ -133,6 +133,7 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
             "sparse_attention_config",
         ],
         "granitemoe_swa" => &["rope_theta"],
+        "jina_bert" => &["hidden_act"],
         "gla" => &["hidden_ratio", "conv_size"],
         "retnet" => &["hidden_ratio"],
         "esm" => &["pad_token_id"],

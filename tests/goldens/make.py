@@ -33,6 +33,7 @@ import zlib
 from pathlib import Path
 
 import gla_reference
+import jina_reference
 import numpy as np
 import rwkv_reference
 import torch
@@ -501,6 +502,8 @@ FOREIGN = {
     "qwen3_vl_moe_text": (lambda config: of_parts(config, "qwen3_vl_moe", DEEP_VISION), turned_stacks),
     "step3p5": (lambda config: of_parts(config, "step3p7", STEP_VISION), text_part),
     "glm4v_text": (lambda config: of_parts(config, "glm4v", DEEP_VISION), text_part),
+    "JinaBertForMaskedLM": (jina_reference.twin, jina_reference.renamed),
+    "JinaBertModel": (jina_reference.twin, jina_reference.renamed),
     "internlm2": (of_llama, to_internlm2),
     "mobilellm": (of_llama_twice, to_mobilellm),
     "minicpm": (of_granite, lambda tensors, _: tensors),
@@ -508,8 +511,13 @@ FOREIGN = {
 }
 
 
+def foreign(config):
+    """What a configuration of an architecture that Transformers has no class for is made of, by its class or its type."""
+    return FOREIGN.get(config["architectures"][0]) or FOREIGN.get(config["model_type"])
+
+
 def make_foreign(name, folder, config):
-    twin, renamed = FOREIGN[config["model_type"]]
+    twin, renamed = foreign(config)
     with tempfile.TemporaryDirectory() as scratch:
         other = Path(scratch) / name
         other.mkdir()
@@ -594,7 +602,7 @@ def make(name, folder):
     config = json.loads((folder / "config.json").read_text())
     if config["model_type"] in WRITTEN:
         return make_written(name, folder, config)
-    if config["model_type"] in FOREIGN:
+    if foreign(config):
         return make_foreign(name, folder, config)
     if auto_class(folder).__name__ in ("AutoModel", "AutoModelForSequenceClassification"):
         return make_embedder(name, folder)
@@ -646,7 +654,7 @@ SAVED = HERE / "saved.json"
 def saved(folder):
     """All fields of a configuration, as Transformers writes them; `None` if it has no class for it."""
     config = json.loads((folder / "config.json").read_text())
-    if config["model_type"] in FOREIGN or config["model_type"] in WRITTEN:
+    if foreign(config) or config["model_type"] in WRITTEN:
         return None
     fields = json.loads(transformers.AutoConfig.from_pretrained(folder).to_json_string(use_diff=False))
     fields = {k: v for k, v in fields.items() if k not in ("_name_or_path", "transformers_version")}

@@ -37,7 +37,9 @@ pub(super) fn find_arch(f: &Fields) -> Result<(&'static Arch, Top), ConfigError>
     match (by_type, class) {
         (Some(a), Some(c)) => match Top::of(c, a.class) {
             Some(top) => Ok((a, top)),
-            None => Err(unknown(a.model_type, format!("`{c}` of `{}`", a.model_type))),
+            None => {
+                of_type(a.model_type, c).ok_or_else(|| unknown(a.model_type, format!("`{c}` of `{}`", a.model_type)))
+            }
         },
         (Some(a), None) => Ok((a, Top::Own)),
         (None, Some(c)) => {
@@ -46,6 +48,13 @@ pub(super) fn find_arch(f: &Fields) -> Result<(&'static Arch, Top), ConfigError>
         }
         (None, None) => Err(f.missing("model_type")),
     }
+}
+
+/// The architecture of a class, of which files give the `model_type` of a simpler one: `bert` for
+/// `jina_bert`.
+fn of_type(model_type: &str, class: &str) -> Option<(&'static Arch, Top)> {
+    let after = |a: &&&Arch| a.model_type.strip_suffix(model_type).is_some_and(|start| start.ends_with('_'));
+    ARCHS.iter().filter(after).find_map(|a| Some((*a, Top::of(class, a.class)?)))
 }
 
 /// The architecture with a `model_type`.

@@ -162,6 +162,7 @@ archs! {
     mod modernbert;
     mod eurobert;
     mod gte;
+    mod jina_bert;
     mod jina_embeddings_v3;
     mod nomic_bert;
     mod mamba2;

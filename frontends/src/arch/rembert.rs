@@ -1,7 +1,7 @@
 //! RemBERT (arXiv 2010.12821): BERT whose tables are narrower than its layers. Those of its head for
 //! masked tokens have another width, which says nothing about the layers.
 
-use super::encoder::{Defaults, Encoder, FIELDS, FIXED, WIDEN};
+use super::encoder::{Defaults, Encoder, FIELDS, WIDEN};
 use super::entry::Arch;
 use super::names::{
     ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER,

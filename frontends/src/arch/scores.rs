@@ -12,6 +12,8 @@ pub(super) enum Distance {
         /// Of `n` heads the `i`-th has `2^(−max·i/n)`.
         max: f64,
     },
+    /// The same slopes, of keys before the query and after it alike.
+    BothWays,
     /// The same slopes times the positions of keys, before scores are scaled: slopes, positions and
     /// products rounded to bf16. So it is no function of the distance, though a softmax does not
     /// mind what all scores of a token get.
@@ -39,6 +41,12 @@ fn slopes(heads: usize, max: f64) -> Vec<f32> {
         true => (1..=n).map(slope).collect(),
         false => (2..=n).step_by(2).chain((1..=n).step_by(2)).take(heads).map(slope).collect(),
     }
+}
+
+/// What [`Distance::BothWays`] adds, for each head and each distance up to `reach` on both sides.
+fn both_ways(heads: usize, reach: usize) -> Vec<f32> {
+    let far = (1..=reach).rev().chain(0..=reach);
+    slopes(heads, 8.0).into_iter().flat_map(|slope| far.clone().map(move |d| -slope * d as f32)).collect()
 }
 
 /// What [`Distance::RoundedSlopes`] adds to scores that are multiplied by `scale`, for so many
@@ -90,6 +98,10 @@ fn bias(f: &mut Draft, of: Distance, a: &Scoring) -> Value {
     let heads = a.heads;
     match of {
         Distance::Slopes { max } => f.shared_constant("attn.slopes", "$attention.slopes", slopes(heads, max)),
+        Distance::BothWays => {
+            let reach = f.max_context().saturating_sub(1);
+            f.shared_constant("attn.slopes", "$attention.both_ways", both_ways(heads, reach))
+        }
         Distance::RoundedSlopes => {
             // An even number of them: see `ScoreBias`.
             let table = rounded(heads, a.scale, f.max_context().next_multiple_of(2));

@@ -138,6 +138,35 @@ fn what_a_thread_wrote_itself_it_reads_without_a_barrier() {
     assert_eq!(codes(&words(Part::Lanes, false, false)), ["read-before-barrier"]);
 }
 
+/// Each thread writes a word and all are read; then each writes one further on, and reads its own.
+#[test]
+fn a_word_that_another_has_replaced_is_not_the_threads_own() {
+    let replaced = |by: i64, meets: bool| {
+        let mut t = Text::new(2);
+        let b = t.0.buffer(buffer("words", 256, 1));
+        let (thread, four, far, mask) = (t.thread(), t.c(4), t.c(by), t.c(63));
+        let own = t.two(Arith::Mul, thread, four);
+        t.0.op(write(at(b, own, Part::Bytes(4))));
+        t.0.op(Op::Barrier(Sync::Block));
+        t.0.op(read(at(b, own, Part::Some)));
+        t.0.op(Op::Barrier(Sync::Block));
+        let next = t.two(Arith::Add, thread, far);
+        let next = t.two(Arith::And, next, mask);
+        let next = t.two(Arith::Mul, next, four);
+        t.0.op(write(at(b, next, Part::Bytes(4))));
+        if meets {
+            t.0.op(Op::Barrier(Sync::Block));
+        }
+        t.0.op(read(at(b, own, Part::Bytes(4))));
+        t.finish()
+    };
+    // Of the threads that are followed one writes the other's word, or none does.
+    for by in [1, 7] {
+        assert_eq!(codes(&replaced(by, false)), ["read-before-barrier"], "{by} words on");
+        assert_eq!(codes(&replaced(by, true)), [""; 0], "{by} words on");
+    }
+}
+
 #[test]
 fn bytes_apart_do_not_meet() {
     let update = |part: fn(u32) -> Part| {

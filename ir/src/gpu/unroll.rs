@@ -46,7 +46,9 @@ pub(super) struct Step<'a> {
     pub byte: i64,
     /// Whether they were written by this thread.
     pub own: bool,
-    /// Of an access that says so: its bytes, which no other thread touches.
+    /// The bytes of an access that says them.
+    pub bytes: Option<(i64, i64)>,
+    /// The same where no other thread touches them.
     pub apart: Option<(i64, i64)>,
 }
 
@@ -195,15 +197,15 @@ impl<'a> Unroll<'a, '_> {
 
     /// The bytes of an access that says them: whether they are the thread's own, and whether they
     /// are apart.
-    fn part(&mut self, op: &Op) -> (i64, bool, Option<(i64, i64)>) {
+    fn part(&mut self, op: &Op) -> (i64, bool, Option<(i64, i64)>, Option<(i64, i64)>) {
         let (slot, writes) = match op {
             Op::CpAsync(s) | Op::Write { slot: s, .. } => (*s, true),
             Op::Read { slot: s, .. } => (*s, false),
-            _ => return (0, false, None),
+            _ => return (0, false, None, None),
         };
         let from = self.value(slot.stage);
         let (bytes, apart) = match slot.part {
-            Part::Some | Part::Lanes(_) => return (from, false, None),
+            Part::Some | Part::Lanes(_) => return (from, false, None, None),
             Part::Bytes(n) => (n, false),
             Part::Apart(n) => (n, true),
         };
@@ -215,7 +217,7 @@ impl<'a> Unroll<'a, '_> {
         } else {
             pairs.all(|p| self.written.contains(&p))
         };
-        (from, own, apart.then_some((from, end)))
+        (from, own, Some((from, end)), apart.then_some((from, end)))
     }
 
     fn holds(&self, when: &Condition) -> bool {
@@ -232,8 +234,8 @@ impl<'a> Unroll<'a, '_> {
             match stmt {
                 Stmt::Op(op) => {
                     if self.steps.len() < LIMIT {
-                        let (index, (byte, own, apart)) = (self.indices(op), self.part(op));
-                        let step = Step { number: self.next, op, index, in_role, byte, own, apart };
+                        let (index, (byte, own, bytes, apart)) = (self.indices(op), self.part(op));
+                        let step = Step { number: self.next, op, index, in_role, byte, own, bytes, apart };
                         if !self.repeats(&step) {
                             self.steps.push(step);
                         }

@@ -274,7 +274,7 @@ fn samples(rule: Neutral) -> (Vec<Value>, Vec<Value>) {
         Neutral::Off => (json!([false, 0, "", [], {}]), json!([true, 2, 0.5, "x", [1], { "a": 1 }])),
         Neutral::On => (json!([true]), json!([false, { "a": 1 }])),
         Neutral::One => (json!([1, 1.0]), json!([0, 0.25, 2, "x"])),
-        Neutral::Words(words) => (json!(words), json!(["alibi", 3, true])),
+        Neutral::Words(words) => (json!(words), json!(["another", 3, true])),
         Neutral::All(word) => {
             let v: Value = serde_json::from_str(word).unwrap_or(json!(word));
             (json!([[v, v], []]), json!([["x", v], [0], "x", 2]))

@@ -47,7 +47,9 @@ struct Event {
 struct Write {
     /// What kind of operation it was.
     by: Kind,
-    /// Its bytes, where no other thread touches them.
+    /// Its bytes, where they are said.
+    bytes: Option<(i64, i64)>,
+    /// The same where no other thread touches them.
     apart: Option<(i64, i64)>,
     event: Event,
     actor: usize,

@@ -42,9 +42,13 @@ impl<'a> Machine<'a> {
             .filter(|w| may_overlap(w.apart, step.apart))
             .copied()
             .collect();
-        // Bytes that the thread wrote once, in contents that others have replaced since, are theirs.
-        if own && writes.iter().any(|w| w.actor == a) {
-            writes.retain(|w| w.actor == a);
+        // Bytes that the thread wrote last itself. What others wrote by the same operation lies beside
+        // it, unless its bytes say otherwise.
+        let meets = |w: &Write| w.bytes.zip(step.bytes).map(|(x, y)| x.0 < y.1 && y.0 < x.1);
+        let mine = |w: &Write| w.actor == a && meets(w) != Some(false);
+        let numbers: Vec<usize> = writes.iter().filter(|w| own && mine(w)).map(|w| w.number).collect();
+        if !numbers.is_empty() {
+            writes.retain(|w| w.actor == a || !numbers.contains(&w.number) || meets(w) == Some(true));
         }
         // The thread's own first: of several reasons the nearest.
         writes.sort_by_key(|w| w.actor != a);
@@ -157,7 +161,8 @@ impl<'a> Machine<'a> {
         } else if !state.reads.is_empty() {
             state = SlotState::default();
         }
-        state.writes.push(Write { by, apart: step.apart, event, actor: a, number, generic, fence: None });
+        let bytes = step.bytes.filter(|_| of == buffer);
+        state.writes.push(Write { by, bytes, apart: step.apart, event, actor: a, number, generic, fence: None });
         self.slots[buffer][stage] = state;
     }
 }

@@ -1,0 +1,71 @@
+//! Jina's BERT of version 2 (arXiv 2310.19923): BERT whose scores fall with the distance of the key, on
+//! both sides, instead of learned positions, and whose MLPs may have gates.
+//!
+//! Its files call themselves `bert`; the class tells them apart.
+
+use super::encoder::{Defaults, Encoder, FIELDS};
+use super::entry::Arch;
+use super::names::{
+    ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_GATE_UP, MLP_POST_NORM, MLP_UP, Names,
+    POOLER, TABLE, TABLE_NORM, TYPES, Table,
+};
+use super::scores::Distance;
+use crate::config::common::MODEL;
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+use llmcc_ir::graph::UnaryOp;
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "jina_bert",
+    class: "JinaBertModel",
+    fields: &[IDENTITY, MODEL, FIELDS, OWN],
+    fixed: &[
+        ("position_embedding_type", Neutral::Words(&["alibi"])),
+        ("is_decoder", Neutral::Off),
+        ("add_cross_attention", Neutral::Off),
+        ("emb_pooler", Neutral::Words(&["mean"])),
+        ("attn_implementation", Neutral::Any),
+        ("model_max_length", Neutral::Any),
+    ],
+    goldens: &["jina_bert", "jina_bert_reglu"],
+    names: Names(&[NAMES]),
+    read: |f| {
+        let mut e = Encoder::read(f, &Defaults::BERT)?;
+        e.positions = None;
+        let gated = match f.text("feed_forward_type") {
+            Some("geglu") => Some(UnaryOp::Gelu),
+            Some("reglu") => Some(UnaryOp::Relu),
+            _ => None,
+        };
+        for layer in &mut e.layers {
+            layer.attention.distance = Some(Distance::BothWays);
+            if let Some(act) = gated {
+                let m = &mut layer.mlp;
+                (m.act, m.gated, m.fused, m.bias, m.out_bias) = (act, true, true, false, true);
+            }
+        }
+        Ok(Box::new(e))
+    },
+};
+
+const OWN: &[Field] = &[Field::new("feed_forward_type", Accepts::OneOf(&["original", "geglu", "reglu"]))];
+
+const NAMES: Table = &[
+    (TABLE, "bert.embeddings.word_embeddings"),
+    (TYPES, "bert.embeddings.token_type_embeddings"),
+    (TABLE_NORM, "bert.embeddings.LayerNorm"),
+    (ATTN_Q, "bert.encoder.layer.{}.attention.self.query"),
+    (ATTN_K, "bert.encoder.layer.{}.attention.self.key"),
+    (ATTN_V, "bert.encoder.layer.{}.attention.self.value"),
+    (ATTN_OUT, "bert.encoder.layer.{}.attention.output.dense"),
+    (ATTN_POST_NORM, "bert.encoder.layer.{}.attention.output.LayerNorm"),
+    (MLP_GATE_UP, "bert.encoder.layer.{}.mlp.gated_layers"),
+    (MLP_DOWN, "bert.encoder.layer.{}.mlp.wo"),
+    (MLP_POST_NORM, "bert.encoder.layer.{}.mlp.layernorm"),
+    // Without gates.
+    (MLP_UP, "bert.encoder.layer.{}.intermediate.dense"),
+    (MLP_DOWN, "bert.encoder.layer.{}.output.dense"),
+    (MLP_POST_NORM, "bert.encoder.layer.{}.output.LayerNorm"),
+    (POOLER, "bert.pooler.dense"),
+    (CLASSES, "classifier"),
+];
