@@ -1,6 +1,6 @@
 //! data2vec for text (arXiv 2202.03555): RoBERTa, trained otherwise.
 
-use super::encoder::{Defaults, Encoder, FIELDS, FIXED};
+use super::encoder::{Defaults, Encoder, FIELDS, FILL, FIXED};
 use super::entry::Arch;
 use super::names::{
     ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER,
@@ -12,7 +12,7 @@ use crate::config::fields::IDENTITY;
 pub(super) const ARCH: Arch = Arch {
     model_type: "data2vec-text",
     class: "Data2VecTextModel",
-    fields: &[IDENTITY, MODEL, FIELDS],
+    fields: &[IDENTITY, MODEL, FIELDS, FILL],
     fixed: FIXED,
     goldens: &["data2vec_text", "data2vec_text_classes"],
     names: Names(&[NAMES]),

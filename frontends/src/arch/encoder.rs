@@ -59,6 +59,21 @@ pub(super) struct Encoder {
     pub spare: &'static [&'static str],
 }
 
+/// `x` with the rows of its tokens' positions, of a table by these, and of their types.
+pub(super) fn placed(f: &mut Draft, x: Value, positions: Option<(Value, Value)>, types: Option<Value>) -> Value {
+    let mut x = x;
+    if let Some((table, positions)) = positions {
+        let y = f.op(Op::EmbedPositions, &[table, positions]);
+        x = f.add(x, y);
+    }
+    if let Some(table) = types {
+        let types = f.input(Input::Types);
+        let y = f.op(Op::EmbedTypes, &[table, types]);
+        x = f.add(x, y);
+    }
+    x
+}
+
 /// From the columns of the tables to the width of the layers.
 pub(super) const WIDEN: Part = Part("widen");
 /// Frequencies of rotary positions, which count in place of those that follow from the configuration.
@@ -137,6 +152,9 @@ pub(super) const FIELDS_WITHOUT_TYPES: &[Field] = FIELDS.split_at(4).0;
 /// Those without the heads.
 pub(super) const FIELDS_OF_LAYERS: &[Field] = FIELDS.split_at(1).1;
 
+/// The token that fills texts up: learned positions begin after its number, where they do not with 0.
+pub(super) const FILL: &[Field] = &[Field::new("pad_token_id", Accepts::Count).unless(Neutral::Any)];
+
 /// What the class decides.
 pub(super) const FIXED: &[(&str, Neutral)] = &[
     ("position_embedding_type", Neutral::Words(&["absolute"])),
@@ -148,7 +166,7 @@ pub(super) const FIXED: &[(&str, Neutral)] = &[
 pub(super) struct Defaults {
     /// `type_vocab_size`.
     pub types: usize,
-    /// Row of the first position in its table.
+    /// Row of the first position in its table; unless it is 0, [`FILL`] counts where it is declared.
     pub first: usize,
     /// `layer_norm_eps`.
     pub eps: f64,
@@ -176,19 +194,21 @@ impl Defaults {
 }
 
 impl Encoder {
-    /// Reads [`common::MODEL`] and [`FIELDS`].
+    /// Reads [`common::MODEL`], [`FIELDS`] and [`FILL`].
     pub(super) fn read(f: &Fields, d: &Defaults) -> Result<Encoder, ConfigError> {
         let mut facts = Facts::read(f, None, d.max_position, true)?;
         let rows = facts.max_position;
-        if rows <= d.first {
-            let expected = format!("more than {}: positions begin with row {} of their table", d.first, d.first);
+        let fill = f.count("pad_token_id").filter(|_| d.first > 0);
+        let first = fill.map_or(d.first, |fill| fill.saturating_add(1));
+        if rows <= first {
+            let expected = format!("more than {first}: positions begin with row {first} of their table");
             return Err(f.invalid("max_position_embeddings", &rows, expected));
         }
-        facts.max_position = rows - d.first;
+        facts.max_position = rows - first;
         let heads = Heads::read(f, facts.hidden, DefaultHeads::default())?;
         let (ffn, act) = (f.required_size("intermediate_size")?, common::activation(f, "hidden_act", d.act));
         let mut e = Encoder::alike(facts, heads, (ffn, act), common::eps(f, "layer_norm_eps", d.eps)?);
-        e.positions = Some(Positions { rows, first: d.first });
+        e.positions = Some(Positions { rows, first });
         e.types = f.size("type_vocab_size").or(d.types);
         e.spare = d.spare;
         Ok(e)
@@ -265,10 +285,22 @@ impl Encoder {
 
     /// The tables of tokens, of positions, and of types less the first one.
     fn tables(&self, f: &mut Draft) -> (Value, Option<Value>, Option<Value>) {
-        let (vocab, hidden) = (self.facts.vocab, self.narrow.unwrap_or(self.facts.hidden));
-        let mut table = f.weight(TABLE, Kind::Table, &[vocab, hidden]);
+        let (vocab, width) = (self.facts.vocab, self.narrow.unwrap_or(self.facts.hidden));
+        let mut table = f.weight(TABLE, Kind::Table, &[vocab, width]);
+        let (learned, others) = self.tables_beside(f, &mut table, width);
+        (table, learned, others)
+    }
+
+    /// Those of positions and of types less the first one, of so many columns; what all tokens have in
+    /// common is added to a table of positions, or to that of tokens.
+    pub(super) fn tables_beside(
+        &self,
+        f: &mut Draft,
+        tokens: &mut Value,
+        width: usize,
+    ) -> (Option<Value>, Option<Value>) {
         let mut learned = self.positions.map(|p| {
-            let table = f.weight(POSITIONS, Kind::Table, &[p.rows, hidden]);
+            let table = f.weight(POSITIONS, Kind::Table, &[p.rows, width]);
             match p.first {
                 0 => table,
                 first => f.op(Op::SliceRows { start: first, len: p.rows.saturating_sub(first) }, &[table]),
@@ -278,20 +310,20 @@ impl Encoder {
         // another table. Others are added less that row, so that without them nothing is.
         let mut others = None;
         if self.types > 0 {
-            let types = f.weight(TYPES, Kind::Table, &[self.types, hidden]);
+            let types = f.weight(TYPES, Kind::Table, &[self.types, width]);
             let first = f.op(Op::Row { index: 0 }, &[types]);
-            let into = learned.as_mut().unwrap_or(&mut table);
+            let into = learned.as_mut().unwrap_or(tokens);
             *into = f.add(*into, first);
             let compares = matches!(f.output(), Output::Rows(Rows { name: RowsName::Scores, .. }));
             others = (self.types > 1 && compares).then(|| f.op(Op::Binary(BinaryOp::Sub), &[types, first]));
         }
         if self.tasks > 0 {
-            let tasks = f.weight(TASKS, Kind::Table, &[self.tasks, hidden]);
+            let tasks = f.weight(TASKS, Kind::Table, &[self.tasks, width]);
             let first = f.op(Op::Row { index: 0 }, &[tasks]);
-            let into = learned.as_mut().unwrap_or(&mut table);
+            let into = learned.as_mut().unwrap_or(tokens);
             *into = f.add(*into, first);
         }
-        (table, learned, others)
+        (learned, others)
     }
 
     /// `embed`: the sum of all tables, normalized, and the rotary tables that layers share.
@@ -306,15 +338,7 @@ impl Encoder {
             Some((mask, positions)) => scaled_for_masks(&mut f, table, tokens, positions, mask),
             None => f.op(Op::Embed, &[table, tokens]),
         };
-        if let Some((table, positions)) = learned.zip(positions) {
-            let y = f.op(Op::EmbedPositions, &[table, positions]);
-            x = f.add(x, y);
-        }
-        if let Some(table) = others {
-            let types = f.input(Input::Types);
-            let y = f.op(Op::EmbedTypes, &[table, types]);
-            x = f.add(x, y);
-        }
+        x = placed(&mut f, x, learned.zip(positions), others);
         if self.table_norm {
             x = norm(&mut f, TABLE_NORM, self.norm, x, hidden);
         }
@@ -362,7 +386,7 @@ impl Encoder {
     }
 
     /// `head`: the wanted rows, or scores of classes by them.
-    fn head(&self, l: &mut Lifter, x: &Carried) -> Result<(), FrontendError> {
+    pub(super) fn head(&self, l: &mut Lifter, x: &Carried) -> Result<(), FrontendError> {
         let hidden = self.facts.hidden;
         let mut f = l.func("head");
         let mut x = f.carried("x", x);

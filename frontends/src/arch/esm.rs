@@ -1,7 +1,7 @@
 //! ESM-1b and ESM-2 (bioRxiv 622803, 2022.07.20.500902), language models of proteins: RoBERTa with norms
 //! before the blocks, learned or rotary positions, and embeddings that are scaled for masked tokens.
 
-use super::encoder::{Defaults, Encoder, FREQUENCIES};
+use super::encoder::{Defaults, Encoder, FILL, FREQUENCIES};
 use super::entry::Arch;
 use super::names::{
     ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, POOLER, POSITIONS,
@@ -16,7 +16,7 @@ use crate::config::rope;
 pub(super) const ARCH: Arch = Arch {
     model_type: "esm",
     class: "EsmModel",
-    fields: &[IDENTITY, MODEL, FIELDS],
+    fields: &[IDENTITY, MODEL, FIELDS, FILL],
     fixed: &[
         ("is_decoder", Neutral::Off),
         ("add_cross_attention", Neutral::Off),
@@ -38,7 +38,6 @@ const FIELDS: &[Field] = &[
     Field::new("layer_norm_eps", Accepts::Number),
     Field::new("position_embedding_type", Accepts::Text),
     Field::new("rope_theta", Accepts::Number),
-    Field::new("pad_token_id", Accepts::Count).unless(Neutral::Any),
     Field::new("emb_layer_norm_before", Accepts::Flag),
     Field::new("token_dropout", Accepts::Flag),
     Field::new("mask_token_id", Accepts::Count).unless(Neutral::Any),
@@ -65,9 +64,10 @@ fn read(f: &Fields) -> Result<Encoder, ConfigError> {
             return Err(f.unsupported("position_embedding_type", format!("\"{other}\""), help));
         }
     };
-    // Learned positions begin after that of the token that fills texts up.
-    let fill = || f.count("pad_token_id").ok_or_else(|| f.missing("pad_token_id"));
-    let first = if rotary { 0 } else { fill()?.saturating_add(1) };
+    if !rotary && f.count("pad_token_id").is_none() {
+        return Err(f.missing("pad_token_id"));
+    }
+    let first = if rotary { 0 } else { Defaults::ROBERTA.first };
     let defaults = Defaults { types: 0, first, max_position: 1026, spare: SPARE, ..Defaults::BERT };
     let mut e = Encoder::read(f, &defaults)?;
     (e.norm_first, e.table_norm) = (true, f.flag("emb_layer_norm_before"));

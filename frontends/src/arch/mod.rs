@@ -39,6 +39,7 @@ mod mixer;
 mod mixers;
 mod mlp;
 mod names;
+mod neighbours;
 mod nested;
 mod olmo_experts;
 mod origin;
@@ -157,6 +158,7 @@ archs! {
     mod megatron_bert;
     mod rembert;
     mod esm;
+    mod mobilebert;
     mod modernbert;
     mod eurobert;
     mod gte;

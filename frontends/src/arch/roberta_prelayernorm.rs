@@ -1,6 +1,6 @@
 //! RoBERTa-PreLayerNorm (arXiv 2202.08005): RoBERTa with norms before the blocks.
 
-use super::encoder::{Defaults, Encoder, FIELDS, FIXED};
+use super::encoder::{Defaults, Encoder, FIELDS, FILL, FIXED};
 use super::entry::Arch;
 use super::names::{
     ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, POOLER, POSITIONS,
@@ -12,7 +12,7 @@ use crate::config::fields::IDENTITY;
 pub(super) const ARCH: Arch = Arch {
     model_type: "roberta-prelayernorm",
     class: "RobertaPreLayerNormModel",
-    fields: &[IDENTITY, MODEL, FIELDS],
+    fields: &[IDENTITY, MODEL, FIELDS, FILL],
     fixed: FIXED,
     goldens: &["roberta_prelayernorm", "roberta_prelayernorm_classes"],
     names: Names(&[NAMES]),

@@ -1,7 +1,7 @@
 //! XLM-RoBERTa XL and XXL (arXiv 2105.00572): XLM-RoBERTa with norms before the blocks, and none of the
 //! embeddings.
 
-use super::encoder::{Defaults, Encoder, FIELDS, FIXED};
+use super::encoder::{Defaults, Encoder, FIELDS, FILL, FIXED};
 use super::entry::Arch;
 use super::names::{ATTN_NORM, MLP_NORM, NORM, Names, ROBERTA, Table};
 use crate::config::common::MODEL;
@@ -10,7 +10,7 @@ use crate::config::fields::IDENTITY;
 pub(super) const ARCH: Arch = Arch {
     model_type: "xlm-roberta-xl",
     class: "XLMRobertaXLModel",
-    fields: &[IDENTITY, MODEL, FIELDS],
+    fields: &[IDENTITY, MODEL, FIELDS, FILL],
     fixed: FIXED,
     goldens: &["xlm_roberta_xl", "xlm_roberta_xl_classes"],
     names: Names(&[NAMES, ROBERTA]),
