@@ -14,6 +14,7 @@ mod ends;
 mod entry;
 mod exaone;
 mod experts;
+mod find;
 mod gated_layers;
 mod gated_linear;
 mod gated_linear_fields;
@@ -61,9 +62,10 @@ use crate::config::fields::{Field, Fields, IDENTITY};
 use crate::config::known::{self, Neutral, Unread};
 use crate::config::{ConfigError, Facts, common};
 use crate::error::FrontendError;
-use crate::spelling::nearest;
 use entry::Shape;
 pub use entry::{Arch, REFERENCE, reference};
+pub use find::{by_model_type, supported};
+use find::{class, find_arch, first_class, unknown};
 use lifter::Lifter;
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
@@ -96,10 +98,12 @@ archs! {
     mod qwen2;
     mod qwen2_vl_text;
     mod qwen2_5_vl_text;
+    mod qwen2_5_omni_text;
     mod qwen3;
     mod qwen3_moe;
     mod qwen3_vl_text;
     mod qwen3_vl_moe_text;
+    mod qwen3_omni_moe_text;
     mod qwen2_moe;
     mod mixtral;
     mod olmoe;
@@ -137,6 +141,8 @@ archs! {
     mod olmo3;
     mod glm4;
     mod glm4v_text;
+    mod glm4v_moe_text;
+    mod glm_ocr_text;
     mod exaone4;
     mod nemotron;
     mod helium;
@@ -303,7 +309,8 @@ impl Model {
     /// Whether a tensor is one of a part that is left out of a model with this output.
     pub(crate) fn leaves_out(&self, tensor: &str, output: Output) -> bool {
         let layers = self.facts().layers;
-        let ahead = || self.layer_of(tensor).is_some_and(|i| i >= layers && i - layers < self.ahead);
+        let layer = || self.layer_of(&tensor.replacen("language_model.", "", 1));
+        let ahead = || layer().is_some_and(|i| i >= layers && i - layers < self.ahead);
         let shares = || self.is_shared(tensor);
         self.nested && !nested::of_text(tensor)
             || ahead()
@@ -395,46 +402,6 @@ fn kind(v: &Value) -> &'static str {
     }
 }
 
-/// The class that a file names.
-fn class<'a>(f: &Fields<'a>) -> Option<&'a str> {
-    f.get("architectures").value().and_then(|a| a.get(0)).and_then(Value::as_str)
-}
-
-/// That of a file of several parts.
-fn first_class(config: &serde_json::Map<String, Value>) -> Option<&str> {
-    config.get("architectures")?.get(0)?.as_str()
-}
-
-/// `found`, which is like `name`, is not supported.
-fn unknown(name: &str, found: String) -> ConfigError {
-    if let Some(why) = beyond::reason(name) {
-        return ConfigError::Beyond { found, why };
-    }
-    let known = ARCHS.iter().map(|a| a.model_type);
-    ConfigError::UnknownArch { found, nearest: nearest(name, known), supported: supported() }
-}
-
-/// The architecture of a file, and what its class has on top.
-fn find_arch(f: &Fields) -> Result<(&'static Arch, Top), ConfigError> {
-    let class = class(f);
-    let by_type = match f.text("model_type") {
-        Some(t) => Some(by_model_type(t).ok_or_else(|| unknown(t, format!("`{t}`")))?),
-        None => None,
-    };
-    match (by_type, class) {
-        (Some(a), Some(c)) => match Top::of(c, a.class) {
-            Some(top) => Ok((a, top)),
-            None => Err(unknown(a.model_type, format!("`{c}` of `{}`", a.model_type))),
-        },
-        (Some(a), None) => Ok((a, Top::Own)),
-        (None, Some(c)) => {
-            let found = ARCHS.iter().find_map(|a| Some((*a, Top::of(c, a.class)?)));
-            found.ok_or_else(|| unknown(c, format!("`{c}`")))
-        }
-        (None, None) => Err(f.missing("model_type")),
-    }
-}
-
 /// Choices of the user that shape the graph.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -450,16 +417,6 @@ impl Default for Options {
     fn default() -> Options {
         Options { kv_dtype: KvDType::F16, max_context: None, embed: false }
     }
-}
-
-/// The architecture with a `model_type`.
-pub fn by_model_type(name: &str) -> Option<&'static Arch> {
-    ARCHS.iter().find(|a| a.model_type == name).copied()
-}
-
-/// Names of the supported architectures.
-pub fn supported() -> Vec<&'static str> {
-    ARCHS.iter().map(|a| a.model_type).collect()
 }
 
 /// The fixtures of `tests/goldens` that hold architectures against Transformers.

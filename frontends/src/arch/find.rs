@@ -1,0 +1,59 @@
+//! Which architecture a `config.json` is for, and what its class has on top.
+
+use super::entry::Arch;
+use super::yields::Top;
+use super::{ARCHS, beyond};
+use crate::config::ConfigError;
+use crate::config::fields::Fields;
+use crate::spelling::nearest;
+use serde_json::Value;
+
+/// The class that a file names.
+pub(super) fn class<'a>(f: &Fields<'a>) -> Option<&'a str> {
+    f.get("architectures").value().and_then(|a| a.get(0)).and_then(Value::as_str)
+}
+
+/// That of a file of several parts.
+pub(super) fn first_class(config: &serde_json::Map<String, Value>) -> Option<&str> {
+    config.get("architectures")?.get(0)?.as_str()
+}
+
+/// `found`, which is like `name`, is not supported.
+pub(super) fn unknown(name: &str, found: String) -> ConfigError {
+    if let Some(why) = beyond::reason(name) {
+        return ConfigError::Beyond { found, why };
+    }
+    let known = ARCHS.iter().map(|a| a.model_type);
+    ConfigError::UnknownArch { found, nearest: nearest(name, known), supported: supported() }
+}
+
+/// The architecture of a file, and what its class has on top.
+pub(super) fn find_arch(f: &Fields) -> Result<(&'static Arch, Top), ConfigError> {
+    let class = class(f);
+    let by_type = match f.text("model_type") {
+        Some(t) => Some(by_model_type(t).ok_or_else(|| unknown(t, format!("`{t}`")))?),
+        None => None,
+    };
+    match (by_type, class) {
+        (Some(a), Some(c)) => match Top::of(c, a.class) {
+            Some(top) => Ok((a, top)),
+            None => Err(unknown(a.model_type, format!("`{c}` of `{}`", a.model_type))),
+        },
+        (Some(a), None) => Ok((a, Top::Own)),
+        (None, Some(c)) => {
+            let found = ARCHS.iter().find_map(|a| Some((*a, Top::of(c, a.class)?)));
+            found.ok_or_else(|| unknown(c, format!("`{c}`")))
+        }
+        (None, None) => Err(f.missing("model_type")),
+    }
+}
+
+/// The architecture with a `model_type`.
+pub fn by_model_type(name: &str) -> Option<&'static Arch> {
+    ARCHS.iter().find(|a| a.model_type == name).copied()
+}
+
+/// Names of the supported architectures.
+pub fn supported() -> Vec<&'static str> {
+    ARCHS.iter().map(|a| a.model_type).collect()
+}
