@@ -1,7 +1,7 @@
 //! Decoders: embedding, layers of attention and an MLP, head. What their architectures differ
 //! in is data.
 
-use super::blocks::{Attention, Norm, capped, linear, norm, scaled};
+use super::blocks::{Attention, Norm, capped, linear, norm, product, scaled};
 pub(super) use super::defaults::Defaults;
 use super::ends::{picked, projected, table};
 use super::entry::Shape;
@@ -15,6 +15,7 @@ use super::mlp::{Mlp, mlp};
 use super::names::{
     ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, LAYER_SCALE, MLP_NORM, MLP_POST_NORM, POSITIONS, Part, SCORE, TABLE_NORM,
 };
+use super::sines::Sines;
 use super::weights::root_of_width;
 use super::yields::Yields;
 use crate::config::common::{self, DefaultHeads, Facts, Heads};
@@ -41,6 +42,8 @@ pub(super) struct Decoder {
     /// Embeddings of positions are added to those of tokens, so many rows after the first of their
     /// table.
     pub learned: Option<usize>,
+    /// The same with a table that is computed.
+    pub sines: Option<Sines>,
     /// Rows of the table and of the head have so many columns, and a matrix each to the width of the
     /// layers and back.
     pub narrow: Option<usize>,
@@ -50,7 +53,7 @@ pub(super) struct Decoder {
     pub table_norm: Option<Norm>,
     /// What the last layer gives is normalized.
     pub last_norm: bool,
-    /// The head, if it is not the embedding table, has a bias.
+    /// The head has a bias.
     pub head_bias: bool,
     /// The rows of the head have a norm of 1.
     pub unit_head: bool,
@@ -128,6 +131,7 @@ impl Decoder {
             layers,
             ropes,
             learned: None,
+            sines: None,
             narrow: None,
             block_norms: None,
             table_norm: None,
@@ -235,10 +239,12 @@ pub(super) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Car
     let x = scaled(&mut f, x, d.scales.embedding);
     let root = d.scales.embedding_root.then(|| root_of_width(&f, table, d.facts.hidden));
     let mut x = scaled(&mut f, x, root);
-    let positions = (d.learned.is_some() || !frequencies.is_empty()).then(|| f.input(Input::Positions));
-    if let (Some(skip), Some(positions)) = (d.learned, positions) {
-        let learned = learned_positions(&mut f, d, skip, positions);
-        x = f.add(x, learned);
+    let placed = d.learned.is_some() || d.sines.is_some();
+    let positions = (placed || !frequencies.is_empty()).then(|| f.input(Input::Positions));
+    if let Some(positions) = positions.filter(|_| placed) {
+        let table = positions_table(&mut f, d);
+        let rows = f.op(Op::EmbedPositions, &[table, positions]);
+        x = f.add(x, rows);
     }
     if let Some(spec) = d.table_norm {
         x = norm(&mut f, TABLE_NORM, spec, x, d.facts.hidden);
@@ -252,14 +258,14 @@ pub(super) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Car
     Ok((x.unwrap_or_default(), carried.collect()))
 }
 
-/// Embeddings of positions, of which the first is row `skip` of its table.
-fn learned_positions(f: &mut Draft, d: &Decoder, skip: usize, positions: Value) -> Value {
-    let len = d.facts.max_position;
-    let mut table = f.weight(POSITIONS, Kind::Table, &[len.saturating_add(skip), d.facts.hidden]);
-    if skip > 0 {
-        table = f.op(Op::SliceRows { start: skip, len }, &[table]);
+/// The table of positions.
+fn positions_table(f: &mut Draft, d: &Decoder) -> Value {
+    if let Some(sines) = d.sines {
+        return sines.table(f, d.facts.hidden);
     }
-    f.op(Op::EmbedPositions, &[table, positions])
+    let (skip, len) = (d.learned.unwrap_or(0), d.facts.max_position);
+    let table = f.weight(POSITIONS, Kind::Table, &[len.saturating_add(skip), d.facts.hidden]);
+    if skip > 0 { f.op(Op::SliceRows { start: skip, len }, &[table]) } else { table }
 }
 
 /// The frequencies of rotary table `i`, and the operation that makes it of them.
@@ -398,7 +404,8 @@ pub(super) fn output(mut f: Draft, d: &Decoder, x: Value) -> Result<(), Frontend
     let shape = [d.facts.vocab, d.narrow.unwrap_or(d.facts.hidden)];
     let logits = if d.facts.tied {
         let table = f.tied_table(shape);
-        f.matmul(x, table)
+        let bias = d.head_bias.then(|| f.bias(HEAD, shape[0]));
+        product(&mut f, x, table, bias)
     } else if d.unit_head {
         let w = f.matrix(HEAD, shape);
         let w = f.op(Op::UnitRows, &[w]);

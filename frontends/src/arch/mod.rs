@@ -53,6 +53,7 @@ mod scores;
 mod selected;
 mod selective;
 mod shared_cache;
+mod sines;
 mod soft_caps;
 mod tensors;
 mod weights;
@@ -100,12 +101,15 @@ archs! {
     mod qwen2;
     mod qwen2_vl_text;
     mod qwen2_5_vl_text;
+    mod qwen2_5_omni_text;
     mod qwen3;
     mod qwen3_moe;
     mod qwen3_vl_text;
     mod qwen3_vl_moe_text;
+    mod qwen3_omni_moe_text;
     mod qwen2_moe;
     mod mixtral;
+    mod aria_text;
     mod olmoe;
     mod granitemoe;
     mod gpt_oss;
@@ -128,11 +132,15 @@ archs! {
     mod deepseek_v32;
     mod glm_moe_dsa;
     mod gpt2;
+    mod openai_gpt;
     mod gpt_neox;
+    mod gpt_neox_japanese;
     mod phi;
     mod starcoder2;
     mod stablelm;
     mod opt;
+    mod biogpt;
+    mod xglm;
     mod falcon;
     mod cohere;
     mod cohere2;
@@ -141,8 +149,11 @@ archs! {
     mod olmo3;
     mod glm4;
     mod glm4v_text;
+    mod glm4v_moe_text;
+    mod glm_ocr_text;
     mod exaone4;
     mod nemotron;
+    mod persimmon;
     mod helium;
     mod bert;
     mod roberta;
@@ -178,9 +189,12 @@ archs! {
     mod apertus;
     mod glm;
     mod ernie4_5;
+    mod paddleocr_vl_text;
     mod gptj;
+    mod codegen;
     mod gpt_neo;
     mod hunyuan_v1_dense;
+    mod hunyuan_vl_text;
     mod phimoe;
     mod ernie4_5_moe;
     mod minimax_m2;
@@ -316,7 +330,8 @@ impl Model {
     /// Whether a tensor is one of a part that is left out of a model with this output.
     pub(crate) fn leaves_out(&self, tensor: &str, output: Output) -> bool {
         let layers = self.facts().layers;
-        let ahead = || self.layer_of(tensor).is_some_and(|i| i >= layers && i - layers < self.ahead);
+        let layer = || self.layer_of(&tensor.replacen("language_model.", "", 1));
+        let ahead = || layer().is_some_and(|i| i >= layers && i - layers < self.ahead);
         let shares = || self.is_shared(tensor);
         self.nested && !nested::of_text(tensor)
             || ahead()

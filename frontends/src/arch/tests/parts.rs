@@ -79,3 +79,33 @@ fn wholes_that_compute_something_else_are_refused() {
     let error = Model::parse(&config).unwrap_err().to_string();
     assert!(error.contains("`paligemma`") && error.contains("tokens of a prompt see those after them"), "{error}");
 }
+
+/// Qwen2.5-Omni: the text model of what it thinks with, beside what it hears, sees and speaks with.
+#[test]
+fn text_models_of_thinkers() {
+    let text = with(config("qwen2_5_omni_text"), json!({ "architectures": "absent", "tie_word_embeddings": "absent" }));
+    let thinker = json!({
+        "architectures": ["Qwen2OmniNaViTThinkerForConditionalGeneration"], "model_type": "qwen2_5_omni_thinker",
+        "audio_config": { "d_model": 8 }, "text_config": text, "vision_config": { "depth": 1 }, "audio_token_index": 9,
+    });
+    let whole = json!({
+        "architectures": ["Qwen2_5OmniModel"], "model_type": "qwen2_5_omni", "enable_audio_output": true,
+        "eos_token_id": 5, "talker_config": { "hidden_size": 8 }, "thinker_config": thinker,
+    });
+    let mut tensors = random_tensors(&text, 1);
+    for t in &mut tensors {
+        t.name = format!("thinker.{}", t.name);
+        assert!(nested::of_text(&t.name), "{}", t.name);
+    }
+    for other in ["thinker.audio_tower.proj.weight", "thinker.visual.merger.ln_q.weight", "talker.model.norm.weight"] {
+        assert!(!nested::of_text(other), "{other}");
+    }
+    let folder = Folder::new();
+    write_checkpoint(&folder.0, &whole, &tensors).unwrap();
+    let ckpt = Checkpoint::open(&folder.0).unwrap();
+    assert!(lift(&ckpt, &Options::default()).unwrap().weights.len() > 20);
+    let model = Model::parse(&whole).unwrap();
+    assert_eq!((model.arch.model_type, &model.facts().eos[..]), ("qwen2_5_omni_text", &[2][..]));
+    let left = ["audio_config", "talker_config", "vision_config"];
+    assert!(model.unread.len() == 3 && left.iter().all(|name| model.unread.iter().any(|u| u.contains(name))));
+}
