@@ -159,6 +159,7 @@ archs! {
     mod rembert;
     mod esm;
     mod mobilebert;
+    mod t5;
     mod modernbert;
     mod eurobert;
     mod gte;
