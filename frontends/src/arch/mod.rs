@@ -54,6 +54,7 @@ mod selected;
 mod selective;
 mod shared_cache;
 mod soft_caps;
+mod t5_encoder;
 mod tensors;
 mod weights;
 mod xielu;
@@ -160,6 +161,8 @@ archs! {
     mod esm;
     mod mobilebert;
     mod t5;
+    mod mt5;
+    mod umt5;
     mod modernbert;
     mod eurobert;
     mod gte;
