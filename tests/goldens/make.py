@@ -106,8 +106,8 @@ def randomize(model, seed):
                 b.copy_(0.5 + torch.rand(b.shape, generator=rng))
 
 
-# Classes that Transformers has, but not in its table of those that write text: parts of larger models.
-ALONE = {"Mistral4ForCausalLM"}
+# Classes that Transformers has, but not in its tables: parts of larger models.
+ALONE = {"Mistral4ForCausalLM", "T5EncoderModel", "MT5EncoderModel", "UMT5EncoderModel"}
 
 
 def auto_class(folder):
@@ -612,7 +612,8 @@ def make(name, folder):
         return make_written(name, folder, config)
     if foreign(config):
         return make_foreign(name, folder, config)
-    if auto_class(folder).__name__ in ("AutoModel", "AutoModelForSequenceClassification"):
+    reader = auto_class(folder).__name__
+    if reader in ("AutoModel", "AutoModelForSequenceClassification") or reader.endswith("EncoderModel"):
         return make_embedder(name, folder)
     seed = seed_of(name)
     vocab = random_weights(folder, seed)

@@ -48,6 +48,11 @@ pub struct Arch {
 }
 
 impl Arch {
+    /// Whether it is a part of what is named so: the encoder of a model that has a decoder too.
+    pub(super) fn is_part(&self) -> bool {
+        self.class.ends_with("EncoderModel")
+    }
+
     /// The declared field that a member of `config.json` is.
     pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().copied().flatten().find(|f| f.is(name))

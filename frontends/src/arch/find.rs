@@ -41,6 +41,8 @@ pub(super) fn find_arch(f: &Fields) -> Result<(&'static Arch, Top), ConfigError>
                 of_type(a.model_type, c).ok_or_else(|| unknown(a.model_type, format!("`{c}` of `{}`", a.model_type)))
             }
         },
+        // Without a class they are the whole that is named so.
+        (Some(a), None) if a.is_part() => Err(unknown(a.model_type, format!("`{}`", a.model_type))),
         (Some(a), None) => Ok((a, Top::Own)),
         (None, Some(c)) => {
             let found = ARCHS.iter().find_map(|a| Some((*a, Top::of(c, a.class)?)));

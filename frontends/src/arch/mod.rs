@@ -55,6 +55,7 @@ mod selective;
 mod shared_cache;
 mod sines;
 mod soft_caps;
+mod t5_encoder;
 mod tensors;
 mod weights;
 mod xielu;
@@ -170,6 +171,9 @@ archs! {
     mod rembert;
     mod esm;
     mod mobilebert;
+    mod t5;
+    mod mt5;
+    mod umt5;
     mod modernbert;
     mod eurobert;
     mod gte;

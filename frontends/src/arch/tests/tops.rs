@@ -24,6 +24,11 @@ fn kinds_that_are_not_compiled_say_why() {
         assert!(error.contains(&format!("architecture `{model_type}` is not supported")), "{error}");
         assert!(error.contains(words), "{error}");
     }
+    // Its encoder by itself is.
+    let whole = json!({ "model_type": "t5", "architectures": ["T5ForConditionalGeneration"] });
+    let error = Model::parse(&whole).unwrap_err().to_string();
+    assert!(error.contains("`T5ForConditionalGeneration` of `t5` is not supported"), "{error}");
+    assert!(error.contains("a decoder that reads what the encoder made"), "{error}");
 }
 
 /// A classifier that sees images is one by its text model, too; other heads are none of ours.
