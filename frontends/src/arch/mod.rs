@@ -161,6 +161,7 @@ archs! {
     mod albert;
     mod distilbert;
     mod modernbert;
+    mod modernbert_decoder;
     mod eurobert;
     mod gte;
     mod jina_embeddings_v3;
@@ -186,6 +187,7 @@ archs! {
     mod hunyuan_vl_text;
     mod phimoe;
     mod ernie4_5_moe;
+    mod ernie4_5_vl_moe_text;
     mod minimax_m2;
     mod minimax_m3_vl_text;
     mod hunyuan_v1_moe;
