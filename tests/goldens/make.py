@@ -90,6 +90,9 @@ def randomize(model, seed):
             if name.endswith(("recurrent_param", "time_decay")):
                 # States that are remembered for some tokens.
                 p.copy_(-3 + 2 * torch.rand(p.shape, generator=rng))
+            elif ".lambda_" in name:
+                # Whose products' exponentials are near 1.
+                p.copy_(0.3 * torch.randn(p.shape, generator=rng))
             elif p.ndim == 1 and not name.endswith(".bias"):
                 p.copy_(0.5 + torch.rand(p.shape, generator=rng))
             elif name.endswith(".bias"):

@@ -9,6 +9,7 @@ mod command;
 mod convolved;
 mod decoder;
 mod defaults;
+mod differential;
 mod encoder;
 mod ends;
 mod entry;
@@ -171,6 +172,7 @@ archs! {
     mod lfm2;
     mod bamba;
     mod arcee;
+    mod diffllama;
     mod bitnet;
     mod internlm3;
     mod iquestcoder;
