@@ -346,8 +346,9 @@ impl Model {
 
     /// Whether a tensor is of no use for embeddings.
     fn spares(&self, tensor: &str) -> bool {
-        let head = self.arch.names.tensor(HEAD, Kind::Matrix, None);
-        head.is_some_and(|head| head == tensor) || self.shape.spare().iter().any(|start| tensor.starts_with(start))
+        let of_head = |kind| self.arch.names.tensor(HEAD, kind, None).is_some_and(|head| head == tensor);
+        [Kind::Matrix, Kind::Bias].into_iter().any(of_head)
+            || self.shape.spare().iter().any(|start| tensor.starts_with(start))
     }
 
     /// The layer that a tensor belongs to by its name.
