@@ -140,6 +140,7 @@ archs! {
     mod opt;
     mod biogpt;
     mod xglm;
+    mod ctrl;
     mod falcon;
     mod cohere;
     mod cohere2;

@@ -129,7 +129,8 @@ fn text_models_beside_others() {
         "architectures": ["HunYuanVLForConditionalGeneration"], "model_type": "hunyuan_vl", "attention_bias": false,
         "attention_dropout": 0.0, "attention_head_dim": 128, "bos_token_id": 120000, "eod_token_id": 120020,
         "eos_token_id": 120020, "head_dim": 128, "hidden_act": "silu", "hidden_size": 1024,
-        "image_end_token_id": 120119, "image_token_id": 120120, "intermediate_size": 3584, "max_position_embeddings": 32768, "mlp_bias": false,
+        "image_end_token_id": 120119, "image_token_id": 120120, "intermediate_size": 3584,
+        "max_position_embeddings": 32768, "mlp_bias": false,
         "norm_type": "rms", "num_attention_heads": 16, "num_hidden_layers": 24, "num_key_value_heads": 8,
         "org_vocab_size": 120818, "pad_token_id": -1, "pretraining_tp": 1, "rms_norm_eps": 1e-5,
         "rope_scaling": {
