@@ -91,6 +91,9 @@ def randomize(model, seed):
             if name.endswith(("recurrent_param", "time_decay")):
                 # States that are remembered for some tokens.
                 p.copy_(-3 + 2 * torch.rand(p.shape, generator=rng))
+            elif ".lambda_" in name:
+                # Whose products' exponentials are near 1.
+                p.copy_(0.3 * torch.randn(p.shape, generator=rng))
             elif p.ndim == 1 and not name.endswith(".bias"):
                 p.copy_(0.5 + torch.rand(p.shape, generator=rng))
             elif name.endswith(".bias"):
@@ -510,6 +513,7 @@ FOREIGN = {
     "glm_ocr_text": (lambda config: of_parts(config, "glm_ocr", DEEP_VISION), text_part),
     "paddleocr_vl_text": (lambda config: of_parts(config, "paddleocr_vl", VISION | {"image_size": 28, "patch_size": 14}), text_part),
     "hunyuan_vl_text": (lambda config: of_parts(config, "hunyuan_vl", VISION | {"max_image_size": 32, "out_hidden_size": 32, "text_hidden_size": 32}), text_part),
+    "ernie4_5_vl_moe_text": (lambda config: of_parts(config, "ernie4_5_vl_moe", {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "patch_size": 2}), text_part),
     "qwen2_5_omni_text": (lambda config: of_parts(config, "qwen2_5_omni_thinker", DEEP_VISION, audio_config=AUDIO), text_part),
     "qwen3_omni_moe_text": (lambda config: of_parts(config, "qwen3_omni_moe_thinker", DEEP_VISION, audio_config=AUDIO), text_part),
     "internlm2": (of_llama, to_internlm2),

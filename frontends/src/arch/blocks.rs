@@ -115,6 +115,8 @@ pub(super) struct Attention {
     pub clip: Option<f32>,
     /// Whether a token sees nothing after it.
     pub causal: bool,
+    /// It is differential, with this number to begin with: values are those of two heads.
+    pub differential: Option<f32>,
     /// Keys and values are made of one row; the rest but `heads`, `scale`, `rotary`,
     /// `tuning` and a gate by a matrix of its own means nothing then.
     pub latent: Option<Latent>,
@@ -152,6 +154,7 @@ impl Attention {
             chunked: false,
             clip: None,
             causal: true,
+            differential: None,
             latent: None,
         }
     }

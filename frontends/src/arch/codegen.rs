@@ -7,6 +7,7 @@ use super::entry::Arch;
 use super::names::{ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, MLP_DOWN, MLP_UP, NORM, Names, TABLE, Table};
 use crate::config::common::GPT_MODEL;
 use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
 use crate::rope::{RopeConfig, RopeScaling};
 
 /// Parts of the matrix, whatever the size of the model.
@@ -20,6 +21,11 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["codegen"],
     names: Names(&[NAMES]),
     read: |f| {
+        // CodeGen2 is said to be of this type; the code that its files come with has eight parts.
+        if f.object("auto_map").is_some() {
+            let help = "this architecture has four parts, and code of their own is not read".to_string();
+            return Err(f.unsupported("auto_map", "an object".into(), help));
+        }
         let defaults =
             Defaults { vocab: Some(50_400), heads: Some(16), max_position: 2048, tied: false, ..Defaults::GPT2 };
         let mut d = Decoder::read_with(f, &defaults, |heads, _| {
@@ -42,8 +48,11 @@ pub(super) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] =
-    &[Field::new("layer_norm_epsilon", Accepts::Number), Field::new("rotary_dim", Accepts::Size(1 << 14))];
+const OWN: &[Field] = &[
+    Field::new("layer_norm_epsilon", Accepts::Number),
+    Field::new("rotary_dim", Accepts::Size(1 << 14)),
+    Field::new("auto_map", Accepts::Object).unless(Neutral::Any),
+];
 
 const NAMES: Table = &[
     (TABLE, "transformer.wte"),

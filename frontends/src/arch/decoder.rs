@@ -53,6 +53,8 @@ pub(super) struct Decoder {
     pub table_norm: Option<Norm>,
     /// What the last layer gives is normalized.
     pub last_norm: bool,
+    /// A matrix, an activation and a norm before the head.
+    pub dense_head: Option<DenseHead>,
     /// The head has a bias.
     pub head_bias: bool,
     /// The rows of the head have a norm of 1.
@@ -63,7 +65,23 @@ pub(super) struct Decoder {
     pub rows: Option<LayerRows>,
     /// Its attention has an indexer, which leaves no token out of contexts as long as these.
     pub indexed: bool,
+    /// Experts from this number on are for tokens of images, and have a router of their own.
+    pub of_text: Option<usize>,
 }
+
+/// What stands before a head as masked tokens have it: `norm(act(dense(x)))`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DenseHead {
+    /// Activation.
+    pub act: UnaryOp,
+    /// The matrix has a bias.
+    pub bias: bool,
+}
+
+/// The matrix before the head.
+pub(super) const HEAD_DENSE: Part = Part("head.dense");
+/// The norm before the head.
+pub(super) const HEAD_NORM: Part = Part("head.norm");
 
 /// From the columns of the table to the width of the layers.
 pub(super) const WIDEN: Part = Part("widen");
@@ -136,11 +154,13 @@ impl Decoder {
             block_norms: None,
             table_norm: None,
             last_norm: true,
+            dense_head: None,
             head_bias: false,
             unit_head: false,
             scales,
             rows: None,
             indexed: false,
+            of_text: None,
         })
     }
 
@@ -183,6 +203,7 @@ impl Experts {
             limits: None,
             weigh_input: false,
             router_bias: false,
+            router_turned: false,
             router_cap: None,
             stored: Stored::Each,
             correction: None,
@@ -216,12 +237,21 @@ impl Shape for Decoder {
         head(l, self, &x)
     }
 
+    fn spare(&self) -> &'static [&'static str] {
+        if self.dense_head.is_some() { &["lm_head.", "decoder."] } else { &[] }
+    }
+
     fn shares_keys(&self, layer: usize) -> bool {
         self.layers.get(layer).is_some_and(|l| l.shares.is_some())
     }
 
     fn chooses(&self, tensor: &str) -> bool {
+        let of_images = |count: &usize| {
+            let expert = tensor.split_once(".mlp.experts.").and_then(|(_, rest)| rest.split('.').next()?.parse().ok());
+            tensor.ends_with(".mlp.gate.weight_1") || expert.is_some_and(|e: usize| e >= *count && e < 2 * *count)
+        };
         self.indexed && [".self_attn.indexer.", ".self_attn.index_"].iter().any(|part| tensor.contains(part))
+            || self.of_text.as_ref().is_some_and(of_images)
     }
 }
 
@@ -298,7 +328,11 @@ pub(super) fn layer(
         added(&mut f, d, x, |f| feed(f, d, spec, x, second))
     } else {
         let (first, second) = ([ATTN_NORM, ATTN_POST_NORM], [MLP_NORM, MLP_POST_NORM]);
-        let x = if spec.only == Some(Half::Second) { x } else { residual(&mut f, d, norms, first, x, attend) };
+        let x = match (spec.only, norms) {
+            (Some(Half::Second), _) => x,
+            (_, Norms::BeforeMlp) => added(&mut f, d, x, |f| attend(f, x)),
+            _ => residual(&mut f, d, norms, first, x, attend),
+        };
         if spec.only == Some(Half::First) {
             x
         } else {
@@ -364,7 +398,7 @@ fn residual(
             let x = added(f, d, x, |f| block(f, x));
             normed(f, first, before, x)
         }
-        Norms::Before | Norms::Parallel { .. } => {
+        Norms::Before | Norms::BeforeMlp | Norms::Parallel { .. } => {
             let h = normed(f, first, before, x);
             added(f, d, x, |f| block(f, h))
         }
@@ -397,6 +431,14 @@ pub(super) fn output(mut f: Draft, d: &Decoder, x: Value) -> Result<(), Frontend
         f.call(&[x])?;
         return Ok(());
     }
+    let x = match d.dense_head {
+        Some(DenseHead { act, bias }) => {
+            let x = linear(&mut f, HEAD_DENSE, [d.facts.hidden; 2], bias, x);
+            let x = f.unary(act, x);
+            norm(&mut f, HEAD_NORM, d.norm, x, d.facts.hidden)
+        }
+        None => x,
+    };
     let x = match d.narrow {
         Some(width) => linear(&mut f, NARROW, [width, d.facts.hidden], false, x),
         None => x,

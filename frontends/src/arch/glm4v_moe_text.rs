@@ -15,7 +15,11 @@ pub(super) const ARCH: Arch = Arch {
     model_type: "glm4v_moe_text",
     class: "Glm4vMoeForConditionalGeneration",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, EXPERTS],
-    fixed: &[("use_qk_norm", Neutral::Off)],
+    fixed: &[
+        ("use_qk_norm", Neutral::Off),
+        ("scoring_func", Neutral::Words(&["sigmoid"])),
+        ("topk_method", Neutral::Words(&["noaux_tc"])),
+    ],
     goldens: &["glm4v_moe_text"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {

@@ -9,6 +9,7 @@ mod command;
 mod convolved;
 mod decoder;
 mod defaults;
+mod differential;
 mod encoder;
 mod ends;
 mod entry;
@@ -142,6 +143,7 @@ archs! {
     mod opt;
     mod biogpt;
     mod xglm;
+    mod ctrl;
     mod falcon;
     mod cohere;
     mod cohere2;
@@ -175,6 +177,7 @@ archs! {
     mod mt5;
     mod umt5;
     mod modernbert;
+    mod modernbert_decoder;
     mod eurobert;
     mod gte;
     mod jina_bert;
@@ -185,6 +188,7 @@ archs! {
     mod lfm2;
     mod bamba;
     mod arcee;
+    mod diffllama;
     mod bitnet;
     mod internlm3;
     mod iquestcoder;
@@ -201,6 +205,7 @@ archs! {
     mod hunyuan_vl_text;
     mod phimoe;
     mod ernie4_5_moe;
+    mod ernie4_5_vl_moe_text;
     mod minimax_m2;
     mod minimax_m3_vl_text;
     mod hunyuan_v1_moe;
@@ -357,8 +362,9 @@ impl Model {
 
     /// Whether a tensor is of no use for embeddings.
     fn spares(&self, tensor: &str) -> bool {
-        let head = self.arch.names.tensor(HEAD, Kind::Matrix, None);
-        head.is_some_and(|head| head == tensor) || self.shape.spare().iter().any(|start| tensor.starts_with(start))
+        let of_head = |kind| self.arch.names.tensor(HEAD, kind, None).is_some_and(|head| head == tensor);
+        [Kind::Matrix, Kind::Bias].into_iter().any(of_head)
+            || self.shape.spare().iter().any(|start| tensor.starts_with(start))
     }
 
     /// The layer that a tensor belongs to by its name.

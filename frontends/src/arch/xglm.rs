@@ -7,7 +7,7 @@ use super::entry::Arch;
 use super::names::{
     ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, TABLE, Table,
 };
-use super::sines::Sines;
+use super::sines::{Rates, Sines};
 use crate::config::common::{ACTIVATIONS, TOKENS, WIDTH};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
@@ -34,7 +34,7 @@ pub(super) const ARCH: Arch = Arch {
         d.norm = Norm::layer(d.norm.eps);
         // The row of the number that padding has is one of zeros; published files have 1, which no position
         // gets.
-        d.sines = Some(Sines { skip: 2, zero: f.count("pad_token_id").filter(|n| *n >= 2) });
+        d.sines = Some(Sines { rates: Rates::ToLast, skip: 2, zero: f.count("pad_token_id").filter(|n| *n >= 2) });
         let scaled = f.flag_or("scale_embedding", true);
         d.scales.embedding = scaled.then(|| (d.facts.hidden as f64).sqrt() as f32);
         let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.rotary) = (true, true, None));
