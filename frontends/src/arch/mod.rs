@@ -103,6 +103,7 @@ archs! {
     mod qwen2_5_omni_text;
     mod qwen3;
     mod qwen3_moe;
+    mod flint;
     mod qwen3_vl_text;
     mod qwen3_vl_moe_text;
     mod qwen3_omni_moe_text;
