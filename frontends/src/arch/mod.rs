@@ -20,6 +20,7 @@ mod gated_layers;
 mod gated_linear;
 mod gated_linear_fields;
 mod gates;
+mod gemma4;
 mod granite_experts;
 mod granite_windows;
 mod half_rotated;
@@ -106,6 +107,7 @@ archs! {
     mod qwen2_5_omni_text;
     mod qwen3;
     mod qwen3_moe;
+    mod flint;
     mod qwen3_vl_text;
     mod qwen3_vl_moe_text;
     mod qwen3_omni_moe_text;
@@ -234,6 +236,7 @@ archs! {
     mod muse_glimmer_text;
     mod olmo_hybrid;
     mod gemma4_text;
+    mod gemma4_unified_text;
     mod gemma3n_text;
     mod minicpm;
     mod mobilellm;
