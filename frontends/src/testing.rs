@@ -146,6 +146,7 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
 pub(crate) fn other_count(field: &str) -> usize {
     match field {
         "num_kv_shared_layers" => 2,
+        "pad_token_id" => 5,
         "altup_active_idx" => 1,
         _ => 0,
     }

@@ -41,11 +41,13 @@ fn recomputed(ckpt: &Checkpoint, name: &str) -> bool {
         .rsplit_once('.')
         .is_some_and(|(at, last)| rotary.contains(&last) && ends.iter().any(|end| at.ends_with(end)));
     let square = || ckpt.info(name).is_some_and(|i| matches!(i.shape[..], [1, 1, n, m] if n == m));
-    let mask = (name.ends_with(".attn.bias") || name.ends_with(".self_attn.bias")) && square();
+    let mask = [".attn.bias", ".self_attn.bias", ".attn.causal_mask"].iter().any(|end| name.ends_with(end)) && square();
     of_rotary
         || mask
         || constant(ckpt, name)
         || name.ends_with("attn.masked_bias")
+        // Sines, not learned, which are a `.weight`.
+        || name.ends_with(".embed_positions.weights")
         || name.rsplit('.').next() == Some("position_ids")
 }
 
@@ -272,6 +274,8 @@ mod tests {
             ("model.rotary_emb.cos_cached", &[1, 1, 64, 4]),
             ("model.layers.0.self_attn.bias", &[1, 1, 64, 64]),
             ("model.layers.0.self_attn.masked_bias", &[]),
+            ("model.layers.0.attn.causal_mask", &[1, 1, 64, 64]),
+            ("model.embed_positions.weights", &[66, 16]),
             ("model.embeddings.position_ids", &[1, 64]),
         ] {
             assert_eq!(extra(name, shape), "nothing", "{name}");

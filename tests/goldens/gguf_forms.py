@@ -149,6 +149,11 @@ FIXTURES = {
     "dots1": ("dots1", experts, ""),
     "exaone_moe": ("exaone-moe", lambda c: experts(c) | {A.SLIDING_WINDOW: c["sliding_window"], A.SLIDING_WINDOW_PATTERN: [t == "sliding_attention" for t in c["layer_types"]], L.EXPERT_SHARED_COUNT: 1,
                    R.SCALING_TYPE: "none", L.NEXTN_PREDICT_LAYERS: 0}, ""),
+    "afmoe": ("afmoe", lambda c: PARTIAL(c, 1.0) | {A.SLIDING_WINDOW: c["sliding_window"], L.EXPERT_SHARED_COUNT: c["num_shared_experts"], L.EXPERT_FEED_FORWARD_LENGTH: c["moe_intermediate_size"],
+                        L.LEADING_DENSE_BLOCK_COUNT: c["num_dense_layers"], L.EXPERT_WEIGHTS_NORM: c["route_norm"], L.EXPERT_WEIGHTS_SCALE: c["route_scale"], L.EXPERT_GATING_FUNC: 2}, ""),
+    "glm_moe_dsa": ("glm-dsa", lambda c: latent(c) | experts(c) | {L.EXPERT_GATING_FUNC: 2, A.Indexer.HEAD_COUNT: c["index_n_heads"], A.Indexer.KEY_LENGTH: c["index_head_dim"], A.Indexer.TOP_K: c["index_topk"]}, ""),
+    "dbrx": ("dbrx", lambda c: {L.FEED_FORWARD_LENGTH: c["ffn_config"]["ffn_hidden_size"], A.HEAD_COUNT_KV: c["attn_config"]["kv_n_heads"], R.FREQ_BASE: c["attn_config"]["rope_theta"],
+                       A.CLAMP_KQV: c["attn_config"]["clip_qkv"], L.EXPERT_COUNT: c["ffn_config"]["moe_num_experts"], L.EXPERT_USED_COUNT: c["ffn_config"]["moe_top_k"], A.LAYERNORM_EPS: 1e-5}, ""),
     "minimax_m2": ("minimax-m2", lambda c: {L.EXPERT_FEED_FORWARD_LENGTH: c["intermediate_size"], R.DIMENSION_COUNT: c["rotary_dim"], L.EXPERT_GATING_FUNC: 2}, ""),
     "llama4_text": ("llama4", lambda c: {L.FEED_FORWARD_LENGTH: c["intermediate_size_mlp"], L.EXPERT_FEED_FORWARD_LENGTH: c["intermediate_size"], L.INTERLEAVE_MOE_LAYER_STEP: 2}, ""),
     "qwen3_next": ("qwen3next", lambda c: delta(c) | QWEN(c), "gain"),
@@ -181,6 +186,9 @@ FIXTURES = {
     "xlm_roberta": ("bert", lambda c: {A.CAUSAL: False, L.POOLING_TYPE: 2, L.CONTEXT_LENGTH: c["max_position_embeddings"] - 2}, ""),
     "distilbert": ("bert", lambda c: {A.CAUSAL: False, A.LAYERNORM_EPS: 1e-12}, ""),
     "nomic_bert": ("nomic-bert", lambda c: {A.CAUSAL: False, L.POOLING_TYPE: 1}, ""),
+    "jina_bert": ("jina-bert-v2", lambda c: {A.CAUSAL: False, L.POOLING_TYPE: 1}, ""),
+    "jina_embeddings_v3": ("jina-bert-v3", lambda c: {A.CAUSAL: False, L.POOLING_TYPE: 1}, ""),
+    "eurobert": ("eurobert", lambda c: {A.CAUSAL: False, L.POOLING_TYPE: 1, R.SCALING_TYPE: "none", R.DIMENSION_COUNT: 8}, ""),
     "modernbert": ("modern-bert", lambda c: {A.CAUSAL: False, A.SLIDING_WINDOW: c["local_attention"], A.SLIDING_WINDOW_PATTERN: c["global_attn_every_n_layers"], R.FREQ_BASE: 160000.0,
                    R.FREQ_BASE_SWA: 10000.0, R.SCALING_TYPE: "none"}, ""),
     **{name: ("modern-bert", lambda c: {A.CAUSAL: False, A.SLIDING_WINDOW: c["local_attention"], A.SLIDING_WINDOW_PATTERN: c["global_attn_every_n_layers"], R.FREQ_BASE: 160000.0, R.FREQ_BASE_SWA: 10000.0,
@@ -224,6 +232,14 @@ def shapes(c, name, shape):
         return {"to": [[blk("ffn_down_exps.bias"), shape]], "width": last}
     if kind == "hy_v3" and end in HY_V3:
         return {"to": [[blk(HY_V3[end]), shape]], "width": last}
+    if kind == "afmoe" and end == "mlp.expert_bias":
+        return {"to": [[blk("exp_probs_b.bias"), shape]], "width": 1}
+    if kind == "dbrx" and ".experts.mlp." in end:
+        part, (e, h) = end[-2:], (c["ffn_config"]["moe_num_experts"], c["d_model"])
+        ffn = c["ffn_config"]["ffn_hidden_size"]
+        to = {"w1": "gate", "v1": "up", "w2": "down"}[part]
+        whole = {"to": [[f"blk.{{}}.ffn_{to}_exps.weight", [e, h, ffn] if part == "w2" else [e, ffn, h]]], "width": h}
+        return whole | ({"transposed": [ffn, h]} if part == "w2" else {})
     if end == "self_attn.sinks":
         return {"to": [[blk("attn_sinks.weight"), shape]], "width": 1}
     if kind == "llama4_text" and end.startswith("feed_forward.experts."):
@@ -409,6 +425,9 @@ def table(here, by_name):
         tensors = {}
         files = safe_open(folder / "model.safetensors", "pt")
         for name in files.keys():
+            if fixture == "jina_embeddings_v3" and name.startswith("pooler."):
+                tensors[name] = {"to": [], "width": 1}  # The converter leaves it out.
+                continue
             asked = re.sub(r"experts\.\d+\.", "experts.", name)
             asked = re.sub(r"_projections\.\d+", "_projections", asked)
             pattern = re.sub(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)", "{}", asked)

@@ -91,6 +91,9 @@ def randomize(model, seed):
             if name.endswith(("recurrent_param", "time_decay")):
                 # States that are remembered for some tokens.
                 p.copy_(-3 + 2 * torch.rand(p.shape, generator=rng))
+            elif ".lambda_" in name:
+                # Whose products' exponentials are near 1.
+                p.copy_(0.3 * torch.randn(p.shape, generator=rng))
             elif p.ndim == 1 and not name.endswith(".bias"):
                 p.copy_(0.5 + torch.rand(p.shape, generator=rng))
             elif name.endswith(".bias"):
@@ -466,7 +469,7 @@ def to_mobilellm(tensors, config):
     return {new: tensors[old] for new, old in names.items()} | {name: t for name, t in tensors.items() if ".layers." not in name}
 
 
-def of_parts(config, whole, vision):
+def of_parts(config, whole, vision, **more):
     """A text model as the part of one that sees images, which is all that Transformers has a class for."""
     text = {k: v for k, v in config.items() if k != "architectures"}
     return {
@@ -476,6 +479,7 @@ def of_parts(config, whole, vision):
         "tie_word_embeddings": config["tie_word_embeddings"],
         "text_config": text,
         "vision_config": vision,
+        **more,
     }
 
 
@@ -494,6 +498,7 @@ VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "n
 SMALL_VISION = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "mlp_ratio": 1, "num_heads": 2, "patch_size": 2}
 DEEP_VISION = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "out_hidden_size": 32, "patch_size": 2, "num_position_embeddings": 4, "deepstack_visual_indexes": [0]}
 STEP_VISION = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14, "mlp_ratio": 1.0}
+AUDIO = {"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "num_mel_bins": 8, "output_dim": 32, "downsample_hidden_size": 8}
 
 FOREIGN = {
     "muse_glimmer_text": (lambda config: of_parts(config, "muse_glimmer", VISION), text_part),
@@ -504,6 +509,13 @@ FOREIGN = {
     "glm4v_text": (lambda config: of_parts(config, "glm4v", DEEP_VISION), text_part),
     "JinaBertForMaskedLM": (jina_reference.twin, jina_reference.renamed),
     "JinaBertModel": (jina_reference.twin, jina_reference.renamed),
+    "glm4v_moe_text": (lambda config: of_parts(config, "glm4v_moe", DEEP_VISION), text_part),
+    "glm_ocr_text": (lambda config: of_parts(config, "glm_ocr", DEEP_VISION), text_part),
+    "paddleocr_vl_text": (lambda config: of_parts(config, "paddleocr_vl", VISION | {"image_size": 28, "patch_size": 14}), text_part),
+    "hunyuan_vl_text": (lambda config: of_parts(config, "hunyuan_vl", VISION | {"max_image_size": 32, "out_hidden_size": 32, "text_hidden_size": 32}), text_part),
+    "ernie4_5_vl_moe_text": (lambda config: of_parts(config, "ernie4_5_vl_moe", {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "patch_size": 2}), text_part),
+    "qwen2_5_omni_text": (lambda config: of_parts(config, "qwen2_5_omni_thinker", DEEP_VISION, audio_config=AUDIO), text_part),
+    "qwen3_omni_moe_text": (lambda config: of_parts(config, "qwen3_omni_moe_thinker", DEEP_VISION, audio_config=AUDIO), text_part),
     "internlm2": (of_llama, to_internlm2),
     "mobilellm": (of_llama_twice, to_mobilellm),
     "minicpm": (of_granite, lambda tensors, _: tensors),

@@ -2,7 +2,9 @@
 
 use super::gates::{Gate, gated};
 use super::lifter::Draft;
-use super::names::{ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_OUT_NORM, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_V, Kind, Part};
+use super::names::{
+    ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_OUT_BIAS, ATTN_OUT_NORM, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_V, Kind, Part,
+};
 use super::scores::{Distance, Scoring, attended, clipped};
 use super::weights::{halves, run_parts, split_rows, transposed};
 use crate::config::common::Heads;
@@ -67,6 +69,8 @@ pub(super) struct Attention {
     pub fused: bool,
     /// Stored as one, they are so group by group: for each KV head its queries, its key, its value.
     pub by_group: bool,
+    /// Stored as one, they are so in this many parts: of each its queries, its values, its keys.
+    pub parts: Option<usize>,
     /// Matrices are stored `[in, out]`.
     pub transposed: bool,
     /// So many of a head's rows are for rotating neighbours; 0: halves are rotated.
@@ -79,6 +83,8 @@ pub(super) struct Attention {
     pub qkv_bias: bool,
     /// Bias on the output.
     pub out_bias: bool,
+    /// The same, stored as a tensor that is no module's bias.
+    pub bare_bias: bool,
     /// What heads found is normalized before the output's matrix.
     pub out_norm: bool,
     /// Values are the keys before their norm and rotation.
@@ -109,6 +115,8 @@ pub(super) struct Attention {
     pub clip: Option<f32>,
     /// Whether a token sees nothing after it.
     pub causal: bool,
+    /// It is differential, with this number to begin with: values are those of two heads.
+    pub differential: Option<f32>,
     /// Keys and values are made of one row; the rest but `heads`, `scale`, `rotary`,
     /// `tuning` and a gate by a matrix of its own means nothing then.
     pub latent: Option<Latent>,
@@ -123,12 +131,14 @@ impl Attention {
             scale,
             fused: false,
             by_group: false,
+            parts: None,
             transposed: false,
             neighbours: 0,
             gate: None,
             gate_act: UnaryOp::Sigmoid,
             qkv_bias: false,
             out_bias: false,
+            bare_bias: false,
             out_norm: false,
             value_is_key: false,
             value_norm: false,
@@ -144,6 +154,7 @@ impl Attention {
             chunked: false,
             clip: None,
             causal: true,
+            differential: None,
             latent: None,
         }
     }
@@ -303,6 +314,7 @@ pub(super) fn attention(
         y = norm(f, ATTN_OUT_NORM, eps, y, width);
     }
     let (w, b) = stored(f, ATTN_OUT, [hidden, width], a.out_bias, a.transposed);
+    let b = if a.bare_bias { Some(f.weight(ATTN_OUT_BIAS, Kind::Bare, &[hidden])) } else { b };
     product(f, y, w, b)
 }
 
@@ -312,10 +324,19 @@ fn projections(f: &mut Draft, a: &Attention, hidden: usize) -> ([Linear; 3], Opt
     let Heads { queries, kv, dim } = a.heads;
     let beside = a.gate == Some(Gate::BesideQueries);
     let rows = [if beside { 2 * queries } else { queries } * dim, kv * dim, kv * a.value_dim()];
-    let all = if a.fused || a.by_group { Some([rows.iter().sum(), hidden]) } else { None };
+    let joined = a.fused || a.by_group || a.parts.is_some();
+    let all = joined.then(|| [rows.iter().sum(), hidden]);
     let all = all.map(|shape| stored(f, ATTN_QKV, shape, a.qkv_bias, a.transposed));
-    let each = match all {
-        Some((w, b)) if a.by_group => {
+    let each = match (all, a.parts) {
+        (Some((w, b)), Some(count)) => {
+            let run = rows[0] / count.max(1);
+            let mut part = |i| {
+                let mut pick = |w| run_parts(f, w, 3 * run, i * run, run);
+                (pick(w), b.map(pick))
+            };
+            [part(0), part(2), part(1)]
+        }
+        (Some((w, b)), None) if a.by_group => {
             let group = queries / kv.max(1);
             let mut part = |start, heads| {
                 let mut pick = |w| run_parts(f, w, (group + 2) * dim, start * dim, heads * dim);
@@ -323,8 +344,8 @@ fn projections(f: &mut Draft, a: &Attention, hidden: usize) -> ([Linear; 3], Opt
             };
             [part(0, group), part(group, 1), part(group + 1, 1)]
         }
-        Some(all) => parts(f, all, rows),
-        None => {
+        (Some(all), None) => parts(f, all, rows),
+        (None, _) => {
             let mut one = |i: usize| {
                 let part = [ATTN_Q, ATTN_K, ATTN_V][i];
                 stored(f, part, [rows[i], hidden], a.qkv_bias, a.transposed)

@@ -6,8 +6,8 @@ use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::experts::{Experts, Stored};
 use super::names::{
-    ATTN_NORM, ATTN_OUT, ATTN_QKV, EXPERTS_DOWN, EXPERTS_GATE, EXPERTS_UP, HEAD, MLP_NORM, NORM, Names, ROUTER, TABLE,
-    Table,
+    ATTN_NORM, ATTN_OUT, ATTN_QKV, EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE, EXPERTS_UP, HEAD,
+    MLP_NORM, NORM, Names, ROUTER, TABLE, Table,
 };
 use crate::config::ConfigError;
 use crate::config::common::{self, ROTARY, TOKENS, WIDTH};
@@ -145,6 +145,10 @@ const NAMES: Table = &[
     (ATTN_OUT, "transformer.blocks.{}.norm_attn_norm.attn.out_proj"),
     (MLP_NORM, "transformer.blocks.{}.norm_attn_norm.norm_2"),
     (ROUTER, "transformer.blocks.{}.ffn.router.layer"),
+    // As GGUF files have them.
+    (EXPERT_GATE, "transformer.blocks.{}.ffn.experts.{e}.w1"),
+    (EXPERT_UP, "transformer.blocks.{}.ffn.experts.{e}.v1"),
+    (EXPERT_DOWN, "transformer.blocks.{}.ffn.experts.{e}.w2"),
     (EXPERTS_GATE, "transformer.blocks.{}.ffn.experts.mlp.w1"),
     (EXPERTS_UP, "transformer.blocks.{}.ffn.experts.mlp.v1"),
     (EXPERTS_DOWN, "transformer.blocks.{}.ffn.experts.mlp.w2"),

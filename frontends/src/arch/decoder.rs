@@ -1,7 +1,7 @@
 //! Decoders: embedding, layers of attention and an MLP, head. What their architectures differ
 //! in is data.
 
-use super::blocks::{Attention, Norm, capped, linear, norm, scaled};
+use super::blocks::{Attention, Norm, capped, linear, norm, product, scaled};
 pub(super) use super::defaults::Defaults;
 use super::ends::{picked, projected, table};
 use super::entry::Shape;
@@ -15,6 +15,7 @@ use super::mlp::{Mlp, mlp};
 use super::names::{
     ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, LAYER_SCALE, MLP_NORM, MLP_POST_NORM, POSITIONS, Part, SCORE, TABLE_NORM,
 };
+use super::sines::Sines;
 use super::weights::root_of_width;
 use super::yields::Yields;
 use crate::config::common::{self, DefaultHeads, Facts, Heads};
@@ -41,6 +42,8 @@ pub(super) struct Decoder {
     /// Embeddings of positions are added to those of tokens, so many rows after the first of their
     /// table.
     pub learned: Option<usize>,
+    /// The same with a table that is computed.
+    pub sines: Option<Sines>,
     /// Rows of the table and of the head have so many columns, and a matrix each to the width of the
     /// layers and back.
     pub narrow: Option<usize>,
@@ -50,7 +53,9 @@ pub(super) struct Decoder {
     pub table_norm: Option<Norm>,
     /// What the last layer gives is normalized.
     pub last_norm: bool,
-    /// The head, if it is not the embedding table, has a bias.
+    /// A matrix, an activation and a norm before the head.
+    pub dense_head: Option<DenseHead>,
+    /// The head has a bias.
     pub head_bias: bool,
     /// The rows of the head have a norm of 1.
     pub unit_head: bool,
@@ -60,7 +65,23 @@ pub(super) struct Decoder {
     pub rows: Option<LayerRows>,
     /// Its attention has an indexer, which leaves no token out of contexts as long as these.
     pub indexed: bool,
+    /// Experts from this number on are for tokens of images, and have a router of their own.
+    pub of_text: Option<usize>,
 }
+
+/// What stands before a head as masked tokens have it: `norm(act(dense(x)))`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DenseHead {
+    /// Activation.
+    pub act: UnaryOp,
+    /// The matrix has a bias.
+    pub bias: bool,
+}
+
+/// The matrix before the head.
+pub(super) const HEAD_DENSE: Part = Part("head.dense");
+/// The norm before the head.
+pub(super) const HEAD_NORM: Part = Part("head.norm");
 
 /// From the columns of the table to the width of the layers.
 pub(super) const WIDEN: Part = Part("widen");
@@ -128,15 +149,18 @@ impl Decoder {
             layers,
             ropes,
             learned: None,
+            sines: None,
             narrow: None,
             block_norms: None,
             table_norm: None,
             last_norm: true,
+            dense_head: None,
             head_bias: false,
             unit_head: false,
             scales,
             rows: None,
             indexed: false,
+            of_text: None,
         })
     }
 
@@ -179,6 +203,7 @@ impl Experts {
             limits: None,
             weigh_input: false,
             router_bias: false,
+            router_turned: false,
             router_cap: None,
             stored: Stored::Each,
             correction: None,
@@ -212,12 +237,21 @@ impl Shape for Decoder {
         head(l, self, &x)
     }
 
+    fn spare(&self) -> &'static [&'static str] {
+        if self.dense_head.is_some() { &["lm_head.", "decoder."] } else { &[] }
+    }
+
     fn shares_keys(&self, layer: usize) -> bool {
         self.layers.get(layer).is_some_and(|l| l.shares.is_some())
     }
 
     fn chooses(&self, tensor: &str) -> bool {
+        let of_images = |count: &usize| {
+            let expert = tensor.split_once(".mlp.experts.").and_then(|(_, rest)| rest.split('.').next()?.parse().ok());
+            tensor.ends_with(".mlp.gate.weight_1") || expert.is_some_and(|e: usize| e >= *count && e < 2 * *count)
+        };
         self.indexed && [".self_attn.indexer.", ".self_attn.index_"].iter().any(|part| tensor.contains(part))
+            || self.of_text.as_ref().is_some_and(of_images)
     }
 }
 
@@ -235,10 +269,12 @@ pub(super) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Car
     let x = scaled(&mut f, x, d.scales.embedding);
     let root = d.scales.embedding_root.then(|| root_of_width(&f, table, d.facts.hidden));
     let mut x = scaled(&mut f, x, root);
-    let positions = (d.learned.is_some() || !frequencies.is_empty()).then(|| f.input(Input::Positions));
-    if let (Some(skip), Some(positions)) = (d.learned, positions) {
-        let learned = learned_positions(&mut f, d, skip, positions);
-        x = f.add(x, learned);
+    let placed = d.learned.is_some() || d.sines.is_some();
+    let positions = (placed || !frequencies.is_empty()).then(|| f.input(Input::Positions));
+    if let Some(positions) = positions.filter(|_| placed) {
+        let table = positions_table(&mut f, d);
+        let rows = f.op(Op::EmbedPositions, &[table, positions]);
+        x = f.add(x, rows);
     }
     if let Some(spec) = d.table_norm {
         x = norm(&mut f, TABLE_NORM, spec, x, d.facts.hidden);
@@ -252,14 +288,14 @@ pub(super) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Car
     Ok((x.unwrap_or_default(), carried.collect()))
 }
 
-/// Embeddings of positions, of which the first is row `skip` of its table.
-fn learned_positions(f: &mut Draft, d: &Decoder, skip: usize, positions: Value) -> Value {
-    let len = d.facts.max_position;
-    let mut table = f.weight(POSITIONS, Kind::Table, &[len.saturating_add(skip), d.facts.hidden]);
-    if skip > 0 {
-        table = f.op(Op::SliceRows { start: skip, len }, &[table]);
+/// The table of positions.
+fn positions_table(f: &mut Draft, d: &Decoder) -> Value {
+    if let Some(sines) = d.sines {
+        return sines.table(f, d.facts.hidden);
     }
-    f.op(Op::EmbedPositions, &[table, positions])
+    let (skip, len) = (d.learned.unwrap_or(0), d.facts.max_position);
+    let table = f.weight(POSITIONS, Kind::Table, &[len.saturating_add(skip), d.facts.hidden]);
+    if skip > 0 { f.op(Op::SliceRows { start: skip, len }, &[table]) } else { table }
 }
 
 /// The frequencies of rotary table `i`, and the operation that makes it of them.
@@ -292,7 +328,11 @@ pub(super) fn layer(
         added(&mut f, d, x, |f| feed(f, d, spec, x, second))
     } else {
         let (first, second) = ([ATTN_NORM, ATTN_POST_NORM], [MLP_NORM, MLP_POST_NORM]);
-        let x = if spec.only == Some(Half::Second) { x } else { residual(&mut f, d, norms, first, x, attend) };
+        let x = match (spec.only, norms) {
+            (Some(Half::Second), _) => x,
+            (_, Norms::BeforeMlp) => added(&mut f, d, x, |f| attend(f, x)),
+            _ => residual(&mut f, d, norms, first, x, attend),
+        };
         if spec.only == Some(Half::First) {
             x
         } else {
@@ -358,7 +398,7 @@ fn residual(
             let x = added(f, d, x, |f| block(f, x));
             normed(f, first, before, x)
         }
-        Norms::Before | Norms::Parallel { .. } => {
+        Norms::Before | Norms::BeforeMlp | Norms::Parallel { .. } => {
             let h = normed(f, first, before, x);
             added(f, d, x, |f| block(f, h))
         }
@@ -391,6 +431,14 @@ pub(super) fn output(mut f: Draft, d: &Decoder, x: Value) -> Result<(), Frontend
         f.call(&[x])?;
         return Ok(());
     }
+    let x = match d.dense_head {
+        Some(DenseHead { act, bias }) => {
+            let x = linear(&mut f, HEAD_DENSE, [d.facts.hidden; 2], bias, x);
+            let x = f.unary(act, x);
+            norm(&mut f, HEAD_NORM, d.norm, x, d.facts.hidden)
+        }
+        None => x,
+    };
     let x = match d.narrow {
         Some(width) => linear(&mut f, NARROW, [width, d.facts.hidden], false, x),
         None => x,
@@ -398,7 +446,8 @@ pub(super) fn output(mut f: Draft, d: &Decoder, x: Value) -> Result<(), Frontend
     let shape = [d.facts.vocab, d.narrow.unwrap_or(d.facts.hidden)];
     let logits = if d.facts.tied {
         let table = f.tied_table(shape);
-        f.matmul(x, table)
+        let bias = d.head_bias.then(|| f.bias(HEAD, shape[0]));
+        product(&mut f, x, table, bias)
     } else if d.unit_head {
         let w = f.matrix(HEAD, shape);
         let w = f.op(Op::UnitRows, &[w]);

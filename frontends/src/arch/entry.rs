@@ -87,7 +87,8 @@ pub(crate) trait Shape: fmt::Debug + Any {
         false
     }
 
-    /// Whether a tensor is of a part that chooses tokens where there are more than are compiled for.
+    /// Whether a tensor is of a part that chooses tokens where there are more than are compiled for, or of
+    /// one for tokens that no text has.
     fn chooses(&self, _tensor: &str) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! Mixtures of experts: a router chooses a few of many gated MLPs for each token, and adds up what
 //! they make of it. One MLP for all tokens may stand beside them.
 
-use super::blocks::{Norm, capped, linear, norm, scaled};
+use super::blocks::{Norm, capped, linear, norm, product, scaled, stored};
 use super::lifter::Draft;
 use super::limits::{Limits, activated};
 use super::names::{
@@ -35,6 +35,8 @@ pub(super) struct Experts {
     pub weigh_input: bool,
     /// The router's logits have biases.
     pub router_bias: bool,
+    /// Its matrix is stored `[in, out]`.
+    pub router_turned: bool,
     /// They come closer to this than to any larger number.
     pub router_cap: Option<f32>,
     /// How the matrices are stored.
@@ -117,6 +119,8 @@ pub(super) const EXPERT_SCALE: Part = Part("router.expert_scale");
 pub(super) const CORRECTION: Part = Part("router.correction");
 /// The same, stored as a matrix of one row.
 pub(super) const CORRECTION_ROW: Part = Part("router.correction_row");
+/// The same, the first of two rows.
+pub(super) const CORRECTION_ROWS: Part = Part("router.correction_rows");
 /// The same, which a checkpoint may be without.
 pub(super) const CORRECTION_IF_ANY: Part = Part("router.correction_if_any");
 
@@ -166,7 +170,12 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
         Stored::EachOrJoined | Stored::Joined if f.stores(EXPERTS_GATE_UP, Kind::Bare) => Stored::JoinedBare,
         Stored::EachOrJoined => Stored::Each,
         // As GGUF files have what Transformers joins.
-        Stored::Joined | Stored::JoinedBare | Stored::JoinedTurned | Stored::JoinedEitherWay
+        Stored::Joined
+        | Stored::JoinedBare
+        | Stored::JoinedTurned
+        | Stored::JoinedEitherWay
+        | Stored::Stacks
+        | Stored::Three
             if f.stores(EXPERT_UP, Kind::Matrix) =>
         {
             Stored::Each
@@ -306,11 +315,17 @@ fn each(f: &mut Draft, part: Part, count: usize, shape: [usize; 2]) -> Value {
 fn route(f: &mut Draft, m: &Experts, h: Value) -> Value {
     let hidden = f.facts().hidden;
     let count = m.count.saturating_add(m.zero);
-    let logits = linear(f, ROUTER, [count, hidden], m.router_bias, h);
+    let (w, b) = stored(f, ROUTER, [count, hidden], m.router_bias, m.router_turned);
+    let logits = product(f, h, w, b);
     let logits = capped(f, logits, m.router_cap);
     let bias = match m.correction {
         Some(CORRECTION_ROW) => {
             let row = f.weight(CORRECTION_ROW, Kind::Bare, &[1, count]);
+            f.op(Op::Flatten, &[row])
+        }
+        Some(CORRECTION_ROWS) => {
+            let rows = f.weight(CORRECTION_ROWS, Kind::Bare, &[2, count]);
+            let row = f.op(Op::SliceRows { start: 0, len: 1 }, &[rows]);
             f.op(Op::Flatten, &[row])
         }
         Some(CORRECTION_IF_ANY) if f.stores(CORRECTION_IF_ANY, Kind::Bare) => {

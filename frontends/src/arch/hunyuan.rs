@@ -13,9 +13,9 @@ pub(super) const NORMS: Table = &[
     (ATTN_K_NORM, "model.layers.{}.self_attn.key_layernorm"),
 ];
 
-/// The decoder, without experts.
-pub(super) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
-    let defaults = Defaults { vocab: Some(290_943), heads: Some(32), eps: 1e-5, ..Defaults::LLAMA };
+/// The decoder, without experts; `tied` is for files that do not say it.
+pub(super) fn read(f: &Fields, tied: bool) -> Result<Decoder, ConfigError> {
+    let defaults = Defaults { vocab: Some(290_943), heads: Some(32), eps: 1e-5, tied, ..Defaults::LLAMA };
     let bias = f.flag("attention_bias");
     let d = Decoder::read_with(f, &defaults, |heads, max| Ok(vec![rope::read_alpha(f, heads.dim, max, 1e4)?]))?;
     Ok(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::HeadAfter))))

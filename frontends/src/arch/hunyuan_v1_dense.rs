@@ -14,5 +14,5 @@ pub(super) const ARCH: Arch = Arch {
     fixed: &[("use_qk_norm", Neutral::On), ("qk_norm", Neutral::On), ("qk_layernorm", Neutral::On)],
     goldens: &["hunyuan_v1_dense"],
     names: Names(&[NORMS, HUGGING_FACE]),
-    read: |f| Ok(Box::new(read(f)?)),
+    read: |f| Ok(Box::new(read(f, false)?)),
 };

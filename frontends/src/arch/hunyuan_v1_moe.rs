@@ -28,7 +28,7 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["hunyuan_v1_moe"],
     names: Names(&[NAMES, NORMS, DEEPSEEK_EXPERTS, HUGGING_FACE]),
     read: |f| {
-        let d = read(f)?;
+        let d = read(f, false)?;
         let (count, top) = (same(f, "num_experts", None)?, same(f, "moe_topk", Some(1))?);
         let experts = Experts::like(&d, Router::softmax(top, true), count);
         let experts = Experts { shared: Some(Shared::plain(experts.ffn)), ..experts };

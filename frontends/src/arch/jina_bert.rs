@@ -6,8 +6,8 @@
 use super::encoder::{Defaults, Encoder, FIELDS};
 use super::entry::Arch;
 use super::names::{
-    ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_GATE_UP, MLP_POST_NORM, MLP_UP, Names,
-    POOLER, TABLE, TABLE_NORM, TYPES, Table,
+    ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_GATE, MLP_GATE_UP, MLP_POST_NORM, MLP_UP,
+    Names, POOLER, TABLE, TABLE_NORM, TYPES, Table,
 };
 use super::scores::Distance;
 use crate::config::common::MODEL;
@@ -60,6 +60,9 @@ const NAMES: Table = &[
     (ATTN_OUT, "bert.encoder.layer.{}.attention.output.dense"),
     (ATTN_POST_NORM, "bert.encoder.layer.{}.attention.output.LayerNorm"),
     (MLP_GATE_UP, "bert.encoder.layer.{}.mlp.gated_layers"),
+    // Taken apart by llama.cpp's older converters.
+    (MLP_GATE, "bert.encoder.layer.{}.mlp.gated_layers_w"),
+    (MLP_UP, "bert.encoder.layer.{}.mlp.gated_layers_v"),
     (MLP_DOWN, "bert.encoder.layer.{}.mlp.wo"),
     (MLP_POST_NORM, "bert.encoder.layer.{}.mlp.layernorm"),
     // Without gates.

@@ -60,6 +60,8 @@ pub(super) enum Half {
 pub(super) enum Norms {
     /// `x += f(norm(x))`
     Before,
+    /// `x += attention(x)`, then `x += mlp(norm(x))`
+    BeforeMlp,
     /// `x += norm(f(x))`
     After,
     /// `x += norm(f(norm(x)))`

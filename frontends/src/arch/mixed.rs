@@ -1,6 +1,7 @@
 //! The first block of a layer: attention, or a mixer in its place or beside it.
 
 use super::blocks::{Norm, attention, scaled};
+use super::differential;
 use super::latent;
 use super::layer::{Beside, Half, Layer};
 use super::lifter::{Carried, Draft};
@@ -47,7 +48,10 @@ pub(super) fn mixed(f: &mut Draft, eps: Norm, spec: &Layer, context: Context, h:
     let attended = |f: &mut Draft, Attended { positions, kv }, h| match &a.latent {
         _ if spec.shares.is_some() => attention_over(f, a, eps, h, kv, positions, rope),
         Some(latent) => latent::attention(f, (a, latent), eps, h, kv, positions, rope),
-        None => attention(f, a, eps, h, kv, positions, rope),
+        None => match a.differential {
+            Some(first) => differential::attention(f, (a, first), eps, h, kv, positions, rope),
+            None => attention(f, a, eps, h, kv, positions, rope),
+        },
     };
     match (&spec.mixer, context.attended) {
         (Some(mixer), Some(over)) => {

@@ -9,6 +9,7 @@ mod command;
 mod convolved;
 mod decoder;
 mod defaults;
+mod differential;
 mod encoder;
 mod ends;
 mod entry;
@@ -53,6 +54,7 @@ mod scores;
 mod selected;
 mod selective;
 mod shared_cache;
+mod sines;
 mod soft_caps;
 mod t5_encoder;
 mod tensors;
@@ -101,12 +103,15 @@ archs! {
     mod qwen2;
     mod qwen2_vl_text;
     mod qwen2_5_vl_text;
+    mod qwen2_5_omni_text;
     mod qwen3;
     mod qwen3_moe;
     mod qwen3_vl_text;
     mod qwen3_vl_moe_text;
+    mod qwen3_omni_moe_text;
     mod qwen2_moe;
     mod mixtral;
+    mod aria_text;
     mod olmoe;
     mod granitemoe;
     mod gpt_oss;
@@ -129,11 +134,16 @@ archs! {
     mod deepseek_v32;
     mod glm_moe_dsa;
     mod gpt2;
+    mod openai_gpt;
     mod gpt_neox;
+    mod gpt_neox_japanese;
     mod phi;
     mod starcoder2;
     mod stablelm;
     mod opt;
+    mod biogpt;
+    mod xglm;
+    mod ctrl;
     mod falcon;
     mod cohere;
     mod cohere2;
@@ -142,8 +152,11 @@ archs! {
     mod olmo3;
     mod glm4;
     mod glm4v_text;
+    mod glm4v_moe_text;
+    mod glm_ocr_text;
     mod exaone4;
     mod nemotron;
+    mod persimmon;
     mod helium;
     mod bert;
     mod roberta;
@@ -165,6 +178,7 @@ archs! {
     mod mt5;
     mod umt5;
     mod modernbert;
+    mod modernbert_decoder;
     mod eurobert;
     mod gte;
     mod jina_bert;
@@ -175,6 +189,7 @@ archs! {
     mod lfm2;
     mod bamba;
     mod arcee;
+    mod diffllama;
     mod bitnet;
     mod internlm3;
     mod iquestcoder;
@@ -183,11 +198,15 @@ archs! {
     mod apertus;
     mod glm;
     mod ernie4_5;
+    mod paddleocr_vl_text;
     mod gptj;
+    mod codegen;
     mod gpt_neo;
     mod hunyuan_v1_dense;
+    mod hunyuan_vl_text;
     mod phimoe;
     mod ernie4_5_moe;
+    mod ernie4_5_vl_moe_text;
     mod minimax_m2;
     mod minimax_m3_vl_text;
     mod hunyuan_v1_moe;
@@ -321,7 +340,8 @@ impl Model {
     /// Whether a tensor is one of a part that is left out of a model with this output.
     pub(crate) fn leaves_out(&self, tensor: &str, output: Output) -> bool {
         let layers = self.facts().layers;
-        let ahead = || self.layer_of(tensor).is_some_and(|i| i >= layers && i - layers < self.ahead);
+        let layer = || self.layer_of(&tensor.replacen("language_model.", "", 1));
+        let ahead = || layer().is_some_and(|i| i >= layers && i - layers < self.ahead);
         let shares = || self.is_shared(tensor);
         self.nested && !nested::of_text(tensor)
             || ahead()
@@ -343,8 +363,9 @@ impl Model {
 
     /// Whether a tensor is of no use for embeddings.
     fn spares(&self, tensor: &str) -> bool {
-        let head = self.arch.names.tensor(HEAD, Kind::Matrix, None);
-        head.is_some_and(|head| head == tensor) || self.shape.spare().iter().any(|start| tensor.starts_with(start))
+        let of_head = |kind| self.arch.names.tensor(HEAD, kind, None).is_some_and(|head| head == tensor);
+        [Kind::Matrix, Kind::Bias].into_iter().any(of_head)
+            || self.shape.spare().iter().any(|start| tensor.starts_with(start))
     }
 
     /// The layer that a tensor belongs to by its name.

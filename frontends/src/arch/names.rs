@@ -54,6 +54,8 @@ pub(super) const ATTN_SINKS: Part = Part("attn.sinks");
 pub(super) const ATTN_BIAS: Part = Part("attn.bias");
 /// Output of attention.
 pub(super) const ATTN_OUT: Part = Part("attn.out");
+/// Its bias, where that is no module's.
+pub(super) const ATTN_OUT_BIAS: Part = Part("attn.out_bias");
 /// Before it.
 pub(super) const ATTN_OUT_NORM: Part = Part("attn.out_norm");
 /// The gate of what attention found.

@@ -18,11 +18,15 @@ const WHOLE: [&str; 5] =
 /// Objects that the fields of the text model may be in.
 const PARTS: [&str; 3] = ["text_config", "llm_config", "language_config"];
 
+/// The object that a model that speaks too has those objects in, beside the parts that make sound; what its
+/// tensors begin with.
+const THINKER: [&str; 2] = ["thinker_config", "thinker."];
+
 /// Beginnings of the names of fields of other parts, where the text model's are beside them.
 const OTHERS: [&str; 3] = ["vision_", "image_", "video_"];
 
 /// Prefixes that `model.` of the text model is behind or instead of.
-const BEFORE: [&str; 2] = ["language_model.", "llm."];
+const BEFORE: [&str; 3] = ["language_model.", "llm.", THINKER[1]];
 const INSTEAD: [&str; 4] = ["model.language_model.", "model.text_model.", "language_model.", "text_model."];
 
 /// The fields of the text model, if `config.json` has it as a part; `known` says whether a
@@ -36,7 +40,10 @@ pub(super) fn text_model(config: &Map<String, Value>, known: impl Fn(&str) -> bo
         let text = format!("{}_text", whole?);
         return known(&text).then(|| flat(config, text));
     };
-    let said = WHOLE.iter().filter_map(|name| Some(((*name).to_string(), config.get(*name)?.clone())));
+    let said = |of: &Map<String, Value>| -> Vec<(String, Value)> {
+        WHOLE.iter().filter_map(|name| Some(((*name).to_string(), of.get(*name)?.clone()))).collect()
+    };
+    let said = said(config).into_iter().chain(thinker(config).map(said).unwrap_or_default());
     let fields = inside.iter().filter(|(name, _)| *name != "architectures").map(|(name, v)| (name.clone(), v.clone()));
     Some(said.chain(fields).collect())
 }
@@ -46,8 +53,14 @@ fn model_type(fields: &Map<String, Value>) -> Option<&str> {
     fields.get("model_type")?.as_str()
 }
 
+/// The part of a model that speaks which reads and writes text.
+fn thinker(config: &Map<String, Value>) -> Option<&Map<String, Value>> {
+    config.get(THINKER[0])?.as_object()
+}
+
 /// The object of the text model.
 fn part(config: &Map<String, Value>) -> Option<&Map<String, Value>> {
+    let config = thinker(config).unwrap_or(config);
     PARTS.iter().find_map(|name| config.get(*name)?.as_object())
 }
 
@@ -63,9 +76,10 @@ fn flat(config: &Map<String, Value>, text: String) -> Map<String, Value> {
 
 /// The other parts that `config.json` describes: `name` is value.
 pub(super) fn left_out(config: &Map<String, Value>) -> impl Iterator<Item = String> {
-    let text = |name: &str| PARTS.contains(&name) || WHOLE.contains(&name);
+    let text = |name: &str| PARTS.contains(&name) || WHOLE.contains(&name) || name == THINKER[0];
     let some = |v: &Value| v.as_object().is_some_and(|fields| !fields.is_empty());
-    let parts = config.iter().filter(move |(name, v)| name.ends_with("_config") && !text(name) && some(v));
+    let all = config.iter().chain(thinker(config).into_iter().flatten());
+    let parts = all.filter(move |(name, v)| name.ends_with("_config") && !text(name) && some(v));
     parts.map(|(name, v)| format!("`{name}` is {}", show(v)))
 }
 
@@ -92,5 +106,10 @@ pub(super) fn top(class: Option<&str>) -> Option<Top> {
 /// Whether a tensor is one of the text model.
 pub(super) fn of_text(tensor: &str) -> bool {
     const OWN: [&str; 5] = ["lm_head.", "model.layers.", "model.embed_tokens.", "model.norm.", "score."];
-    [&BEFORE[..], &INSTEAD[..], &OWN[..]].concat().iter().any(|prefix| tensor.starts_with(prefix))
+    // What begins so has other parts too.
+    let (tensor, parts) = match tensor.strip_prefix(THINKER[1]) {
+        Some(rest) => (rest, &[][..]),
+        None => (tensor, &BEFORE[..]),
+    };
+    [parts, &INSTEAD[..], &OWN[..]].concat().iter().any(|prefix| tensor.starts_with(prefix))
 }

@@ -161,7 +161,8 @@ pub(crate) fn read_alpha(
     theta: f64,
 ) -> Result<RopeConfig, ConfigError> {
     let (at, map) = object(f)?;
-    if kind(&f.inside(map, at, &[ROPE])?)? != "dynamic" {
+    // Models that see images call it "xdrope", after the sections of their positions.
+    if !["dynamic", "xdrope"].contains(&kind(&f.inside(map, at, &[ROPE])?)?) {
         return read_object(f, at, map, head_dim, max_position, theta);
     }
     let tables: [&[Field]; 2] = [ROPE, ALPHA];

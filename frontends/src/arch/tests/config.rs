@@ -46,7 +46,7 @@ fn bad_configurations() {
         )
     };
     let cases = [
-        (json!({ "model_type": "xlnet" }), unknown("`xlnet`", "")),
+        (json!({ "model_type": "yoso" }), unknown("`yoso`", "")),
         (json!({ "model_type": "llama5_text" }), unknown("`llama5_text`", "llama")),
         (json!({ "model_type": "qwen3_audio" }), unknown("`qwen3_audio`", "qwen3")),
         (

@@ -79,3 +79,73 @@ fn wholes_that_compute_something_else_are_refused() {
     let error = Model::parse(&config).unwrap_err().to_string();
     assert!(error.contains("`paligemma`") && error.contains("tokens of a prompt see those after them"), "{error}");
 }
+
+/// Qwen2.5-Omni: the text model of what it thinks with, beside what it hears, sees and speaks with.
+#[test]
+fn text_models_of_thinkers() {
+    let text = with(config("qwen2_5_omni_text"), json!({ "architectures": "absent", "tie_word_embeddings": "absent" }));
+    let thinker = json!({
+        "architectures": ["Qwen2OmniNaViTThinkerForConditionalGeneration"], "model_type": "qwen2_5_omni_thinker",
+        "audio_config": { "d_model": 8 }, "text_config": text, "vision_config": { "depth": 1 }, "audio_token_index": 9,
+    });
+    let whole = json!({
+        "architectures": ["Qwen2_5OmniModel"], "model_type": "qwen2_5_omni", "enable_audio_output": true,
+        "eos_token_id": 5, "talker_config": { "hidden_size": 8 }, "thinker_config": thinker,
+    });
+    let mut tensors = random_tensors(&text, 1);
+    for t in &mut tensors {
+        t.name = format!("thinker.{}", t.name);
+        assert!(nested::of_text(&t.name), "{}", t.name);
+    }
+    for other in ["thinker.audio_tower.proj.weight", "thinker.visual.merger.ln_q.weight", "talker.model.norm.weight"] {
+        assert!(!nested::of_text(other), "{other}");
+    }
+    let folder = Folder::new();
+    write_checkpoint(&folder.0, &whole, &tensors).unwrap();
+    let ckpt = Checkpoint::open(&folder.0).unwrap();
+    assert!(lift(&ckpt, &Options::default()).unwrap().weights.len() > 20);
+    let model = Model::parse(&whole).unwrap();
+    assert_eq!((model.arch.model_type, &model.facts().eos[..]), ("qwen2_5_omni_text", &[2][..]));
+    let left = ["audio_config", "talker_config", "vision_config"];
+    assert!(model.unread.len() == 3 && left.iter().all(|name| model.unread.iter().any(|u| u.contains(name))));
+}
+
+/// PaddleOCR-VL and HunyuanOCR: fields of the text model beside those of the other parts.
+#[test]
+fn text_models_beside_others() {
+    let paddle = json!({
+        "architectures": ["PaddleOCRVLForConditionalGeneration"], "model_type": "paddleocr_vl",
+        "attention_probs_dropout_prob": 0.0, "auto_map": { "AutoConfig": "configuration_paddleocr_vl.AConfig" },
+        "head_dim": 128, "hidden_act": "silu", "hidden_dropout_prob": 0.0, "hidden_size": 1024,
+        "image_token_id": 100295,
+        "intermediate_size": 3072, "max_position_embeddings": 131072, "max_sequence_length": null,
+        "num_attention_heads": 16, "num_hidden_layers": 18, "num_key_value_heads": 2, "pad_token_id": 0,
+        "rms_norm_eps": 1e-5, "rope_is_neox_style": true, "rope_theta": 500000, "sliding_window": null,
+        "rope_scaling": { "mrope_section": [16, 24, 24], "rope_type": "default", "type": "default" },
+        "tie_word_embeddings": false, "use_bias": false, "use_cache": false, "video_token_id": 100296,
+        "vision_config": { "hidden_size": 1152, "model_type": "paddleocr_vl" }, "vocab_size": 103424,
+    });
+    let hunyuan = json!({
+        "architectures": ["HunYuanVLForConditionalGeneration"], "model_type": "hunyuan_vl", "attention_bias": false,
+        "attention_dropout": 0.0, "attention_head_dim": 128, "bos_token_id": 120000, "eod_token_id": 120020,
+        "eos_token_id": 120020, "head_dim": 128, "hidden_act": "silu", "hidden_size": 1024,
+        "image_end_token_id": 120119, "image_token_id": 120120, "intermediate_size": 3584,
+        "max_position_embeddings": 32768, "mlp_bias": false,
+        "norm_type": "rms", "num_attention_heads": 16, "num_hidden_layers": 24, "num_key_value_heads": 8,
+        "org_vocab_size": 120818, "pad_token_id": -1, "pretraining_tp": 1, "rms_norm_eps": 1e-5,
+        "rope_scaling": {
+            "alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+            "type": "xdrope", "xdrope_section": [16, 16, 16, 16],
+        },
+        "rope_theta": 10000.0, "routed_scaling_factor": false, "tie_word_embeddings": true, "use_cla": false,
+        "use_qk_norm": true, "vision_config": { "hidden_size": 1152 }, "vocab_size": 120818,
+    });
+    for (whole, layers) in [(paddle, 18), (hunyuan, 24)] {
+        let model = Model::parse(&whole).unwrap();
+        assert_eq!((model.facts().layers, model.nested), (layers, true));
+        assert!(model.unread.iter().any(|u| u.contains("vision_config")), "{:?}", model.unread);
+    }
+    // The base is made of it.
+    let other = with(config("hunyuan_vl_text"), json!({ "rope_scaling": { "type": "xdrope" } }));
+    assert!(Model::parse(&other).unwrap_err().to_string().contains("alpha"));
+}

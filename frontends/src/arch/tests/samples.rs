@@ -20,7 +20,9 @@ pub(super) fn field_samples(
             let other = if config(arch.model_type)["n_group"] == 3 { 4 } else { 3 };
             (json!(2.5), json!(other))
         }
-        Accepts::Size(_) if name == "num_experts_per_tok" => (json!(2.5), json!(if base[name] == 1 { 2 } else { 1 })),
+        Accepts::Size(_) if ["num_experts_per_tok", "moe_topk"].contains(&name) => {
+            (json!(2.5), json!(if base[name] == 1 { 2 } else { 1 }))
+        }
         Accepts::Size(_) if name.ends_with("_period") || name.ends_with("_n_layers") => (json!(2.5), json!(1)),
         Accepts::Size(_) if name == "n_routed_experts" => (json!(2.5), json!(24)),
         Accepts::Size(_) if name == "topk_group" => (json!(2.5), json!(3)),

@@ -61,6 +61,31 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         adapt: kinds,
         ..PLAIN
     },
+    // Gate and up as one matrix, or taken apart by older converters.
+    Family {
+        name: "jina-bert-v2",
+        suits: |f| !f.has("blk.0.ffn_gate.weight"),
+        names: &[JINA_FUSED, JINA, BERT],
+        ..JINA_BERT
+    },
+    Family { name: "jina-bert-v2", names: &[JINA, BERT], ..JINA_BERT },
+    // Without the adapters, which are files of their own.
+    Family {
+        name: "jina-bert-v3",
+        model_type: ("jina_embeddings_v3", "JinaEmbeddingsV3Model"),
+        keys: &[&[LAYER_NORM]],
+        quiet: QUIET,
+        names: &[JINA_3],
+        adapt: kinds,
+        ..PLAIN
+    },
+    Family {
+        name: "eurobert",
+        model_type: ("eurobert", "EuroBertModel"),
+        quiet: QUIET,
+        found: &[("attention_bias", "blk.0.attn_q.bias"), ("mlp_bias", "blk.0.ffn_up.bias")],
+        ..PLAIN
+    },
     Family {
         name: "modern-bert",
         model_type: ("modernbert", "ModernBertForSequenceClassification"),
@@ -142,6 +167,21 @@ const MODERN_BERT: Family = Family {
     ..PLAIN
 };
 
+const JINA_BERT: Family = Family {
+    model_type: ("jina_bert", "JinaBertModel"),
+    keys: &[&[LAYER_NORM]],
+    quiet: QUIET,
+    adapt: |f, config| {
+        if f.has("blk.0.attn_q_norm.weight") || f.has("blk.0.attn_norm_2.weight") {
+            return f.refused("has norms of queries and keys, as Jina's model for code, which is not compiled");
+        }
+        // Files do not say which of the two activations there is; llama.cpp takes this one.
+        config.insert("feed_forward_type".into(), "geglu".into());
+        kinds(f, config)
+    },
+    ..PLAIN
+};
+
 /// Where a head of classes ends.
 const SCORES: &str = "cls.output.weight";
 /// Which rows a head of classes is given.
@@ -190,6 +230,28 @@ const BERT: Names = &[
     ("blk.{}.ffn_up", "bert.encoder.layer.{}.intermediate.dense"),
     ("blk.{}.ffn_down", "bert.encoder.layer.{}.output.dense"),
     ("blk.{}.layer_output_norm", "bert.encoder.layer.{}.output.LayerNorm"),
+];
+
+const JINA_3: Names = &[
+    ("token_embd", "roberta.embeddings.word_embeddings"),
+    ("token_types", "roberta.embeddings.token_type_embeddings"),
+    ("token_embd_norm", "roberta.emb_ln"),
+    ("blk.{}.attn_qkv", "roberta.encoder.layers.{}.mixer.Wqkv"),
+    ("blk.{}.attn_output", "roberta.encoder.layers.{}.mixer.out_proj"),
+    ("blk.{}.attn_output_norm", "roberta.encoder.layers.{}.norm1"),
+    ("blk.{}.ffn_up", "roberta.encoder.layers.{}.mlp.fc1"),
+    ("blk.{}.ffn_down", "roberta.encoder.layers.{}.mlp.fc2"),
+    ("blk.{}.layer_output_norm", "roberta.encoder.layers.{}.norm2"),
+];
+
+const JINA_FUSED: Names = &[("blk.{}.ffn_up", "bert.encoder.layer.{}.mlp.gated_layers")];
+
+/// Before [`BERT`].
+const JINA: Names = &[
+    ("blk.{}.ffn_gate", "bert.encoder.layer.{}.mlp.gated_layers_w"),
+    ("blk.{}.ffn_up", "bert.encoder.layer.{}.mlp.gated_layers_v"),
+    ("blk.{}.ffn_down", "bert.encoder.layer.{}.mlp.wo"),
+    ("blk.{}.layer_output_norm", "bert.encoder.layer.{}.mlp.layernorm"),
 ];
 
 const DISTILBERT: Names = &[

@@ -229,6 +229,60 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         ..PLAIN
     },
     Family {
+        name: "afmoe",
+        model_type: ("afmoe", "AfmoeForCausalLM"),
+        keys: &[
+            WINDOW,
+            &[
+                ("expert_count", "num_experts"),
+                ("expert_used_count", "num_experts_per_tok"),
+                ("expert_shared_count", "num_shared_experts"),
+                ("expert_feed_forward_length", "moe_intermediate_size"),
+                ("leading_dense_block_count", "num_dense_layers"),
+                ("expert_weights_norm", "route_norm"),
+                ("expert_weights_scale", "route_scale"),
+            ],
+        ],
+        // As llama.cpp takes for granted.
+        fixed: &[("mup_enabled", true)],
+        names: &[AFMOE, DEEPSEEK_EXPERTS],
+        gating: SIGMOID,
+        adapt: |_, config| {
+            config.entry("global_attn_every_n_layers").or_insert(4.into());
+            Ok(())
+        },
+        ..PLAIN
+    },
+    Family {
+        name: "glm-dsa",
+        model_type: ("glm_moe_dsa", "GlmMoeDsaForCausalLM"),
+        keys: &[LATENT, EXPERTS, &[("attention.indexer.top_k", "index_topk")]],
+        quiet: &[
+            "attention.key_length_mla",
+            "attention.value_length_mla",
+            "attention.indexer.head_count",
+            "attention.indexer.key_length",
+            "attention.indexer.types",
+        ],
+        names: &[LATENT_NAMES, INDEXER, DEEPSEEK_EXPERTS],
+        found: &[("attention_bias", "blk.0.attn_kv_a_mqa.bias")],
+        gating: SIGMOID,
+        adapt: |f, config| {
+            latent(f, config)?;
+            config.entry("norm_topk_prob").or_insert(false.into());
+            Ok(())
+        },
+        ..PLAIN
+    },
+    Family {
+        name: "dbrx",
+        model_type: ("dbrx", "DbrxForCausalLM"),
+        quiet: &["attention.layer_norm_epsilon", "attention.clamp_kqv", "expert_count", "expert_used_count"],
+        names: &[DBRX],
+        adapt: dbrx,
+        ..PLAIN
+    },
+    Family {
         name: "minimax-m2",
         model_type: ("minimax_m2", "MiniMaxM2ForCausalLM"),
         keys: &[LOCAL, WIDTH],
@@ -260,6 +314,37 @@ pub(in super::super) const FAMILIES: &[Family] = &[
     },
 ];
 
+/// AFMoE's gates, norms and router.
+const AFMOE: Names = &[
+    ("blk.{}.attn_gate", "model.layers.{}.self_attn.gate_proj"),
+    ("blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm"),
+    ("blk.{}.ffn_norm", "model.layers.{}.pre_mlp_layernorm"),
+    ("blk.{}.post_ffw_norm", "model.layers.{}.post_mlp_layernorm"),
+    ("blk.{}.ffn_gate_inp", "model.layers.{}.mlp.router.gate"),
+    ("blk.{}.exp_probs_b.bias", "model.layers.{}.mlp.expert_bias"),
+];
+
+/// What selects tokens.
+const INDEXER: Names = &[
+    ("blk.{}.indexer.k_norm", "model.layers.{}.self_attn.indexer.k_norm"),
+    ("blk.{}.indexer.proj", "model.layers.{}.self_attn.indexer.weights_proj"),
+    ("blk.{}.indexer.attn_k", "model.layers.{}.self_attn.indexer.wk"),
+    ("blk.{}.indexer.attn_q_b", "model.layers.{}.self_attn.indexer.wq_b"),
+];
+
+const DBRX: Names = &[
+    ("token_embd", "transformer.wte"),
+    ("output_norm", "transformer.norm_f"),
+    ("blk.{}.attn_norm", "transformer.blocks.{}.norm_attn_norm.norm_1"),
+    ("blk.{}.attn_output_norm", "transformer.blocks.{}.norm_attn_norm.norm_2"),
+    ("blk.{}.attn_qkv", "transformer.blocks.{}.norm_attn_norm.attn.Wqkv"),
+    ("blk.{}.attn_output", "transformer.blocks.{}.norm_attn_norm.attn.out_proj"),
+    ("blk.{}.ffn_gate_inp", "transformer.blocks.{}.ffn.router.layer"),
+    ("blk.{}.ffn_gate_exps", "transformer.blocks.{}.ffn.experts.{e}.w1"),
+    ("blk.{}.ffn_up_exps", "transformer.blocks.{}.ffn.experts.{e}.v1"),
+    ("blk.{}.ffn_down_exps", "transformer.blocks.{}.ffn.experts.{e}.w2"),
+];
+
 const MISTRAL4: Family = Family {
     model_type: ("mistral4", "Mistral4ForCausalLM"),
     keys: &[LATENT, EXPERTS],
@@ -282,6 +367,26 @@ const MISTRAL4: Family = Family {
     },
     ..PLAIN
 };
+
+/// Fields of parts, of which the converter writes some as keys and leaves out what all models have.
+fn dbrx(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    if f.number("attention.layer_norm_epsilon").is_some_and(|eps| (eps / 1e-5 - 1.0).abs() > 1e-3) {
+        return f.refused("has another epsilon than DBRX");
+    }
+    let attention = json!({
+        "clip_qkv": f.number("attention.clamp_kqv"),
+        "kv_n_heads": f.required("attention.head_count_kv")?,
+        "rope_theta": f.number("rope.freq_base"),
+    });
+    let experts = json!({
+        "ffn_hidden_size": f.required("feed_forward_length")?,
+        "moe_num_experts": f.required("expert_count")?,
+        "moe_top_k": f.required("expert_used_count")?,
+    });
+    config.insert("attn_config".into(), attention);
+    config.insert("ffn_config".into(), experts);
+    without(config, &["intermediate_size", "rms_norm_eps", "rope_theta"])
+}
 
 /// How much queries grow.
 const GROWTH: &str = "attention.temperature_scale";

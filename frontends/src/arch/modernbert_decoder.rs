@@ -1,0 +1,116 @@
+//! ModernBERT's decoders, Ettin (arXiv 2507.11412): its layers with windows that look back only, and a
+//! head as masked tokens have.
+
+use super::blocks::Norm;
+use super::decoder::{Decoder, Defaults, DenseHead, HEAD_DENSE, HEAD_NORM, Norms};
+use super::entry::Arch;
+use super::names::{
+    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_GATE_UP, MLP_NORM, NORM, Names, TABLE, TABLE_NORM,
+    Table,
+};
+use crate::config::ConfigError;
+use crate::config::common::{self, ACTIVATIONS, ATTENTION_BIAS, HEADS, MLP_BIAS, MODEL, WIDTH};
+use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
+use crate::config::known::Neutral;
+use crate::config::rope;
+use llmcc_ir::graph::UnaryOp;
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "modernbert-decoder",
+    class: "ModernBertDecoderForCausalLM",
+    fields: &[IDENTITY, MODEL, HEADS, ATTENTION_BIAS, MLP_BIAS, OWN],
+    // What files of ModernBERT say besides, and nothing reads; the class makes the window of another field.
+    fixed: &[
+        ("position_embedding_type", Neutral::Words(&["absolute", "sans_pos"])),
+        ("layer_norm_eps", Neutral::Same("norm_eps")),
+        ("sliding_window", Neutral::Any),
+        ("classifier_pooling", Neutral::Any),
+        ("causal_mask", Neutral::On),
+    ],
+    goldens: &["modernbert_decoder"],
+    names: Names(&[NAMES]),
+    read: |f| Ok(Box::new(read(f)?)),
+};
+
+const OWN: &[Field] = &[
+    Field::new("intermediate_size", WIDTH),
+    Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)),
+    Field::new("norm_eps", Accepts::Number),
+    Field::new("norm_bias", Accepts::Flag),
+    Field::new("local_attention", Accepts::Size(1 << 28)),
+    Field::new("global_attn_every_n_layers", Accepts::Size(4096)),
+    Field::new("layer_types", Accepts::ListOf(&["full_attention", "sliding_attention"])),
+    Field::new("rope_theta", Accepts::Number).or(&["global_rope_theta"]),
+    Field::new("rope_local_base_freq", Accepts::Number).or(&["local_rope_theta"]),
+    Field::new("rope_parameters", Accepts::Object),
+    Field::new("decoder_bias", Accepts::Flag).unless(Neutral::Any),
+    Field::new("classifier_bias", Accepts::Flag),
+    Field::new("classifier_activation", Accepts::OneOf(ACTIVATIONS)).unless(Neutral::Words(ACTIVATIONS)),
+];
+
+fn read(f: &Fields) -> Result<Decoder, ConfigError> {
+    let defaults = Defaults {
+        vocab: Some(50_368),
+        heads: Some(12),
+        max_position: 8192,
+        tied: true,
+        eps_field: "norm_eps",
+        eps: 1e-5,
+        act: ("hidden_activation", UnaryOp::Gelu),
+        ..Defaults::LLAMA
+    };
+    let mut d = Decoder::read_with(f, &defaults, |heads, max_position| {
+        rope::read_two(f, heads.dim, max_position, [160_000.0, 10_000.0])
+    })?;
+    d.norm = Norm { bias: f.flag("norm_bias"), ..Norm::layer(d.norm.eps) };
+    d.table_norm = Some(d.norm);
+    d.head_bias = f.flag_or("decoder_bias", true);
+    let act = common::activation(f, "classifier_activation", UnaryOp::Gelu);
+    d.dense_head = Some(DenseHead { act, bias: f.flag("classifier_bias") });
+    let every = f.size("global_attn_every_n_layers").or(3);
+    let sliding = common::sliding_layers(f, d.facts.layers)?
+        .unwrap_or_else(|| (0..d.facts.layers).map(|i| !i.is_multiple_of(every)).collect());
+    let window = window(f)?;
+    // The norm of the embeddings stands in place of the first one.
+    d.layers.first_mut().into_iter().for_each(|layer| layer.norms = Some(Norms::BeforeMlp));
+    let (bias, mlp_bias) = (f.flag("attention_bias"), f.flag("mlp_bias"));
+    let d = d.with_attention(|i, a| {
+        (a.qkv_bias, a.out_bias) = (bias, bias);
+        (a.rotary, a.window) = (Some(usize::from(sliding[i])), sliding[i].then_some(window));
+    });
+    Ok(d.with_mlp(|m| (m.fused, m.bias) = (true, mlp_bias)))
+}
+
+/// How many tokens a layer with a window sees: half of what an encoder would, which looks both ways.
+fn window(f: &Fields) -> Result<usize, ConfigError> {
+    const FIELD: &str = "local_attention";
+    let both = match f.size(FIELD) {
+        Given::Absent => 128,
+        Given::Null => {
+            let help = "this architecture has windows in some layers".to_string();
+            return Err(f.unsupported(FIELD, "null".into(), help));
+        }
+        Given::Value(n) => n,
+    };
+    match both / 2 {
+        0 => Err(f.invalid(FIELD, &both, "at least 2: this architecture has windows of half as many tokens".into())),
+        half => Ok(half),
+    }
+}
+
+const NAMES: Table = &[
+    (TABLE, "model.embeddings.tok_embeddings"),
+    (TABLE_NORM, "model.embeddings.norm"),
+    (HEAD_DENSE, "lm_head.dense"),
+    (HEAD_NORM, "lm_head.norm"),
+    (HEAD, "decoder"),
+    (NORM, "model.final_norm"),
+    (ATTN_NORM, "model.layers.{}.attn_norm"),
+    (ATTN_Q, "model.layers.{}.attn.q_proj"),
+    (ATTN_K, "model.layers.{}.attn.k_proj"),
+    (ATTN_V, "model.layers.{}.attn.v_proj"),
+    (ATTN_OUT, "model.layers.{}.attn.Wo"),
+    (MLP_NORM, "model.layers.{}.mlp_norm"),
+    (MLP_GATE_UP, "model.layers.{}.mlp.Wi"),
+    (MLP_DOWN, "model.layers.{}.mlp.Wo"),
+];
