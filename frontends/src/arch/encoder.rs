@@ -125,7 +125,9 @@ pub(super) struct Layer {
 pub(super) struct ClassHead {
     /// Whose row.
     pub pool: Pool,
-    /// Activation of the matrix between.
+    /// There is a matrix between, with an activation; else scores are made of the row itself.
+    pub dense: bool,
+    /// Its activation.
     pub act: UnaryOp,
     /// The matrix between has a bias.
     pub bias: bool,
@@ -138,7 +140,7 @@ pub(super) struct ClassHead {
 impl ClassHead {
     /// That of BERT.
     pub(super) const BERT: ClassHead =
-        ClassHead { pool: Pool::First, act: UnaryOp::Tanh, bias: true, norm: false, late: false };
+        ClassHead { pool: Pool::First, dense: true, act: UnaryOp::Tanh, bias: true, norm: false, late: false };
 }
 
 /// Fields of BERT and those after it.
@@ -443,6 +445,9 @@ impl Encoder {
 impl Encoder {
     /// What the scores of classes are made of.
     fn pooled(&self, f: &mut Draft, x: Value) -> Value {
+        if !self.classes.dense {
+            return x;
+        }
         let hidden = self.facts.hidden;
         let x = linear(f, POOLER, [hidden, hidden], self.classes.bias, x);
         let x = f.unary(self.classes.act, x);
