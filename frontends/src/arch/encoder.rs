@@ -53,6 +53,8 @@ pub(super) struct Encoder {
     pub groups: Option<Groups>,
     /// Rotary tables, which the layers share.
     pub ropes: Vec<RopeConfig>,
+    /// Rows of a stored rotary table, sines before cosines, in place of these.
+    pub turns: Option<usize>,
     /// How scores of classes are made.
     pub classes: ClassHead,
     /// Beginnings of the names of tensors that only other uses of the model read.
@@ -76,6 +78,8 @@ pub(super) fn placed(f: &mut Draft, x: Value, positions: Option<(Value, Value)>,
 
 /// From the columns of the tables to the width of the layers.
 pub(super) const WIDEN: Part = Part("widen");
+/// Sines and cosines of rotary positions.
+pub(super) const TURNS: Part = Part("turns");
 /// Frequencies of rotary positions, which count in place of those that follow from the configuration.
 pub(super) const FREQUENCIES: Part = Part("inv_freq");
 
@@ -121,7 +125,9 @@ pub(super) struct Layer {
 pub(super) struct ClassHead {
     /// Whose row.
     pub pool: Pool,
-    /// Activation of the matrix between.
+    /// There is a matrix between, with an activation; else scores are made of the row itself.
+    pub dense: bool,
+    /// Its activation.
     pub act: UnaryOp,
     /// The matrix between has a bias.
     pub bias: bool,
@@ -134,7 +140,7 @@ pub(super) struct ClassHead {
 impl ClassHead {
     /// That of BERT.
     pub(super) const BERT: ClassHead =
-        ClassHead { pool: Pool::First, act: UnaryOp::Tanh, bias: true, norm: false, late: false };
+        ClassHead { pool: Pool::First, dense: true, act: UnaryOp::Tanh, bias: true, norm: false, late: false };
 }
 
 /// Fields of BERT and those after it.
@@ -246,6 +252,7 @@ impl Encoder {
             narrow: None,
             groups: None,
             ropes: vec![],
+            turns: None,
             classes: ClassHead::BERT,
             spare: &[],
             facts,
@@ -346,8 +353,9 @@ impl Encoder {
             x = linear(&mut f, WIDEN, [self.facts.hidden, width], true, x);
         }
         let mut results = vec![x];
-        if !self.ropes.is_empty() {
+        if !self.ropes.is_empty() || self.turns.is_some() {
             let positions = positions.unwrap_or_else(|| f.input(Input::Positions));
+            results.extend(self.turns.map(|rows| self.turned(&mut f, rows, positions)));
             let stored = f.stores(FREQUENCIES, Kind::Bare);
             for (i, rope) in self.ropes.iter().enumerate() {
                 let (inv_freq, table) = match stored {
@@ -360,6 +368,17 @@ impl Encoder {
         let mut carried = f.call(&results)?.into_iter();
         let x = carried.next();
         Ok((x.unwrap_or_default(), carried.collect()))
+    }
+
+    /// The rotary table of tokens by a stored one.
+    fn turned(&self, f: &mut Draft, rows: usize, positions: Value) -> Value {
+        let dim = self.layers.first().map_or(0, |layer| layer.attention.heads.dim);
+        let table = f.weight(TURNS, Kind::Table, &[rows, dim]);
+        // Cosines come first here.
+        let order = (0..dim).map(|j| ((j + dim / 2) % dim) as f32).collect();
+        let order = f.computed("turns.order", "$turns.order", order);
+        let table = f.op(Op::PlaceCols, &[table, order]);
+        f.op(Op::EmbedPositions, &[table, positions])
     }
 
     fn layer(
@@ -426,6 +445,9 @@ impl Encoder {
 impl Encoder {
     /// What the scores of classes are made of.
     fn pooled(&self, f: &mut Draft, x: Value) -> Value {
+        if !self.classes.dense {
+            return x;
+        }
         let hidden = self.facts.hidden;
         let x = linear(f, POOLER, [hidden, hidden], self.classes.bias, x);
         let x = f.unary(self.classes.act, x);

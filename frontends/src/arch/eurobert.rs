@@ -43,7 +43,7 @@ pub(super) const ARCH: Arch = Arch {
                 return Err(f.unsupported("classifier_pooling", format!("\"{other}\""), help));
             }
         };
-        e.classes = ClassHead { pool, act: UnaryOp::Gelu, bias: true, norm: false, late };
+        e.classes = ClassHead { pool, dense: true, act: UnaryOp::Gelu, bias: true, norm: false, late };
         e.spare = &["lm_head."];
         Ok(Box::new(e))
     },

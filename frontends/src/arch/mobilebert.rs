@@ -2,7 +2,7 @@
 //! whose embeddings are made of a token's row and those of its neighbours.
 
 use super::blocks::{Attention, attend, linear};
-use super::encoder::{Encoder, FIELDS, Positions, WIDEN, placed};
+use super::encoder::{ClassHead, Encoder, FIELDS, Positions, WIDEN, placed};
 use super::entry::{Arch, Shape};
 use super::lifter::{Carried, Draft, Lifter};
 use super::names::{
@@ -27,7 +27,6 @@ pub(super) const ARCH: Arch = Arch {
         ("use_bottleneck", Neutral::On),
         ("use_bottleneck_attention", Neutral::Off),
         ("key_query_shared_bottleneck", Neutral::On),
-        ("classifier_activation", Neutral::On),
         // What the class makes of the others.
         ("true_hidden_size", Neutral::Same("intra_bottleneck_size")),
     ],
@@ -42,6 +41,7 @@ const OWN: &[Field] = &[
     Field::new("num_feedforward_networks", Accepts::Size(64)),
     Field::new("trigram_input", Accepts::Flag),
     Field::new("normalization_type", Accepts::Text),
+    Field::new("classifier_activation", Accepts::Flag),
 ];
 
 /// What norms of LayerNorm add where the class does not say it.
@@ -92,6 +92,7 @@ fn read(f: &Fields) -> Result<MobileBert, ConfigError> {
     let rows = facts.max_position;
     let mut encoder = Encoder::alike(facts, heads, (ffn, act), eps);
     encoder.positions = Some(Positions { rows, first: 0 });
+    encoder.classes = ClassHead { dense: f.flag_or("classifier_activation", true), ..ClassHead::BERT };
     encoder.types = f.size("type_vocab_size").or(2);
     encoder.spare = &["mobilebert.pooler.", "pooler.", "cls.", "mobilebert.embeddings.embedding_transformation."];
     Ok(MobileBert {

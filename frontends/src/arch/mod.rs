@@ -175,6 +175,7 @@ archs! {
     mod rembert;
     mod esm;
     mod mobilebert;
+    mod roformer;
     mod t5;
     mod mt5;
     mod umt5;
