@@ -160,13 +160,9 @@ pub(super) fn sparse_by_types(f: &Fields, layers: usize, first: usize) -> Result
     list.filter(|list| list.len() >= layers).ok_or_else(|| f.invalid_value(field, v, expected()))
 }
 
-/// The matrices of all experts, one below the other, and their biases: gates (if there are any),
-/// up, down.
-fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
-    let (hidden, ffn, count) = (f.facts().hidden, m.ffn, m.count);
-    let plain = |gate: Option<Value>, w: [Value; 2]| (gate.map(|w| (w, None)), w.map(|w| (w, None)));
-    let both = ffn.saturating_mul(2);
-    let stored = match m.stored {
+/// How a checkpoint has them: some have what others join.
+fn stored_as(f: &Draft, stored: Stored) -> Stored {
+    match stored {
         Stored::EachOrJoined | Stored::Joined if f.stores(EXPERTS_GATE_UP, Kind::Bare) => Stored::JoinedBare,
         Stored::EachOrJoined => Stored::Each,
         // As GGUF files have what Transformers joins.
@@ -181,8 +177,21 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
             Stored::Each
         }
         other => other,
-    };
-    let (all, down) = match stored {
+    }
+}
+
+/// Three stacks of all experts: gate, up, down.
+fn three(f: &mut Draft, kind: Kind, [gate, up, down]: [[usize; 3]; 3]) -> [Value; 3] {
+    [(EXPERTS_GATE, gate), (EXPERTS_UP, up), (EXPERTS_DOWN, down)].map(|(part, shape)| f.weight(part, kind, &shape))
+}
+
+/// The matrices of all experts, one below the other, and their biases: gates (if there are any),
+/// up, down.
+fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
+    let (hidden, ffn, count) = (f.facts().hidden, m.ffn, m.count);
+    let plain = |gate: Option<Value>, w: [Value; 2]| (gate.map(|w| (w, None)), w.map(|w| (w, None)));
+    let both = ffn.saturating_mul(2);
+    let (all, down) = match stored_as(f, m.stored) {
         Stored::Turned => {
             let [gate, up, down] =
                 if f.stores(EXPERTS_DOWN_ROWS, Kind::Bare) { apart_with_biases(f, m) } else { turned(f, m) };
@@ -194,22 +203,15 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
             return plain(gate, [up, each(f, EXPERT_DOWN, count, [hidden, ffn])]);
         }
         Stored::Stacks => {
-            let [gate, up, down] =
-                [EXPERTS_GATE, EXPERTS_UP, EXPERTS_DOWN].map(|part| f.weight(part, Kind::Stack, &[count, ffn, hidden]));
+            let shapes = [[count, ffn, hidden]; 3];
+            let [gate, up, down] = three(f, Kind::Stack, shapes);
             let down = f.op(Op::Transpose, &[down]);
             let [gate, up, down] = [gate, up, down].map(|w| f.op(Op::Flatten, &[w]));
             return plain(Some(gate), [up, down]);
         }
         Stored::Three => {
-            let [gate, up, down] = [
-                (EXPERTS_GATE, [count, ffn, hidden]),
-                (EXPERTS_UP, [count, ffn, hidden]),
-                (EXPERTS_DOWN, [count, hidden, ffn]),
-            ]
-            .map(|(part, shape)| {
-                let w = f.weight(part, Kind::Matrix, &shape);
-                f.op(Op::Flatten, &[w])
-            });
+            let shapes = [[count, ffn, hidden], [count, ffn, hidden], [count, hidden, ffn]];
+            let [gate, up, down] = three(f, Kind::Matrix, shapes).map(|w| f.op(Op::Flatten, &[w]));
             return plain(Some(gate), [up, down]);
         }
         Stored::Joined => {

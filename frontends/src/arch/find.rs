@@ -1,8 +1,8 @@
 //! Which architecture a `config.json` is for, and what its class has on top.
 
+use super::beyond;
 use super::entry::Arch;
 use super::yields::Top;
-use super::{ARCHS, beyond};
 use crate::config::ConfigError;
 use crate::config::fields::Fields;
 use crate::spelling::nearest;
@@ -18,53 +18,57 @@ pub(super) fn first_class(config: &serde_json::Map<String, Value>) -> Option<&st
     config.get("architectures")?.get(0)?.as_str()
 }
 
-/// `found`, which is like `name`, is not supported.
-pub(super) fn unknown(name: &str, found: String) -> ConfigError {
-    if let Some(why) = beyond::reason(name) {
-        return ConfigError::Beyond { found, why };
-    }
-    let known = ARCHS.iter().map(|a| a.model_type);
-    ConfigError::UnknownArch { found, nearest: nearest(name, known), supported: supported() }
-}
+/// Architectures that are supported.
+#[derive(Clone, Copy)]
+pub(super) struct Supported(pub &'static [&'static Arch]);
 
-/// The architecture of a file, and what its class has on top.
-pub(super) fn find_arch(f: &Fields) -> Result<(&'static Arch, Top), ConfigError> {
-    let class = class(f);
-    let by_type = match f.text("model_type") {
-        Some(t) => Some(by_model_type(t).ok_or_else(|| unknown(t, format!("`{t}`")))?),
-        None => None,
-    };
-    match (by_type, class) {
-        (Some(a), Some(c)) => match Top::of(c, a.class) {
-            Some(top) => Ok((a, top)),
-            None => {
-                of_type(a.model_type, c).ok_or_else(|| unknown(a.model_type, format!("`{c}` of `{}`", a.model_type)))
-            }
-        },
-        // Without a class they are the whole that is named so.
-        (Some(a), None) if a.is_part() => Err(unknown(a.model_type, format!("`{}`", a.model_type))),
-        (Some(a), None) => Ok((a, Top::Own)),
-        (None, Some(c)) => {
-            let found = ARCHS.iter().find_map(|a| Some((*a, Top::of(c, a.class)?)));
-            found.ok_or_else(|| unknown(c, format!("`{c}`")))
+impl Supported {
+    /// `found`, which is like `name`, is not supported.
+    pub(super) fn unknown(self, name: &str, found: String) -> ConfigError {
+        if let Some(why) = beyond::reason(name) {
+            return ConfigError::Beyond { found, why };
         }
-        (None, None) => Err(f.missing("model_type")),
+        let nearest = nearest(name, self.0.iter().map(|a| a.model_type));
+        ConfigError::UnknownArch { found, nearest, supported: self.names() }
     }
-}
 
-/// The architecture of a class, of which files give the `model_type` of a simpler one: `bert` for
-/// `jina_bert`.
-fn of_type(model_type: &str, class: &str) -> Option<(&'static Arch, Top)> {
-    let after = |a: &&&Arch| a.model_type.strip_suffix(model_type).is_some_and(|start| start.ends_with('_'));
-    ARCHS.iter().filter(after).find_map(|a| Some((*a, Top::of(class, a.class)?)))
-}
+    /// The architecture of a file, and what its class has on top.
+    pub(super) fn find(self, f: &Fields) -> Result<(&'static Arch, Top), ConfigError> {
+        let class = class(f);
+        let by_type = match f.text("model_type") {
+            Some(t) => Some(self.by_model_type(t).ok_or_else(|| self.unknown(t, format!("`{t}`")))?),
+            None => None,
+        };
+        match (by_type, class) {
+            (Some(a), Some(c)) => {
+                let found = Top::of(c, a.class).map(|top| (a, top)).or_else(|| self.of_type(a.model_type, c));
+                found.ok_or_else(|| self.unknown(a.model_type, format!("`{c}` of `{}`", a.model_type)))
+            }
+            // Without a class they are the whole that is named so.
+            (Some(a), None) if a.is_part() => Err(self.unknown(a.model_type, format!("`{}`", a.model_type))),
+            (Some(a), None) => Ok((a, Top::Own)),
+            (None, Some(c)) => {
+                let found = self.0.iter().find_map(|a| Some((*a, Top::of(c, a.class)?)));
+                found.ok_or_else(|| self.unknown(c, format!("`{c}`")))
+            }
+            (None, None) => Err(f.missing("model_type")),
+        }
+    }
 
-/// The architecture with a `model_type`.
-pub fn by_model_type(name: &str) -> Option<&'static Arch> {
-    ARCHS.iter().find(|a| a.model_type == name).copied()
-}
+    /// The architecture of a class, of which files give the `model_type` of a simpler one: `bert` for
+    /// `jina_bert`.
+    fn of_type(self, model_type: &str, class: &str) -> Option<(&'static Arch, Top)> {
+        let after = |a: &&&Arch| a.model_type.strip_suffix(model_type).is_some_and(|start| start.ends_with('_'));
+        self.0.iter().filter(after).find_map(|a| Some((*a, Top::of(class, a.class)?)))
+    }
 
-/// Names of the supported architectures.
-pub fn supported() -> Vec<&'static str> {
-    ARCHS.iter().map(|a| a.model_type).collect()
+    /// The architecture with a `model_type`.
+    pub(super) fn by_model_type(self, name: &str) -> Option<&'static Arch> {
+        self.0.iter().find(|a| a.model_type == name).copied()
+    }
+
+    /// Their names.
+    pub(super) fn names(self) -> Vec<&'static str> {
+        self.0.iter().map(|a| a.model_type).collect()
+    }
 }

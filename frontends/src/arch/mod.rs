@@ -70,8 +70,7 @@ use crate::config::{ConfigError, Facts, common};
 use crate::error::FrontendError;
 use entry::Shape;
 pub use entry::{Arch, REFERENCE, reference};
-pub use find::{by_model_type, supported};
-use find::{class, find_arch, first_class, unknown};
+use find::{Supported, class, first_class};
 use lifter::Lifter;
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
@@ -272,6 +271,13 @@ archs! {
     mod dummy;
 }
 
+const KNOWN: Supported = Supported(ARCHS);
+
+/// The architecture with a `model_type`.
+pub fn by_model_type(name: &str) -> Option<&'static Arch> {
+    KNOWN.by_model_type(name)
+}
+
 /// A checked `config.json`.
 #[derive(Debug)]
 pub struct Model {
@@ -298,10 +304,10 @@ impl Model {
         let inside = nested::text_model(whole, |name| by_model_type(name).is_some());
         let map = inside.as_ref().unwrap_or(whole);
         let left = RefCell::default();
-        let (arch, top) = find_arch(&Fields::new(map, "", &[IDENTITY], &left)?)?;
+        let (arch, top) = KNOWN.find(&Fields::new(map, "", &[IDENTITY], &left)?)?;
         let top = match inside.as_ref().map(|_| first_class(whole)) {
             Some(class) => nested::top(class)
-                .ok_or_else(|| unknown(arch.model_type, format!("`{}`", class.unwrap_or_default())))?,
+                .ok_or_else(|| KNOWN.unknown(arch.model_type, format!("`{}`", class.unwrap_or_default())))?,
             None => top,
         };
         let f = Fields::new(map, "", arch.fields, &left)?.of_part(inside.is_some());
@@ -309,7 +315,7 @@ impl Model {
         let shape = (arch.read)(&f)?;
         if !shape.yields().suits(top) {
             let found = format!("`{}` of `{}`", class(&f).unwrap_or_default(), arch.model_type);
-            return Err(unknown(arch.model_type, found));
+            return Err(KNOWN.unknown(arch.model_type, found));
         }
         f.leave(known::unread(map, |name| f.reads(name), arch.fixed, elsewhere));
         let Unread { changes, others: mut unread } = left.take();

@@ -2,7 +2,7 @@
 
 use super::entry::Arch;
 use super::names::{ATTN_BIAS, Names, Table};
-use super::t5_encoder::{Defaults, FIELDS, FIXED, NAMES, read};
+use super::t5_encoder::{Absent, FIELDS, FIXED, NAMES, read};
 use crate::config::fields::IDENTITY;
 
 pub(super) const ARCH: Arch = Arch {
@@ -12,7 +12,7 @@ pub(super) const ARCH: Arch = Arch {
     fixed: FIXED,
     goldens: &["mt5"],
     names: Names(&[NAMES, DISTANCES]),
-    read: |f| Ok(Box::new(read(f, &Defaults::MT5)?)),
+    read: |f| Ok(Box::new(read(f, &Absent::MT5)?)),
 };
 
 const DISTANCES: Table = &[(ATTN_BIAS, "encoder.block.0.layer.0.SelfAttention.relative_attention_bias")];

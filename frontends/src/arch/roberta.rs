@@ -1,7 +1,7 @@
 //! RoBERTa (arXiv 1907.11692): BERT whose positions begin after the row of the padding token, with
 //! one kind of tokens.
 
-use super::encoder::{Defaults, Encoder, FIELDS, FIXED};
+use super::encoder::{Defaults, Encoder, FIELDS, FILL, FIXED};
 use super::entry::Arch;
 use super::names::{Names, ROBERTA};
 use crate::config::common::MODEL;
@@ -10,7 +10,7 @@ use crate::config::fields::IDENTITY;
 pub(super) const ARCH: Arch = Arch {
     model_type: "roberta",
     class: "RobertaModel",
-    fields: &[IDENTITY, MODEL, FIELDS],
+    fields: &[IDENTITY, MODEL, FIELDS, FILL],
     fixed: FIXED,
     goldens: &["roberta", "roberta_classes"],
     names: Names(&[ROBERTA]),

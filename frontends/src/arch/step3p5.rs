@@ -173,7 +173,7 @@ fn limits(f: &Fields, field: &str, layers: usize) -> Result<Vec<Option<Limits>>,
     let Some(list) = of_layers(f, field, layers)? else { return Ok(vec![None; layers]) };
     let limit = |v: &Value| match v.as_f64() {
         None if v.is_null() => Some(None),
-        Some(x) if x == 0.0 => Some(None),
+        Some(0.0) => Some(None),
         Some(x) if x > 0.0 && (x as f32).is_normal() => Some(Some(Limits::Activated(x as f32))),
         _ => None,
     };

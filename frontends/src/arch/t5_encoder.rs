@@ -28,7 +28,7 @@ pub(super) const FIXED: &[(&str, Neutral)] = &[
 ];
 
 /// What their configuration classes differ in.
-pub(super) struct Defaults {
+pub(super) struct Absent {
     /// `vocab_size`.
     pub vocab: usize,
     /// `d_ff`.
@@ -41,11 +41,11 @@ pub(super) struct Defaults {
     pub mlp: &'static str,
 }
 
-impl Defaults {
+impl Absent {
     /// Those of T5.
-    pub(super) const T5: Defaults = Defaults { vocab: 32_128, ffn: 2048, layers: 6, heads: 8, mlp: "relu" };
+    pub(super) const T5: Absent = Absent { vocab: 32_128, ffn: 2048, layers: 6, heads: 8, mlp: "relu" };
     /// Those of its successors.
-    pub(super) const MT5: Defaults = Defaults { vocab: 250_112, ffn: 1024, layers: 8, heads: 6, mlp: "gated-gelu" };
+    pub(super) const MT5: Absent = Absent { vocab: 250_112, ffn: 1024, layers: 8, heads: 6, mlp: "gated-gelu" };
 }
 
 /// MLPs by their names, `gelu` with a gate being the approximation by tanh.
@@ -78,7 +78,7 @@ const MOST: &str = "relative_attention_max_distance";
 const BUCKETS: Buckets = Buckets { count: 32, most: 128 };
 
 /// Reads [`FIELDS`].
-pub(super) fn read(f: &Fields, d: &Defaults) -> Result<Encoder, ConfigError> {
+pub(super) fn read(f: &Fields, d: &Absent) -> Result<Encoder, ConfigError> {
     for (field, only) in [(COUNT, BUCKETS.count), (MOST, BUCKETS.most)] {
         if let Some(n) = f.size(field).value().filter(|n| *n != only) {
             return Err(f.unsupported(field, n.to_string(), format!("this architecture has {only}")));

@@ -1,7 +1,7 @@
 //! XLM-RoBERTa (arXiv 1911.02116): RoBERTa with a vocabulary of a hundred languages; what most
 //! multilingual embedders and rerankers are.
 
-use super::encoder::{Defaults, Encoder, FIELDS, FIXED};
+use super::encoder::{Defaults, Encoder, FIELDS, FILL, FIXED};
 use super::entry::Arch;
 use super::names::{Names, ROBERTA};
 use crate::config::common::MODEL;
@@ -10,7 +10,7 @@ use crate::config::fields::IDENTITY;
 pub(super) const ARCH: Arch = Arch {
     model_type: "xlm-roberta",
     class: "XLMRobertaModel",
-    fields: &[IDENTITY, MODEL, FIELDS],
+    fields: &[IDENTITY, MODEL, FIELDS, FILL],
     fixed: FIXED,
     goldens: &["xlm_roberta", "xlm_roberta_pairs"],
     names: Names(&[ROBERTA]),

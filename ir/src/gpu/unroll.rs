@@ -31,6 +31,9 @@ pub(super) enum Who {
     Thread(u32),
 }
 
+/// The first byte of an access, and the one after its last, from the start of the buffer.
+pub(super) type Bytes = Option<(i64, i64)>;
+
 /// One operation of an actor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step<'a> {
@@ -47,9 +50,9 @@ pub(super) struct Step<'a> {
     /// Whether they were written by this thread.
     pub own: bool,
     /// The bytes of an access that says them.
-    pub bytes: Option<(i64, i64)>,
+    pub bytes: Bytes,
     /// The same where no other thread touches them.
-    pub apart: Option<(i64, i64)>,
+    pub apart: Bytes,
 }
 
 /// Every loop with its trips, and every fact, in the order of the text.
@@ -195,9 +198,9 @@ impl<'a> Unroll<'a, '_> {
         out
     }
 
-    /// The bytes of an access that says them: whether they are the thread's own, and whether they
-    /// are apart.
-    fn part(&mut self, op: &Op) -> (i64, bool, Option<(i64, i64)>, Option<(i64, i64)>) {
+    /// The first byte of an access; of one that says its bytes whether they are the thread's own, which
+    /// they are, and the same if they are apart.
+    fn part(&mut self, op: &Op) -> (i64, bool, Bytes, Bytes) {
         let (slot, writes) = match op {
             Op::CpAsync(s) | Op::Write { slot: s, .. } => (*s, true),
             Op::Read { slot: s, .. } => (*s, false),

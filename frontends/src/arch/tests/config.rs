@@ -1,9 +1,9 @@
 //! `config.json`, as the architectures read it.
 
-use super::samples::field_samples;
+use super::samples::{UPPER, field_samples};
 use crate::arch::blocks::Attention;
 use crate::arch::decoder::Decoder;
-use crate::arch::{ARCHS, Arch, Model, by_model_type, goldens, supported};
+use crate::arch::{ARCHS, Arch, Model, by_model_type, goldens};
 use crate::config::ConfigError;
 use crate::config::fields::Field;
 use crate::config::known::{MATHEMATICS, Neutral};
@@ -40,7 +40,7 @@ fn bad_configurations() {
     let unknown = |name: &str, nearest: &str| {
         let nearest =
             if nearest.is_empty() { String::new() } else { format!("; the nearest by its name is `{nearest}`") };
-        let supported = supported().join(", ");
+        let supported = ARCHS.iter().map(|a| a.model_type).collect::<Vec<_>>().join(", ");
         format!(
             "architecture {name} is not supported{nearest}; supported are {supported} (docs/adding-architecture.md says how to add one)"
         )
@@ -407,8 +407,7 @@ fn declared_fields_are_read() {
         let read = |changes: Value| Model::parse(&with(base.clone(), changes));
         let plain = format!("{:?}", read(json!({})).unwrap());
         // Of two layers the second has a window where nothing else is said.
-        let upper = arch.field("max_window_layers").is_some()
-            || ["cwm", "mimo_v2_flash", "cohere2_moe", "granite_swa", "granitemoe_swa"].contains(&arch.model_type);
+        let upper = arch.field("max_window_layers").is_some() || UPPER.contains(&arch.model_type);
         for Field { name, accepts, .. } in fields_of(arch) {
             // Says of these two layers what the pattern of layers says.
             if *name == "layer_types" && arch.field("global_attn_every_n_layers").is_some() {

@@ -5,6 +5,9 @@ use crate::config::fields::Accepts;
 use crate::testing::{config, other_count};
 use serde_json::{Value, json};
 
+/// Of two layers of these the second has a window where nothing else is said.
+pub(super) const UPPER: &[&str] = &["cwm", "mimo_v2_flash", "cohere2_moe", "granite_swa", "granitemoe_swa"];
+
 /// A value that a field may not have, and one that changes what `base` means. `upper`: the second of two
 /// layers has a window.
 pub(super) fn field_samples(

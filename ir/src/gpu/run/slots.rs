@@ -4,6 +4,17 @@ use super::super::program::{Scope, Slot};
 use super::super::unroll::Step;
 use super::{Event, Kind, Machine, Pass, Read, SlotState, Write, may_overlap};
 
+/// Of the bytes that a thread wrote last itself what orders its read of them: what others wrote by the
+/// same operation lies beside them, unless its bytes say otherwise.
+fn others_that_meet(a: usize, step: Step<'_>, writes: &mut Vec<Write>) {
+    let meets = |w: &Write| w.bytes.zip(step.bytes).map(|(x, y)| x.0 < y.1 && y.0 < x.1);
+    let mine = |w: &&Write| w.actor == a && meets(w) != Some(false);
+    let numbers: Vec<usize> = writes.iter().filter(mine).map(|w| w.number).collect();
+    if !numbers.is_empty() {
+        writes.retain(|w| w.actor == a || !numbers.contains(&w.number) || meets(w) == Some(true));
+    }
+}
+
 impl<'a> Machine<'a> {
     /// Buffers of a warp are not seen by other warps.
     pub(super) fn tracked(&self, slot: Slot) -> bool {
@@ -42,13 +53,8 @@ impl<'a> Machine<'a> {
             .filter(|w| may_overlap(w.apart, step.apart))
             .copied()
             .collect();
-        // Bytes that the thread wrote last itself. What others wrote by the same operation lies beside
-        // it, unless its bytes say otherwise.
-        let meets = |w: &Write| w.bytes.zip(step.bytes).map(|(x, y)| x.0 < y.1 && y.0 < x.1);
-        let mine = |w: &Write| w.actor == a && meets(w) != Some(false);
-        let numbers: Vec<usize> = writes.iter().filter(|w| own && mine(w)).map(|w| w.number).collect();
-        if !numbers.is_empty() {
-            writes.retain(|w| w.actor == a || !numbers.contains(&w.number) || meets(w) == Some(true));
+        if own {
+            others_that_meet(a, step, &mut writes);
         }
         // The thread's own first: of several reasons the nearest.
         writes.sort_by_key(|w| w.actor != a);

@@ -5,6 +5,7 @@ mod decoders;
 mod delta;
 mod encoders;
 mod gemma;
+mod latent;
 mod mixtures;
 mod parallel;
 mod recurrent;
@@ -113,6 +114,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Family> {
         decoders::FAMILIES,
         parallel::FAMILIES,
         mixtures::FAMILIES,
+        latent::FAMILIES,
         delta::FAMILIES,
         gemma::FAMILIES,
         recurrent::FAMILIES,
