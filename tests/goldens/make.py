@@ -412,14 +412,6 @@ class NoRotation(torch.nn.Module):
         return x.new_ones(shape), x.new_zeros(shape)
 
 
-def slopes_of(heads):
-    """The slopes of ALiBi, as the paper's authors publish them (arXiv 2108.12409)."""
-    if heads & (heads - 1) == 0:
-        return [2 ** (-8 * (i + 1) / heads) for i in range(heads)]
-    less = 1 << (heads.bit_length() - 1)
-    return slopes_of(less) + slopes_of(2 * less)[0::2][: heads - less]
-
-
 class WithSlopes(torch.nn.Module):
     """A model of Llama's class whose scores get `slope · (j - i)`, as a mask that is added to them."""
 
@@ -431,7 +423,7 @@ class WithSlopes(torch.nn.Module):
     def forward(self, input_ids, **more):
         dtype, n = next(self.model.parameters()).dtype, input_ids.shape[1]
         far = torch.arange(n)[None, :] - torch.arange(n)[:, None]
-        slopes = torch.tensor(slopes_of(self.config.num_attention_heads), dtype=dtype)
+        slopes = torch.tensor(jina_reference.slopes_of(self.config.num_attention_heads), dtype=dtype)
         mask = (slopes[:, None, None] * far.to(dtype)).masked_fill(far > 0, torch.finfo(dtype).min)
         return self.model(input_ids=input_ids, attention_mask=mask[None], **more)
 

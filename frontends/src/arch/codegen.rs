@@ -8,6 +8,7 @@ use super::names::{ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, MLP_DOWN, MLP_UP, NORM, 
 use crate::config::common::GPT_MODEL;
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
+use crate::config::rope;
 use crate::rope::{RopeConfig, RopeScaling};
 
 /// Parts of the matrix, whatever the size of the model.
@@ -34,10 +35,7 @@ pub(super) const ARCH: Arch = Arch {
                 return Err(f.invalid("num_attention_heads", &heads.queries, expected));
             }
             let dim = f.size("rotary_dim").or(64);
-            if dim > heads.dim || !dim.is_multiple_of(2) {
-                let expected = format!("even, and at most {}: this architecture has heads of so many", heads.dim);
-                return Err(f.invalid("rotary_dim", &dim, expected));
-            }
+            rope::check_rotary_dim(f, dim, heads.dim)?;
             Ok(vec![RopeConfig { theta: 10_000.0, dim, scaling: RopeScaling::Default }])
         })?;
         (d.norm, d.norms) = (Norm::layer(d.norm.eps), Norms::Parallel { own: false });

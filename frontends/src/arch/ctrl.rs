@@ -8,15 +8,14 @@ use super::names::{
     ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, TABLE, Table,
 };
 use super::sines::{Rates, Sines};
-use crate::config::common::{TOKENS, WIDTH};
+use crate::config::common::{GPT_SIZES, WIDTH};
 use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "ctrl",
     class: "CTRLLMHeadModel",
-    fields: &[IDENTITY, OWN],
+    fields: &[IDENTITY, GPT_SIZES, OWN],
     fixed: &[],
     goldens: &["ctrl"],
     names: Names(&[NAMES]),
@@ -42,20 +41,8 @@ pub(super) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("_name_or_path", Accepts::Text).unless(Neutral::Any),
-    Field::new("quantization_config", Accepts::Any),
-    Field::new("vocab_size", Accepts::Size(1 << 24)),
-    Field::new("hidden_size", WIDTH).or(&["n_embd"]),
-    Field::new("num_hidden_layers", Accepts::Size(4096)).or(&["n_layer"]),
-    Field::new("num_attention_heads", Accepts::Size(1 << 14)).or(&["n_head"]),
-    Field::new("intermediate_size", WIDTH).or(&["dff"]),
-    Field::new("max_position_embeddings", TOKENS).or(&["n_positions"]),
-    Field::new("tie_word_embeddings", Accepts::Flag),
-    Field::new("bos_token_id", Accepts::Tokens),
-    Field::new("eos_token_id", Accepts::Tokens),
-    Field::new("layer_norm_epsilon", Accepts::Number),
-];
+const OWN: &[Field] =
+    &[Field::new("intermediate_size", WIDTH).or(&["dff"]), Field::new("layer_norm_epsilon", Accepts::Number)];
 
 const NAMES: Table = &[
     (TABLE, "transformer.w"),

@@ -320,7 +320,8 @@ fn route(f: &mut Draft, m: &Experts, h: Value) -> Value {
     let (w, b) = stored(f, ROUTER, [count, hidden], m.router_bias, m.router_turned);
     let logits = product(f, h, w, b);
     let logits = capped(f, logits, m.router_cap);
-    let bias = match m.correction {
+    let given = |part: &Part| *part != CORRECTION_IF_ANY || f.stores(*part, Kind::Bare);
+    let bias = match m.correction.filter(given) {
         Some(CORRECTION_ROW) => {
             let row = f.weight(CORRECTION_ROW, Kind::Bare, &[1, count]);
             f.op(Op::Flatten, &[row])
@@ -330,11 +331,8 @@ fn route(f: &mut Draft, m: &Experts, h: Value) -> Value {
             let row = f.op(Op::SliceRows { start: 0, len: 1 }, &[rows]);
             f.op(Op::Flatten, &[row])
         }
-        Some(CORRECTION_IF_ANY) if f.stores(CORRECTION_IF_ANY, Kind::Bare) => {
-            f.weight(CORRECTION_IF_ANY, Kind::Bare, &[count])
-        }
-        Some(part) if part != CORRECTION_IF_ANY => f.weight(part, Kind::Bare, &[count]),
-        _ => f.shared_constant("router.none", &format!("$router.none{count}"), vec![0.0; count]),
+        Some(part) => f.weight(part, Kind::Bare, &[count]),
+        None => f.shared_constant("router.none", &format!("$router.none{count}"), vec![0.0; count]),
     };
     let Router { score, top, normalize, eps, scale, groups, kept, pairs } = m.router;
     f.op(Op::Route { score, top, normalize, eps, scale, groups, kept, pairs }, &[logits, bias])

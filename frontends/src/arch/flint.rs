@@ -6,15 +6,16 @@ use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::experts::{Experts, Shared, Stored};
 use super::names::{ATTN_SINKS, HUGGING_FACE, Names, QWEN_EXPERTS, Table};
+use super::qwen_experts::{EXPERTS, NORMALIZED, experts, in_those};
 use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, WIDTH, WINDOW};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::fields::{Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
 use llmcc_ir::graph::{Router, Score};
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "flint",
     class: "FlintForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, WINDOW, EXPERTS],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, WINDOW, EXPERTS, NORMALIZED, OWN],
     fixed: &[("use_qk_norm", Neutral::On), ("qk_norm", Neutral::On), ("qk_layernorm", Neutral::On)],
     goldens: &["flint"],
     names: Names(&[NAMES, QWEN_EXPERTS, HUGGING_FACE]),
@@ -37,16 +38,14 @@ pub(super) const ARCH: Arch = Arch {
             (a.qkv_bias, a.out_bias, a.qk_norm, a.sinks) = (bias, bias, Some(QkNorm::Head), true);
             (a.rotary, a.window) = (sliding[i].then_some(0), sliding[i].then_some(window));
         });
-        let router = Router::softmax(f.size("num_experts_per_tok").or(6), f.flag_or("norm_topk_prob", true));
+        let experts = experts(f, &d, [6, 512, 256], f.flag_or("norm_topk_prob", true));
         let experts = Experts {
-            ffn: f.size("moe_intermediate_size").or(512),
+            router: Router { score: Score::Sigmoid, ..experts.router },
             stored: Stored::EachOrJoined,
             shared: Some(Shared::plain(f.size("shared_expert_intermediate_size").or(1024))),
-            ..Experts::like(&d, Router { score: Score::Sigmoid, ..router }, f.size("num_experts").or(256))
+            ..experts
         };
-        let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;
-        let sparse = sparse_layers(f, layers);
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        in_those(f, d, experts, &sparse_layers(f, layers))
     },
 };
 
@@ -57,15 +56,7 @@ fn sparse_layers(f: &Fields, layers: usize) -> Vec<bool> {
     sparse.into_iter().enumerate().map(|(i, sparse)| sparse && (named || i >= 2)).collect()
 }
 
-const EXPERTS: &[Field] = &[
-    Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("shared_expert_intermediate_size", WIDTH),
-    Field::new("norm_topk_prob", Accepts::Flag),
-    Field::new("decoder_sparse_step", Accepts::Size(4096)),
-    Field::new("mlp_only_layers", Accepts::Numbers),
-];
+const OWN: &[Field] = &[Field::new("shared_expert_intermediate_size", WIDTH)];
 
 const NAMES: Table =
     &[(ATTN_SINKS, "model.layers.{}.self_attn.softmax_offset"), (ATTN_SINKS, "model.layers.{}.self_attn.sinks")];

@@ -8,6 +8,7 @@ use super::entry::Arch;
 use super::names::{ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_UP, NORM, Names, TABLE, Table};
 use crate::config::common::GPT_MODEL;
 use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::rope;
 use crate::rope::{RopeConfig, RopeScaling};
 
 pub(super) const ARCH: Arch = Arch {
@@ -22,10 +23,7 @@ pub(super) const ARCH: Arch = Arch {
             Defaults { vocab: Some(50_400), heads: Some(16), max_position: 2048, tied: false, ..Defaults::GPT2 };
         let mut d = Decoder::read_with(f, &defaults, |heads, _| {
             let dim = f.size("rotary_dim").or_null(64).unwrap_or(heads.dim);
-            if dim > heads.dim || !dim.is_multiple_of(2) {
-                let expected = format!("even, and at most {}: this architecture has heads of so many", heads.dim);
-                return Err(f.invalid("rotary_dim", &dim, expected));
-            }
+            rope::check_rotary_dim(f, dim, heads.dim)?;
             Ok(vec![RopeConfig { theta: 10_000.0, dim, scaling: RopeScaling::Default }])
         })?;
         (d.norm, d.norms) = (Norm::layer(d.norm.eps), Norms::Parallel { own: false });

@@ -39,10 +39,7 @@ pub(super) const ARCH: Arch = Arch {
         let mut d = Decoder::read(f, &defaults)?;
         if let Some(dim) = f.size("rotary_dim").value() {
             let head_dim = d.layers.first().map_or(0, |l| l.attention.heads.dim);
-            if dim > head_dim || !dim.is_multiple_of(2) {
-                let expected = format!("even, and at most {head_dim}: this architecture has heads of so many");
-                return Err(f.invalid("rotary_dim", &dim, expected));
-            }
+            rope::check_rotary_dim(f, dim, head_dim)?;
             let part = if rope::says_part(f)? { d.ropes.first().map(|rope| rope.dim) } else { None };
             if let Some(other) = part.filter(|other| *other != dim) {
                 let help = format!("this architecture has `rotary_dim` ({dim}) of `head_dim` ({head_dim}) there");

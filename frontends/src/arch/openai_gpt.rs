@@ -5,15 +5,14 @@ use super::blocks::Norm;
 use super::decoder::{Decoder, Defaults, Norms};
 use super::entry::Arch;
 use super::names::{ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, Names, POSITIONS, TABLE, Table};
-use crate::config::common::{TOKENS, WIDTH};
+use crate::config::common::GPT_SIZES;
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "openai-gpt",
     class: "OpenAIGPTLMHeadModel",
-    fields: &[IDENTITY, OWN],
+    fields: &[IDENTITY, GPT_SIZES, OWN],
     // The MLP is four times as wide as the model, whatever files say.
     fixed: &[],
     goldens: &["openai_gpt"],
@@ -40,16 +39,6 @@ fn activation(f: &Fields) -> UnaryOp {
 }
 
 const OWN: &[Field] = &[
-    Field::new("_name_or_path", Accepts::Text).unless(Neutral::Any),
-    Field::new("quantization_config", Accepts::Any),
-    Field::new("vocab_size", Accepts::Size(1 << 24)),
-    Field::new("hidden_size", WIDTH).or(&["n_embd"]),
-    Field::new("num_hidden_layers", Accepts::Size(4096)).or(&["n_layer"]),
-    Field::new("num_attention_heads", Accepts::Size(1 << 14)).or(&["n_head"]),
-    Field::new("max_position_embeddings", TOKENS).or(&["n_positions"]),
-    Field::new("tie_word_embeddings", Accepts::Flag),
-    Field::new("bos_token_id", Accepts::Tokens),
-    Field::new("eos_token_id", Accepts::Tokens),
     Field::new("layer_norm_epsilon", Accepts::Number),
     Field::new("afn", Accepts::OneOf(&["gelu", "relu", "silu", "swish"])),
 ];

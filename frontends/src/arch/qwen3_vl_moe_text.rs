@@ -7,10 +7,10 @@ use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::experts::{Experts, Stored};
 use super::names::{EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, Names, QWEN_EXPERTS, Table};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use super::qwen_experts::{EXPERTS, experts, in_layers};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::fields::IDENTITY;
 use crate::config::known::Neutral;
-use llmcc_ir::graph::Router;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "qwen3_vl_moe_text",
@@ -32,25 +32,10 @@ pub(super) const ARCH: Arch = Arch {
         };
         let d = Decoder::read(f, &defaults)?;
         let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)));
-        let router = Router::softmax(f.size("num_experts_per_tok").or(4), true);
-        let experts = Experts {
-            ffn: f.size("moe_intermediate_size").or(1408),
-            stored: Stored::JoinedEitherWay,
-            ..Experts::like(&d, router, f.size("num_experts").or(60))
-        };
-        let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;
-        let sparse = Experts::sparse_layers(f, d.layers.len());
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        let experts = Experts { stored: Stored::JoinedEitherWay, ..experts(f, &d, [4, 1408, 60], true) };
+        in_layers(f, d, experts)
     },
 };
-
-const EXPERTS: &[Field] = &[
-    Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("decoder_sparse_step", Accepts::Size(4096)),
-    Field::new("mlp_only_layers", Accepts::Numbers),
-];
 
 const NAMES: Table = &[
     (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),

@@ -51,6 +51,9 @@ pub const GPT_MODEL: &[Field] = &[
     Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)).or(&["activation_function"]),
 ];
 
+/// Those without the MLP.
+pub const GPT_SIZES: &[Field] = GPT_MODEL.split_at(10).0;
+
 /// Attention of several heads, of as many for keys and values as for queries.
 pub const HEADS: &[Field] = &[Field::new("num_attention_heads", Accepts::Size(MAX_HEADS))];
 

@@ -250,6 +250,18 @@ pub(crate) fn score_scale(f: &Fields) -> Result<f64, ConfigError> {
     Ok(magnitude * magnitude)
 }
 
+/// Checks `rotary_dim`, which says how many elements of a head are rotated.
+///
+/// # Errors
+/// When a head has less, or they are no pairs.
+pub(crate) fn check_rotary_dim(f: &Fields, dim: usize, head_dim: usize) -> Result<(), ConfigError> {
+    if dim > head_dim || !dim.is_multiple_of(2) {
+        let expected = format!("even, and at most {head_dim}: this architecture has heads of so many");
+        return Err(f.invalid("rotary_dim", &dim, expected));
+    }
+    Ok(())
+}
+
 /// Frequencies that nothing is done to.
 fn plain(f: &Fields, field: &str, head_dim: usize, theta: f64) -> Result<RopeConfig, ConfigError> {
     if !(theta > 1.0 && (theta as f32).is_finite()) {

@@ -7,11 +7,11 @@ use super::{Event, Kind, Machine, Pass, Read, SlotState, Write, may_overlap};
 /// Of the bytes that a thread wrote last itself what orders its read of them: what others wrote by the
 /// same operation lies beside them, unless its bytes say otherwise.
 fn others_that_meet(a: usize, step: Step<'_>, writes: &mut Vec<Write>) {
-    let meets = |w: &Write| w.bytes.zip(step.bytes).map(|(x, y)| x.0 < y.1 && y.0 < x.1);
-    let mine = |w: &&Write| w.actor == a && meets(w) != Some(false);
+    let meets = |w: &Write| may_overlap(w.bytes, step.bytes);
+    let mine = |w: &&Write| w.actor == a && meets(w);
     let numbers: Vec<usize> = writes.iter().filter(mine).map(|w| w.number).collect();
     if !numbers.is_empty() {
-        writes.retain(|w| w.actor == a || !numbers.contains(&w.number) || meets(w) == Some(true));
+        writes.retain(|w| w.actor == a || !numbers.contains(&w.number) || w.bytes.is_some() && meets(w));
     }
 }
 

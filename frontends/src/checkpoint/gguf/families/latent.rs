@@ -2,10 +2,8 @@
 
 use super::super::file::{CONVERT_AGAIN, Config, File, Wrong, without};
 use super::super::names::{DEEPSEEK_EXPERTS, LATENT_NAMES, Names};
-use super::{EXPERTS, Family, LATENT, PLAIN, has_experts};
+use super::{EXPERTS, Family, LATENT, PLAIN, SIGMOID, has_experts};
 use serde_json::{Value, json};
-
-const SIGMOID: u64 = 2;
 
 pub(in super::super) const FAMILIES: &[Family] = &[
     Family { name: "mistral4", ..MISTRAL4 },

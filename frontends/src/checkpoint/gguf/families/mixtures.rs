@@ -2,7 +2,7 @@
 
 use super::super::file::{Config, File, MOST_LAYERS, Wrong, without};
 use super::super::names::{DEEPSEEK_EXPERTS, HUNYUAN, MIXTRAL_EXPERTS, Names, QWEN_EXPERTS};
-use super::{ATTENTION_BIAS, EXPERTS, Family, Keys, PLAIN, Q_BIAS, Recipe, WINDOW, below, has_experts, rows};
+use super::{ATTENTION_BIAS, EXPERTS, Family, Keys, PLAIN, Q_BIAS, Recipe, SIGMOID, WINDOW, below, has_experts, rows};
 use serde_json::{Value, json};
 
 /// As most call them.
@@ -10,8 +10,6 @@ const LOCAL: Keys = &[("expert_count", "num_local_experts"), ("expert_used_count
 
 /// Experts that are as wide as the MLP of other models.
 const WIDTH: Keys = &[("expert_feed_forward_length", "intermediate_size")];
-
-const SIGMOID: u64 = 2;
 
 pub(in super::super) const FAMILIES: &[Family] = &[
     Family {

@@ -149,6 +149,9 @@ const EXPERTS: Keys = &[
     ("expert_group_used_count", "topk_group"),
 ];
 
+/// `expert_gating_func` of experts that are chosen by sigmoids.
+const SIGMOID: u64 = 2;
+
 const LAYER_NORM: (&str, &str) = ("attention.layer_norm_epsilon", "layer_norm_eps");
 
 const PLAIN: Family = Family {
