@@ -48,6 +48,6 @@ pub fn emit(cx: &Cx<'_>, body: &Pointwise) -> Source {
         grid: [per_rows(1), blocks(1), blocks(1)],
         scratch: 0,
         scratch_per_m: 0,
-        generic: Some("elementwise work that no other kernel absorbed"),
+        generic: None,
     }
 }

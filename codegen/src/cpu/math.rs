@@ -8,17 +8,10 @@ use super::emit::Emit;
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::math::{
-    EXP, EXP_LEAST, EXP_MOST, GELU_CUBIC, GELU_SLOPE, LN2_HIGH, LN2_LOW, PHI, PHI_HIGH, PHI_MOST, PHI_T,
+    ARTANH, EXP, EXP_LEAST, EXP_MOST, GELU_CUBIC, GELU_SLOPE, LN2_HIGH, LN2_LOW, PHI, PHI_HIGH, PHI_MOST, PHI_T, TANH,
+    TANH_SMALL,
 };
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
-
-/// Below this magnitude `tanh` is a polynomial.
-const TANH_SMALL: f32 = 0.625;
-/// `(tanh(x)/x − 1)/x²` in x² on |x| ≤ [`TANH_SMALL`].
-const TANH: [f32; 5] = [-0.333_333_28, 0.133_327_7, -0.053_850_908, 0.020_997_18, -0.006_096_714];
-
-/// `2·artanh(s)/s` in s² on |s| ≤ 1/3: its series, whose next term is below 2⁻²⁸.
-const ARTANH: [f32; 8] = [2.0, 2.0 / 3.0, 2.0 / 5.0, 2.0 / 7.0, 2.0 / 9.0, 2.0 / 11.0, 2.0 / 13.0, 2.0 / 15.0];
 
 /// Exponent, as stored in f32, of the least normal number of e4m3.
 const E4M3_LEAST: u32 = 127 - 6;

@@ -64,7 +64,7 @@ use cranelift_codegen::{Context, isa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use emit::{Emit, I64};
 use frame::Frame;
-use llmcc_ir::kernel::{Body, Checked, Expr, Kernel, ParamId, Pointwise, RowElem};
+use llmcc_ir::kernel::{Body, Checked, Kernel, ParamId, RowElem};
 use llmcc_ir::match_family;
 use llmcc_ir::target::{CpuIsa, TargetSpec};
 
@@ -97,17 +97,15 @@ impl Backend for CpuBackend {
     }
 }
 
-/// The generic path that a kernel takes, if it does.
+/// The generic path that a kernel takes, if it does. Only products have one: functions of elementwise
+/// work are microkernels wherever it stands, and what is left of it waits for memory.
 fn generic(kernel: Checked<'_>, portable: bool) -> Option<&'static str> {
-    if kernel.body.product().is_some() {
-        return match (portable, lacks_microkernel(kernel)) {
-            (true, _) => Some("128-bit inner products instead of microkernels"),
-            (false, true) => Some("128-bit inner products: no microkernel multiplies its weights"),
-            (false, false) => None,
-        };
+    kernel.body.product()?;
+    match (portable, lacks_microkernel(kernel)) {
+        (true, _) => Some("128-bit inner products instead of microkernels"),
+        (false, true) => Some("128-bit inner products: no microkernel multiplies its weights"),
+        (false, false) => None,
     }
-    let alone = matches!(&kernel.kernel().body, Body::Pointwise(p) if !combines(p));
-    alone.then_some("elementwise work that no other kernel absorbed")
 }
 
 /// Whether a product multiplies a matrix for which there is no microkernel.
@@ -121,16 +119,6 @@ fn lacks_microkernel(kernel: Checked<'_>) -> bool {
 fn multiplied(kernel: Checked<'_>) -> Option<RowElem> {
     let product = kernel.body.product()?;
     Some(product.prologue.map_or_else(|| kernel.rows(product.x).elem, |p| p.elem))
-}
-
-/// Whether elementwise work adds up what experts made of a token, or orders columns: no product could
-/// absorb it.
-fn combines(p: &Pointwise) -> bool {
-    let mut found = false;
-    p.segments
-        .iter()
-        .for_each(|s| s.expr.visit(&mut |e| found |= matches!(e, Expr::Combine { .. } | Expr::Pick { .. })));
-    found
 }
 
 /// Cranelift's description of an instruction-set level.

@@ -66,15 +66,12 @@ pub(super) fn unary(op: UnaryOp) -> Option<Unary> {
         UnaryOp::Gelu => Some(Unary::Gelu),
         UnaryOp::GeluTanh => Some(Unary::GeluTanh),
         UnaryOp::Relu => Some(Unary::Relu),
-        UnaryOp::Neg
-        | UnaryOp::Exp
-        | UnaryOp::Sigmoid
-        | UnaryOp::Tanh
-        | UnaryOp::Relu2
-        | UnaryOp::Softplus
-        | UnaryOp::Sqrt
-        | UnaryOp::RoundI8
-        | UnaryOp::RoundE4m3 => None,
+        UnaryOp::Exp => Some(Unary::Exp),
+        UnaryOp::Sigmoid => Some(Unary::Sigmoid),
+        UnaryOp::Tanh => Some(Unary::Tanh),
+        UnaryOp::Softplus => Some(Unary::Softplus),
+        // A few instructions, which wait for memory with four lanes as well.
+        UnaryOp::Neg | UnaryOp::Relu2 | UnaryOp::Sqrt | UnaryOp::RoundI8 | UnaryOp::RoundE4m3 => None,
     }
 }
 

@@ -39,6 +39,13 @@ pub const GELU_CUBIC: f32 = 0.044_715;
 /// See [`GELU_CUBIC`]: `2·√(2/π)`.
 pub const GELU_SLOPE: f32 = 1.595_769_2;
 
+/// Below this magnitude `tanh` is a polynomial.
+pub const TANH_SMALL: f32 = 0.625;
+/// `(tanh(x)/x − 1)/x²` in x² on |x| ≤ [`TANH_SMALL`].
+pub const TANH: [f32; 5] = [-0.333_333_28, 0.133_327_7, -0.053_850_908, 0.020_997_18, -0.006_096_714];
+/// `2·artanh(s)/s` in s² on |s| ≤ 1/3: its series, whose next term is below 2⁻²⁸.
+pub const ARTANH: [f32; 8] = [2.0, 2.0 / 3.0, 2.0 / 5.0, 2.0 / 7.0, 2.0 / 9.0, 2.0 / 11.0, 2.0 / 13.0, 2.0 / 15.0];
+
 /// A function of one number in [`crate::MapFn`]: those that models have between products.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +60,14 @@ pub enum Unary {
     GeluTanh = 3,
     /// `max(0, x)`; NaN for NaN.
     Relu = 4,
+    /// `eˣ`.
+    Exp = 5,
+    /// `1/(1+e⁻ˣ)`.
+    Sigmoid = 6,
+    /// `tanh x`.
+    Tanh = 7,
+    /// `ln(1 + eˣ)`.
+    Softplus = 8,
 }
 
 /// A function of two numbers in [`crate::MapFn`].
@@ -69,7 +84,17 @@ pub enum Binary {
 
 impl Unary {
     /// Every function.
-    pub const ALL: [Unary; 5] = [Unary::Same, Unary::Silu, Unary::Gelu, Unary::GeluTanh, Unary::Relu];
+    pub const ALL: [Unary; 9] = [
+        Unary::Same,
+        Unary::Silu,
+        Unary::Gelu,
+        Unary::GeluTanh,
+        Unary::Relu,
+        Unary::Exp,
+        Unary::Sigmoid,
+        Unary::Tanh,
+        Unary::Softplus,
+    ];
 }
 
 impl Binary {

@@ -74,6 +74,10 @@ unsafe fn chunk<I: Isa>(unary: Unary, binary: Binary, n: usize, a: *const f32, b
             Unary::Same => each!(I, n, a, to, |x, at| x),
             Unary::Gelu => each!(I, n, a, to, |x, at| math::gelu::<I>(x)),
             Unary::Relu => each!(I, n, a, to, |x, at| I::max(I::splat(0.0), x)),
+            Unary::Exp => each!(I, n, a, to, |x, at| exp::<I>(x, None)),
+            Unary::Sigmoid => each!(I, n, a, to, |x, at| math::gated::<I>(I::splat(1.0), x)),
+            Unary::Tanh => each!(I, n, a, to, |x, at| math::tanh::<I>(x)),
+            Unary::Softplus => each!(I, n, a, to, |x, at| math::softplus::<I>(x)),
             Unary::Silu | Unary::GeluTanh => {
                 // One loop for both: their exponential is most of the code.
                 let mut u = a;

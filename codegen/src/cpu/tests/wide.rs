@@ -72,9 +72,9 @@ fn rows(param: ParamId) -> Expr {
     Expr::Rows { param, start: 0 }
 }
 
-const UNARY: [UnaryOp; 8] = {
+const UNARY: [UnaryOp; 11] = {
     use UnaryOp::*;
-    [Neg, Exp, Sigmoid, Silu, Gelu, GeluTanh, Relu, Tanh]
+    [Neg, Exp, Sigmoid, Silu, Gelu, GeluTanh, Relu, Tanh, Relu2, Softplus, Sqrt]
 };
 const BINARY: [BinaryOp; 6] = {
     use BinaryOp::*;
@@ -136,16 +136,19 @@ fn what_models_have_is_called() {
         r.data.iter().all(|x| *x == 7.0)
     };
     use BinaryOp::{Add, Mul, Sub};
-    use UnaryOp::{GeluTanh, Relu, Silu, Tanh};
+    use UnaryOp::{GeluTanh, Neg, Relu, Silu};
     assert!(is_called(&calls, &|x, y, _| binary(Mul, unary(Silu, rows(x)), rows(y))));
     assert!(is_called(&calls, &|x, y, _| binary(Mul, rows(y), unary(GeluTanh, rows(x)))));
     assert!(is_called(&calls, &|x, y, _| binary(Add, rows(x), rows(y))));
     assert!(is_called(&calls, &|x, _, v| binary(Add, rows(x), Expr::Vector(v))));
     assert!(is_called(&calls, &|x, _, _| unary(Relu, rows(x))));
+    for f in [UnaryOp::Exp, UnaryOp::Sigmoid, UnaryOp::Tanh, UnaryOp::Softplus] {
+        assert!(is_called(&calls, &|x, _, _| unary(f, rows(x))), "{f:?}");
+    }
     // The rest is code, with its own numbers.
     for expr in [
         &(|x, y, _| binary(Sub, rows(x), rows(y))) as &dyn Fn(ParamId, ParamId, ParamId) -> Expr,
-        &|x, y, _| binary(Mul, unary(Tanh, rows(x)), rows(y)),
+        &|x, y, _| binary(Mul, unary(Neg, rows(x)), rows(y)),
         &|x, _, _| binary(Mul, rows(x), Expr::Const(F32::new(2.0))),
         &|x, y, v| binary(Add, binary(Add, rows(x), rows(y)), Expr::Vector(v)),
     ] {

@@ -39,6 +39,33 @@ pub(super) unsafe fn gated<I: Isa>(x: I::F, u: I::F) -> I::F {
     unsafe { I::div(x, I::add(exp::<I>(I::sub(I::splat(-0.0), u), None), I::splat(1.0))) }
 }
 
+/// `tanh x`.
+#[inline(always)]
+pub(super) unsafe fn tanh<I: Isa>(x: I::F) -> I::F {
+    unsafe {
+        let (zero, one) = (I::splat(0.0), I::splat(1.0));
+        let square = I::mul(x, x);
+        let p = I::mul(I::mul(polynomial::<I, 5>(square, TANH), square), x);
+        let small = I::add(p, x);
+        let magnitude = I::keep_bits(x, 0x7fff_ffff);
+        let e = I::add(exp::<I>(I::add(magnitude, magnitude), None), one);
+        let large = I::sub(one, I::div(I::splat(2.0), e));
+        let large = I::where_less(x, zero, I::sub(I::splat(-0.0), large), large);
+        I::where_less(magnitude, I::splat(TANH_SMALL), small, large)
+    }
+}
+
+/// `ln(1 + eˣ)`.
+#[inline(always)]
+pub(super) unsafe fn softplus<I: Isa>(x: I::F) -> I::F {
+    unsafe {
+        let z = exp::<I>(I::sub(I::splat(-0.0), I::keep_bits(x, 0x7fff_ffff)), None);
+        let s = I::div(z, I::add(z, I::splat(2.0)));
+        let p = I::mul(polynomial::<I, 8>(I::mul(s, s), ARTANH), s);
+        I::add(I::max(I::splat(0.0), x), p)
+    }
+}
+
 /// `x·Φ(x)`.
 #[inline(always)]
 pub(super) unsafe fn gelu<I: Isa>(x: I::F) -> I::F {

@@ -19,6 +19,10 @@ fn apply(op: Unary, x: f32) -> f32 {
         Unary::Gelu => gelu(x),
         Unary::GeluTanh => gated(x, (x * x * GELU_CUBIC + 1.0) * x * GELU_SLOPE),
         Unary::Relu => larger(0.0, x),
+        Unary::Exp => exp_and_tail(x, 0.0),
+        Unary::Sigmoid => gated(1.0, x),
+        Unary::Tanh => tanh(x),
+        Unary::Softplus => softplus(x),
     }
 }
 
@@ -58,6 +62,20 @@ pub(crate) fn exp_and_tail(x: f32, tail: f32) -> f32 {
 
 fn gated(x: f32, u: f32) -> f32 {
     x / (exp_and_tail(-u, 0.0) + 1.0)
+}
+
+fn tanh(x: f32) -> f32 {
+    let (magnitude, square) = (x.abs(), x * x);
+    if magnitude < TANH_SMALL {
+        return polynomial(square, &TANH) * square * x + x;
+    }
+    (1.0 - 2.0 / (exp_and_tail(magnitude + magnitude, 0.0) + 1.0)).copysign(x)
+}
+
+fn softplus(x: f32) -> f32 {
+    let z = exp_and_tail(-x.abs(), 0.0);
+    let s = z / (z + 2.0);
+    larger(0.0, x) + polynomial(s * s, &ARTANH) * s
 }
 
 fn gelu(x: f32) -> f32 {
