@@ -195,6 +195,19 @@ fn batches_are_verified_in_the_processor_s_own_order() {
 const MEASURE: [&str; 11] =
     ["bench", "m.so", "--prefill", "4", "--batch", "1", "--steps", "1", "--repeat", "1", "--kernels"];
 
+/// A model that reads whole texts has no steps after a first one to measure.
+#[test]
+fn encoders_are_measured_by_texts() {
+    let f = Folder::new();
+    f.compile("bert", "m.so", &["--act", "f32"]);
+    let bench = f.says(&[], &MEASURE);
+    assert!(bench.contains("text       4 tokens") && bench.contains("prefill of 4 tokens"), "{bench}");
+    assert!(!bench.contains("at once"), "{bench}");
+    let deep = f.llmcc(&[&MEASURE[..], &["--depth", "8"]].concat());
+    let said = text(&deep.stderr);
+    assert!(!deep.status.success() && said.contains("leave --depth out"), "{said}");
+}
+
 /// Of the versions for processors, the best one runs; all are verified.
 #[test]
 fn versions_for_other_processors_are_named() {

@@ -36,6 +36,13 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
             info.max_context
         )));
     }
+    if info.whole && !args.depth.is_empty() {
+        return Err(Error::Usage(
+            "tokens of this model see later ones: it reads texts, and decodes none: leave --depth out".into(),
+        ));
+    }
+    // Whole texts are read in one step.
+    let batches: &[usize] = if info.whole { &[] } else { &args.batch };
     let mut kernels = vec![];
     let mut measure = |title: String, shapes: Vec<Shape>, f: &dyn Fn() -> Result<Rate, Error>| -> Result<Rate, Error> {
         let (rate, times) = median(&model, args.repeat, f)?;
@@ -46,7 +53,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let each =
         |n: &usize| measure(format!("prefill of {n} tokens"), prefill_shapes(*n, chunk), &|| prefill(&model, *n));
     let prefill: Vec<Rate> = args.prefill.iter().map(each).collect::<Result<_, _>>()?;
-    for batch in &args.batch {
+    for batch in batches {
         decode(&model, *batch, 1)?;
     }
     // All kinds of steps have run once; the memory that is streamed for comparison would add to it.
@@ -63,7 +70,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
             beside(&|| decode(&model, *b, args.steps))
         })
     };
-    let decode: Vec<Rate> = args.batch.iter().map(each).collect::<Result<_, _>>()?;
+    let decode: Vec<Rate> = batches.iter().map(each).collect::<Result<_, _>>()?;
     let (step_bytes, predicted) = (version.read_per_step as f64, version.predicted);
     let machine = Machine { device: model.device()?, target: version.target, gpu };
     let results = Results {
@@ -287,14 +294,13 @@ impl Results<'_> {
             false => writeln!(s, "{} with {threads} threads, version for {target}", self.args.artifact.display()),
         };
         let _ = writeln!(s, "load                  {:8.1} ms", self.load * 1e3);
+        let [what, after] = match self.model.info().whole {
+            true => ["text   ", "read in"],
+            false => ["prefill", "first token after"],
+        };
         for r in &self.prefill {
-            let _ = writeln!(
-                s,
-                "prefill {:>5} tokens  {:8.1} tokens/s   first token after {:.1} ms",
-                r.size,
-                r.tokens_per_second,
-                r.seconds * 1e3
-            );
+            let (rate, ms) = (r.tokens_per_second, r.seconds * 1e3);
+            let _ = writeln!(s, "{what} {:>5} tokens  {rate:8.1} tokens/s   {after} {ms:.1} ms", r.size);
         }
         for r in &self.decode {
             let _ = writeln!(
@@ -308,18 +314,24 @@ impl Results<'_> {
             );
         }
         self.depth.iter().for_each(|d| s += &d.text());
-        let _ = writeln!(
-            s,
-            "roofline              {:.1} to {:.1} GB/s {}; a step reads {} of weights{}",
-            least / 1e9,
-            most / 1e9,
-            if *gpu { "of memory, by the target's line" } else { "streamed by these threads right before and after" },
-            bytes(self.step_bytes),
-            match self.state_bytes > 0.0 {
-                true => format!(", and reads and writes {} of each sequence's state", bytes(self.state_bytes)),
-                false => String::new(),
-            }
-        );
+        if !self.decode.is_empty() {
+            let _ = writeln!(
+                s,
+                "roofline              {:.1} to {:.1} GB/s {}; a step reads {} of weights{}",
+                least / 1e9,
+                most / 1e9,
+                if *gpu {
+                    "of memory, by the target's line"
+                } else {
+                    "streamed by these threads right before and after"
+                },
+                bytes(self.step_bytes),
+                match self.state_bytes > 0.0 {
+                    true => format!(", and reads and writes {} of each sequence's state", bytes(self.state_bytes)),
+                    false => String::new(),
+                }
+            );
+        }
         let _ = writeln!(s, "peak RSS              {}", bytes(self.rss));
         if self.args.kernels {
             s += &kernels::text(&self.kernels, &self.predicted);
