@@ -25,8 +25,8 @@ RNG = np.random.default_rng(12)
 def write(name, settings, tensors, metadata=None):
     folder = HERE / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({"quantization_config": settings}) + "\n")
-    save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "model.safetensors", metadata)
+    (folder / "config.json").write_text(json.dumps({"quantization_config": settings} if settings else {}) + "\n")
+    save_file({k: v.contiguous().clone() for k, v in tensors.items()}, folder / "model.safetensors", metadata)
 
 
 def bitsandbytes():
@@ -503,8 +503,80 @@ def modelopt_others():
     })
 
 
+def hqq_others():
+    """More options of HQQ, as its own files have them, whose `config.json` says nothing; tensors of things that are `None` are not there."""
+    from hqq.core.quantize import BaseQuantizeConfig, HQQLinear, Quantizer
+
+    torch.manual_seed(61)
+    tensors = {}
+    cases = {"viewed": (4, 64, 1, {"view_as_float": True}), "three": (3, 16, 0, {"view_as_float": True}), "some": (1.58, 32, 1, {}), "five": (5, 64, 1, {}),
+             "across": (4, 96, 1, {}), "rows": (8, None, 1, {}), "columns": (4, None, 0, {}), "one": (4, None, 1, {"channel_wise": False})}
+    for name, (bits, group, axis, more) in cases.items():
+        config = BaseQuantizeConfig(nbits=bits, group_size=group, axis=axis)
+        config["weight_quant_params"].update(more)
+        layer = HQQLinear(torch.nn.Linear(64, 24, bias=False), config, compute_dtype=torch.float16, device="cpu")
+        state = layer.state_dict()
+        meta = layer.meta
+        q = layer.W_q.view(meta["unpack_view_dtype"]) if meta["view_as_float"] else layer.W_q
+        rows = len(meta["scale"]) if axis == 1 and group else 24 if group is None else group
+        codes = Quantizer.unpack[meta["packing"]](q, dtype=torch.float64)[:rows]
+        tensors[f"{name}.expected"] = ((codes - meta["zero"].double()) * meta["scale"].double()).reshape(24, 64).float()
+        # What it keeps of its own multiplies alike, to the rounding of f16.
+        assert torch.allclose(layer.dequantize().float(), tensors[f"{name}.expected"], atol=2e-2, rtol=2e-3), name
+        if name == "five":
+            # As it is with `offload_meta`, which needs a GPU.
+            state["zero_scale"] = torch.stack((state.pop("zero"), state.pop("scale")))
+        needed = ("W_q", "scale", "zero", "zero_scale", "shape", "axis", "group_size", "packing", "channel_wise")
+        tensors |= {f"{name}.{key}": value.data.clone() for key, value in state.items() if value is not None and (name == "viewed" or key in needed)}
+    write("hqq_others", None, tensors)
+
+
+def fp8_others():
+    """FP8 by other names, of blocks that the settings do not say, of stacked experts; MXFP4 of DeepSeek-V4's experts; decoded by Transformers."""
+    from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+
+    rng = np.random.default_rng(62)
+    one = Fp8Dequantize(None)._dequantize_one
+    fp8 = lambda *shape: torch.from_numpy(rng.normal(0, 9, shape)).to(torch.float8_e4m3fn)
+    floats = lambda *shape: torch.from_numpy(rng.uniform(0.01, 0.02, shape).astype(np.float32))
+    powers = lambda *shape: torch.from_numpy(rng.integers(118, 124, shape, dtype=np.uint8))
+    t = {}
+
+    def matrix(name, w, scales, ending, e8m0=True):
+        scales = scales.view(torch.float8_e8m0fnu) if scales.dtype == torch.uint8 and e8m0 else scales
+        stack = ending.startswith("_")
+        t[name if stack else f"{name}.weight"], t[f"{name}{ending}" if stack else f"{name}.{ending}"] = w, scales
+        t[f"{name}.expected"] = one(w, scales, torch.float32)
+
+    matrix("named", fp8(16, 128), powers(1, 1), "scale")
+    matrix("mistral", fp8(16, 64), floats(), "qscale_weight")
+    t["mistral.qscale_act"] = torch.tensor(0.25)
+    matrix("bytes", fp8(16, 256), powers(2, 2), "weight_scale_inv", e8m0=False)
+    matrix("narrow", fp8(16, 64), powers(16, 2), "weight_scale_inv", e8m0=False)
+    matrix("four", torch.from_numpy(rng.integers(-128, 128, (8, 32), dtype=np.int8)), powers(8, 2), "scale")
+    matrix("experts.down_proj", fp8(3, 16, 64), floats(3, 2, 2), "_scale_inv")
+    matrix("experts.up_proj", fp8(2, 16, 64), floats(2, 1, 1), "_scale_inv")
+    t["experts.up_proj_activation_scale"] = torch.ones(2)
+    t["norm.scale"] = t["norm.scale.expected"] = torch.ones(4)
+    write("fp8_others", {"quant_method": "fp8", "weight_block_size": [128, 128], "scale_fmt": "ue8m0", "expert_dtype": "fp4"}, t)
+
+
+def bitnet_floats():
+    """BitNet's matrices as floats: of −1, 0 and 1 as Transformers saves them again, and those that products round."""
+    from transformers.integrations.bitnet import WeightQuant
+
+    torch.manual_seed(63)
+    settings = {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"}
+    w, scale = torch.randint(-1, 2, (10, 80)).bfloat16(), torch.tensor([1.2344], dtype=torch.bfloat16)
+    write("bitnet_unpacked", settings, {"ternary.weight": w, "ternary.weight_scale": scale, "ternary.expected": w.float() * scale.float()})
+    w, kept = torch.randn(10, 80).bfloat16(), torch.randn(4, 8).bfloat16()
+    write("bitnet_online", settings | {"quantization_mode": "online", "modules_to_not_convert": None}, {
+        "q_proj.weight": w, "q_proj.expected": WeightQuant.apply(w.float()), "lm_head.weight": kept, "lm_head.expected": kept.float(),
+    })
+
+
 # In the order in which the first ones share their random numbers.
-ALL = [bitsandbytes, gptq, gptq_groups, awq, fp8, mxfp4, gptq_few, auto_round, compressed, nvfp4, modelopt, int8, fp8_scaled, bitnet, awq_rows, hqq, sparse, torchao, gptq_borrow, compressed_dense, exponents, modelopt_others]
+ALL = [bitsandbytes, gptq, gptq_groups, awq, fp8, mxfp4, gptq_few, auto_round, compressed, nvfp4, modelopt, int8, fp8_scaled, bitnet, awq_rows, hqq, sparse, torchao, gptq_borrow, compressed_dense, exponents, modelopt_others, hqq_others, fp8_others, bitnet_floats]
 
 if __name__ == "__main__":
     for make in ALL:

@@ -119,7 +119,7 @@ fn packed(tensors: &mut Tensors<'_>, bits: &BTreeSet<u64>) -> Result<(), Wrong> 
         let words = tensors.index.get(&format!("{stem}.weight_packed")).map(|e| e.info.dtype.name);
         let entry = match words {
             Some("U8") if !tensors.index.contains_key(&format!("{stem}.weight_global_scale")) => {
-                microscaling::matrix(tensors, stem, "weight_packed")?
+                microscaling::matrix(tensors, stem, ["weight_packed", "weight_scale"])?
             }
             Some("U8") => fp4(tensors, [stem, "weight_packed", "weight_global_scale"], |x| 1.0 / x)?,
             _ => integers(tensors, stem, bits)?,
@@ -215,7 +215,9 @@ pub(super) fn modelopt(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Res
         let dtype = |ending: &str| tensors.index.get(&format!("{stem}.{ending}")).map(|e| e.info.dtype.name);
         let entry = match [dtype("weight"), dtype("weight_scale"), dtype("weight_scale_2")] {
             [Some("U8"), Some("F8_E4M3"), Some(_)] => fp4(tensors, [&stem, "weight", "weight_scale_2"], |x| x)?,
-            [Some("U8"), Some("U8" | "F8_E8M0"), None] => microscaling::matrix(tensors, &stem, "weight")?,
+            [Some("U8"), Some("U8" | "F8_E8M0"), None] => {
+                microscaling::matrix(tensors, &stem, ["weight", "weight_scale"])?
+            }
             [Some("U8"), _, None] => pairs::matrix(tensors, &stem)?,
             [weight, ..] => {
                 let kind = if weight == Some("I8") { ByteKind::Int8 } else { ByteKind::E4m3 };

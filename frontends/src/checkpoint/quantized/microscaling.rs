@@ -46,10 +46,10 @@ fn experts(tensors: &mut Tensors<'_>, name: &str) -> Result<Entry, Wrong> {
     Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(codes.shard, info) })
 }
 
-/// The matrix `STEM.NAME` U8 `[rows, columns / 2]` with `STEM.weight_scale` U8 `[rows, groups]`, as
-/// compressed-tensors and ModelOpt have it.
-pub(super) fn matrix(tensors: &mut Tensors<'_>, stem: &str, name: &str) -> Result<Entry, Wrong> {
-    let name = format!("{stem}.{name}");
+/// The matrix `STEM.NAME` U8 `[rows, columns / 2]` with `STEM.SCALES` U8 `[rows, groups]`, as
+/// compressed-tensors, ModelOpt and DeepSeek-V4's experts have it. `names`: what both are called.
+pub(super) fn matrix(tensors: &mut Tensors<'_>, stem: &str, names: [&str; 2]) -> Result<Entry, Wrong> {
+    let [name, scales] = names.map(|name| format!("{stem}.{name}"));
     let [n, half] = tensors.matrix(&name)?;
     let whole = n > 0 && half > 0 && half.is_multiple_of(BYTES);
     if !whole {
@@ -57,8 +57,8 @@ pub(super) fn matrix(tensors: &mut Tensors<'_>, stem: &str, name: &str) -> Resul
         return Err((what, UNQUANTIZED));
     }
     let groups = half / BYTES;
-    let codes = tensors.take(&name, &["U8"], &[n, half])?;
-    let scales = tensors.take(&format!("{stem}.weight_scale"), &["U8", "F8_E8M0"], &[n, groups])?;
+    let codes = tensors.take(&name, &["U8", "I8"], &[n, half])?;
+    let scales = tensors.take(&scales, &["U8", "F8_E8M0"], &[n, groups])?;
     let info = TensorInfo { dtype: &MXFP4, shape: vec![n, groups * GROUP], bytes: codes.from..codes.to };
     let layout = Microscaled { codes, scales, groups };
     Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(codes.shard, info) })
