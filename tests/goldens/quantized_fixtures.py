@@ -575,8 +575,75 @@ def bitnet_floats():
     })
 
 
+def auto_round_others():
+    """Packed by AutoRound 0.16.1 itself (which imports `datasets`), on a CPU: zeros as they are and less one, of all widths; a group is a row in one."""
+    from auto_round_extension.torch import qlinear_torch, qlinear_torch_zp
+
+    torch.manual_seed(64)
+
+    def matrix(t, name, module, bits, group, symmetric=False, n=32, k=64):
+        layer, size = torch.nn.Linear(k, n, bias=False), k if group == -1 else group
+        w = layer.weight.data.reshape(n, -1, size)
+        span = w.amax(-1) - w.amin(-1)
+        scales = (2 * w.abs().amax(-1) / (2**bits - 2) if symmetric else span / (2**bits - 1)).half().float()
+        zeros = 2 ** (bits - 1) if symmetric else torch.round(-w.amin(-1) / scales).clamp(1, 2**bits - 1)
+        packed = module.QuantLinear(bits, group, k, n, False)
+        packed.device = "cpu"
+        packed.pack(layer, scales, zeros if symmetric else zeros.clone(), None, device="cpu")
+        wide = lambda x: x.repeat_interleave(size, 1)
+        zeros = torch.full((n, k // size), float(zeros)) if symmetric else zeros
+        codes = torch.round(layer.weight.data / wide(scales) + wide(zeros)).clamp(0, 2**bits - 1)
+        t |= {f"{name}.{key}": value for key, value in packed.state_dict().items()} | {f"{name}.expected": ((codes - wide(zeros)) * wide(scales)).detach()}
+
+    settings = {"quant_method": "auto-round", "bits": 4, "group_size": 32, "sym": False, "data_type": "int", "autoround_version": "0.16.1"}
+    for folder, module, packing in [("auto_round_raw", qlinear_torch, "auto_round"), ("auto_round_less", qlinear_torch_zp, "auto_round:auto_gptq")]:
+        t = {}
+        for bits, name in enumerate(["two", "three", "four", "five", "six", "seven", "eight"], 2):
+            matrix(t, name, module, bits, 32)
+        if module is qlinear_torch:
+            matrix(t, "row", module, 4, -1)
+        else:
+            matrix(t, "middle", module, 6, 32, symmetric=True)
+        write(folder, settings | {"packing_format": packing}, t)
+
+
+def six_bits():
+    """MXFP6, packed and decoded by compressed-tensors itself (0.20.0)."""
+    from compressed_tensors.compressors import MXFP6PackedCompressor
+    from compressed_tensors.quantization.quant_scheme import QuantizationScheme, PRESET_SCHEMES
+
+    torch.manual_seed(65)
+    scheme = QuantizationScheme(targets=["Linear"], **PRESET_SCHEMES["MXFP6A16"])
+    w = torch.randn(8, 96).bfloat16()
+    scale = torch.exp2(torch.randint(-4, 2, (8, 3)).float()).bfloat16()
+    state = MXFP6PackedCompressor.compress({"weight": w, "weight_scale": scale}, scheme)
+    expected = MXFP6PackedCompressor.decompress(state, scheme)["weight"].float()
+    write("compressed_six", linear_settings("mxfp6-pack-quantized", {"num_bits": 6, "type": "float", "strategy": "group", "group_size": 32}),
+          {f"six.{key}": value for key, value in state.items()} | {"six.expected": expected})
+
+
+def modelopt_before():
+    """ModelOpt's matrices whose input is multiplied, NVFP4 of 32 columns, and 4 bits for products in FP8: as 0.47.0 exports them."""
+    rng = np.random.default_rng(66)
+    table = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+    four, int4, int8 = rng.integers(0, 16, (8, 64)), rng.integers(-8, 8, (8, 64)), rng.integers(-128, 128, (8, 64))
+    scales = torch.from_numpy(rng.uniform(1, 400, (8, 2))).to(torch.float8_e4m3fn)
+    groups, rows = (torch.from_numpy(rng.uniform(0.01, 0.02, size).astype(np.float32)) for size in ((8, 2), (8,)))
+    before, above, wide = torch.from_numpy(rng.uniform(0.5, 2, 64)).bfloat16(), torch.tensor(0.00123), lambda x: x.float().repeat_interleave(32, 1)
+    pairs = lambda: torch.from_numpy(((int4[::2] & 15) | (int4[1::2] & 15) << 4).astype(np.uint8))
+    value = torch.from_numpy(int4.astype(np.float32)) * wide(groups)
+    write("modelopt_before", {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, {
+        "half.weight": torch.from_numpy((four[:, ::2] | four[:, 1::2] << 4).astype(np.uint8)), "half.weight_scale": scales, "half.weight_scale_2": above,
+        "half.expected": torch.from_numpy(table[four]) * wide(scales.float() * above),
+        "awq.weight": pairs(), "awq.weight_scale": groups, "awq.pre_quant_scale": before, "awq.expected": value * before.float(),
+        "fp8.weight": pairs(), "fp8.weight_scale": groups.clone(), "fp8.weight_scale_2": torch.tensor(0.5), "fp8.input_scale": torch.tensor(0.25), "fp8.expected": value,
+        "smooth.weight": torch.from_numpy(int8.astype(np.int8)), "smooth.weight_scale": rows, "smooth.pre_quant_scale": before.clone(), "smooth.input_scale": torch.tensor(0.25),
+        "smooth.expected": torch.from_numpy(int8.astype(np.float32)) * rows[:, None] * before.float(),
+    })
+
+
 # In the order in which the first ones share their random numbers.
-ALL = [bitsandbytes, gptq, gptq_groups, awq, fp8, mxfp4, gptq_few, auto_round, compressed, nvfp4, modelopt, int8, fp8_scaled, bitnet, awq_rows, hqq, sparse, torchao, gptq_borrow, compressed_dense, exponents, modelopt_others, hqq_others, fp8_others, bitnet_floats]
+ALL = [bitsandbytes, gptq, gptq_groups, awq, fp8, mxfp4, gptq_few, auto_round, compressed, nvfp4, modelopt, int8, fp8_scaled, bitnet, awq_rows, hqq, sparse, torchao, gptq_borrow, compressed_dense, exponents, modelopt_others, hqq_others, fp8_others, bitnet_floats, auto_round_others, six_bits, modelopt_before]
 
 if __name__ == "__main__":
     for make in ALL:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Makes whole models that the methods' own tools have quantized and written, and what Transformers computes with what these tools decode them to.
 
-    pip install -r requirements.txt hqq==0.2.8.post1 accelerate==1.15.0 && CUDA_VISIBLE_DEVICES= python tool_models.py [NAME...]
+    pip install -r requirements.txt hqq==0.2.8.post1 accelerate==1.15.0 nvidia-modelopt==0.47.0 && CUDA_VISIBLE_DEVICES= python tool_models.py [NAME...]
 
-As `quantized_models.py`, whose folders these are in: `golden.safetensors` is of the decoded model in float64. Nothing here packs or decodes: HQQ's files
+As `quantized_models.py`, whose folders these are in: `golden.safetensors` is of the decoded model in float64. Nothing here packs: HQQ's files
 are by `save_to_safetensors` and are decoded by HQQ, which read them again (Transformers 5.23 neither makes nor reads them: its quantizer of HQQ says that it
 "is not available yet"); FP8 is made by the operation of Transformers' quantizer (on a CPU it refuses the way that leads there) and decoded by loading the
 checkpoint; BitNet's matrices are packed by `pack_weights`, and decoded by products of Transformers' own layers with the identity.
@@ -118,6 +118,39 @@ def bitnet(tensors, rng, **config):
     return stored
 
 
+def modelopt(tensors, rng):
+    """AWQ of 4 bits, calibrated and exported by ModelOpt: norms take what multiplies the inputs behind them, `o_proj` and `down_proj` keep it. Decoded here,
+    two rows of two's complement in a byte, as ModelOpt has no reader of its own."""
+    import modelopt.torch.quantization as mtq
+    from modelopt.torch.export import export_hf_checkpoint
+
+    torch.manual_seed(22)
+    with tempfile.TemporaryDirectory() as scratch:
+        plain, made = Path(scratch) / "plain", Path(scratch) / "made"
+        plain.mkdir()
+        (plain / "config.json").write_text(json.dumps(LLAMA))
+        save_file(tensors, plain / "model.safetensors", metadata={"format": "pt"})
+        model = transformers.AutoModelForCausalLM.from_pretrained(plain, dtype=torch.bfloat16)
+        model = mtq.quantize(model, mtq.INT4_AWQ_CFG, lambda m: [m(torch.from_numpy(rng.integers(3, 60, (2, 24)))) for _ in range(4)])
+        with torch.no_grad():
+            export_hf_checkpoint(model, export_dir=made)
+        stored = load_file(made / "model.safetensors")
+    kept = 0
+    for name in tensors:
+        stem = name.removesuffix(".weight")
+        if not is_matrix(name):
+            tensors[name] = stored[name].clone()
+            continue
+        two = torch.stack([stored[name] << 4, stored[name] & 0xF0], 1).view(torch.int8).reshape(tensors[name].shape) >> 4
+        scale = stored[f"{stem}.weight_scale"]
+        tensors[name] = two.float() * scale.repeat_interleave(two.shape[1] // scale.shape[1], 1)
+        if f"{stem}.pre_quant_scale" in stored:
+            tensors[name] *= stored[f"{stem}.pre_quant_scale"].float()
+            kept += 1
+    assert kept == 2
+    return stored
+
+
 FP8 = {"activation_scheme": "dynamic", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head", "o_proj"]}
 POWERS = FP8 | {"weight_block_size": [64, 32], "scale_fmt": "ue8m0", "modules_to_not_convert": ["lm_head"]}
 AUTO = {"linear_class": "autobitlinear", "quantization_mode": "offline", "modules_to_not_convert": ["lm_head"]}
@@ -126,6 +159,7 @@ PACKED = {"linear_class": "bitlinear", "quantization_mode": "offline", "modules_
 WHOLE = LLAMA | {"num_key_value_heads": 4}
 
 MODELS = {
+    "modelopt_awq": (LLAMA, {"quant_method": "modelopt", "quant_algo": "W4A16_AWQ", "ignore": ["lm_head", "model.embed_tokens"], "producer": {"name": "modelopt", "version": "0.47.0"}}, modelopt),
     "hqq": (LLAMA, None, hqq),
     "fp8_blocks": (WHOLE, {"quant_method": "fp8"} | FP8, lambda t, rng: fp8(t, WHOLE, FP8)),
     "fp8_powers": (LLAMA, {"quant_method": "fp8"} | POWERS, lambda t, rng: fp8(t, LLAMA, POWERS)),

@@ -124,7 +124,11 @@ pub(super) fn fbgemm(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Resul
 pub(super) fn block_size(value: Option<&Value>) -> Result<Option<[usize; 2]>, Wrong> {
     let Some(value) = value.filter(|v| !v.is_null()) else { return Ok(None) };
     let size = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
-    let list: Option<Vec<usize>> = value.as_array().and_then(|list| list.iter().map(size).collect());
+    let list: Option<Vec<usize>> = match value.as_str() {
+        // As older files of compressed-tensors have it: "128x128".
+        Some(text) => text.split('x').map(|n| n.parse().ok().filter(|n| *n > 0)).collect(),
+        None => value.as_array().and_then(|list| list.iter().map(size).collect()),
+    };
     match list.as_deref() {
         Some([rows, columns]) => Ok(Some([*rows, *columns])),
         _ => Err(("the size of blocks is no pair of sizes".into(), UNQUANTIZED)),

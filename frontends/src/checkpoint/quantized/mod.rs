@@ -9,6 +9,7 @@ mod bytes;
 mod compressed;
 mod hqq;
 mod microscaling;
+mod modelopt;
 mod packed;
 mod pairs;
 mod sparse;
@@ -51,7 +52,7 @@ const METHODS: &[(&str, Method)] = &[
     ("fp8", bytes::fp8),
     ("fbgemm_fp8", bytes::fbgemm),
     ("compressed-tensors", compressed::replace),
-    ("modelopt", compressed::modelopt),
+    ("modelopt", modelopt::modelopt),
     ("bitnet", ternary::bitnet),
     ("torchao", torchao::torchao),
     ("mxfp4", microscaling::mxfp4),
