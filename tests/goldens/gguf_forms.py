@@ -30,7 +30,7 @@ def common(c):
     out = {
         L.CONTEXT_LENGTH: first("max_position_embeddings", "n_positions", "max_seq_len", "model_max_length", "seq_length"),
         L.EMBEDDING_LENGTH: first("hidden_size", "n_embd", "n_embed", "d_model", "dim"),
-        L.BLOCK_COUNT: first("num_hidden_layers", "n_layer", "n_layers"),
+        L.BLOCK_COUNT: first("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
         L.FEED_FORWARD_LENGTH: first("intermediate_size", "n_inner", "hidden_dim"),
         A.HEAD_COUNT: first("num_attention_heads", "n_head", "n_heads"),
         A.HEAD_COUNT_KV: first("num_key_value_heads"),
@@ -199,6 +199,24 @@ FIXTURES = {
                                     R.FREQ_BASE: 500000.0, R.FREQ_BASE_SWA: 10000.0, R.SCALING_TYPE: "yarn", R.SCALING_FACTOR: 4.0, R.SCALING_ORIG_CTX_LEN: 64, **YARN_BETAS}, ""),
     "mistral4": ("mistral4", lambda c: latent(c) | experts(c), ""),
     "embedding_gemma": ("gemma-embedding", lambda c: {A.SLIDING_WINDOW: c["sliding_window"], R.FREQ_BASE_SWA: 10000.0}, "gain"),
+    "step3p5": ("step35", lambda c: {A.HEAD_COUNT: [c["num_sliding_attention_heads"] if t == "sliding_attention" else c["num_attention_heads"] for t in c["layer_types"]],
+                A.HEAD_COUNT_KV: [c["num_key_value_heads"]] * 3, A.SLIDING_WINDOW: c["sliding_window"], A.SLIDING_WINDOW_PATTERN: [t == "sliding_attention" for t in c["layer_types"]],
+                R.FREQ_BASE: 500000.0, R.FREQ_BASE_SWA: 10000.0, L.EXPERT_FEED_FORWARD_LENGTH: c["moe_intermediate_size"], L.EXPERT_SHARED_FEED_FORWARD_LENGTH: c["share_expert_dim"],
+                L.EXPERT_WEIGHTS_NORM: True, L.EXPERT_GATING_FUNC: 2, L.LEADING_DENSE_BLOCK_COUNT: 0, L.MOE_EVERY_N_LAYERS: 1,
+                L.SWIGLU_CLAMP_EXP: [float(x or 0) for x in c["swiglu_limits"]], L.SWIGLU_CLAMP_SHEXP: [float(x or 0) for x in c["swiglu_limits_shared"]]}, "gain"),
+    # With the three layers after the last counted, of which these files hold nothing.
+    "mimo_v2_flash": ("mimo2", lambda c: {L.BLOCK_COUNT: 6, L.NEXTN_PREDICT_LAYERS: 3, A.HEAD_COUNT_KV: [c["num_key_value_heads"] * (2 if t == "sliding_attention" else 1) for t in c["layer_types"]] + [2] * 3,
+                      A.VALUE_LENGTH: c["v_head_dim"], A.SLIDING_WINDOW: c["sliding_window"], A.SLIDING_WINDOW_PATTERN: [int(t == "sliding_attention") for t in c["layer_types"]] + [1] * 3,
+                      R.FREQ_BASE: 5000000.0, R.FREQ_BASE_SWA: 10000.0, R.DIMENSION_COUNT: int(c["head_dim"] * 0.334), L.EXPERT_FEED_FORWARD_LENGTH: c["moe_intermediate_size"], L.EXPERT_GATING_FUNC: 2,
+                      "{arch}.attention.value_scale": c["attention_value_scale"]}, ""),
+    "paddleocr_vl_text": ("paddleocr", lambda c: {R.DIMENSION_SECTIONS: [2, 3, 3, 0]}, ""),
+    # As newer converters do it: the base as it is, and what multiplies it.
+    "hunyuan_vl_text": ("hunyuan_vl", lambda c: {R.SCALING_TYPE: "none", R.SCALING_FACTOR: 1.0, R.SCALING_ORIG_CTX_LEN: c["max_position_embeddings"], R.DIMENSION_SECTIONS: [2, 2, 2, 2],
+                        "{arch}.rope.scaling.alpha": ((c.get("rope_scaling") or {}) | (c.get("rope_parameters") or {})).get("alpha")}, ""),
+    **{name: (arch, lambda c, arch=arch: {L.EMBEDDING_LENGTH: c["d_model"], L.BLOCK_COUNT: c["num_layers"], L.FEED_FORWARD_LENGTH: c["d_ff"], A.HEAD_COUNT: c["num_heads"], A.KEY_LENGTH: c["d_kv"],
+                                          A.VALUE_LENGTH: c["d_kv"], L.CONTEXT_LENGTH: 512, A.LAYERNORM_EPS: c["layer_norm_epsilon"], A.LAYERNORM_RMS_EPS: c["layer_norm_epsilon"], A.REL_BUCKETS_COUNT: 32,
+                                          **({L.DECODER_START_TOKEN_ID: 0, L.DECODER_BLOCK_COUNT: 2} if arch == "t5" else {})}, "")
+       for name, arch in (("t5", "t5encoder"), ("t5_relu", "t5"), ("umt5", "t5encoder"))},
     "rwkv6_paper": ("rwkv6", lambda c: WKV | {Keys.WKV.HEAD_SIZE: c["head_size"], L.RESCALE_EVERY_N_LAYERS: c["rescale_every"],
                                               L.TIME_MIX_EXTRA_DIM: c["time_mix_extra_dim"], L.TIME_DECAY_EXTRA_DIM: c["time_decay_extra_dim"]}, ""),
     "rwkv7_paper": ("rwkv7", lambda c: WKV | {Keys.WKV.HEAD_SIZE: c["head_dim"], A.LAYERNORM_RMS_EPS: None, A.LAYERNORM_EPS: c["norm_eps"], A.DECAY_LORA_RANK: c["decay_low_rank_dim"],
@@ -240,6 +258,10 @@ def shapes(c, name, shape):
         to = {"w1": "gate", "v1": "up", "w2": "down"}[part]
         whole = {"to": [[f"blk.{{}}.ffn_{to}_exps.weight", [e, h, ffn] if part == "w2" else [e, ffn, h]]], "width": h}
         return whole | ({"transposed": [ffn, h]} if part == "w2" else {})
+    if kind == "step3p5" and end == "moe.router_bias":
+        return {"to": [[blk("exp_probs_b.bias"), shape]], "width": 1}
+    if end == "self_attn.attention_sink_bias":
+        return {"to": [[blk("attn_sinks.weight"), shape]], "width": 1}
     if end == "self_attn.sinks":
         return {"to": [[blk("attn_sinks.weight"), shape]], "width": 1}
     if kind == "llama4_text" and end.startswith("feed_forward.experts."):
@@ -430,7 +452,9 @@ def table(here, by_name):
                 continue
             asked = re.sub(r"experts\.\d+\.", "experts.", name)
             asked = re.sub(r"_projections\.\d+", "_projections", asked)
-            pattern = re.sub(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)", "{}", asked)
+            # The second number of T5's names is that of a part.
+            numbers = r"(?<=block\.)\d+" if asked.startswith("encoder.block.") else r"(?<=\.)\d+(?=\.)|^\d+(?=\.)"
+            pattern = re.sub(numbers, "{}", asked)
             form = shapes(config, pattern, list(files.get_slice(name).get_shape()))
             called = asked.removeprefix({"bloom": "transformer.", "modern-bert": "model."}.get(arch, ""))
             called = called.removeprefix("roberta.").removeprefix("distilbert.")

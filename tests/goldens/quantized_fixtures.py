@@ -25,8 +25,8 @@ RNG = np.random.default_rng(12)
 def write(name, settings, tensors, metadata=None):
     folder = HERE / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({"quantization_config": settings}) + "\n")
-    save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "model.safetensors", metadata)
+    (folder / "config.json").write_text(json.dumps({"quantization_config": settings} if settings else {}) + "\n")
+    save_file({k: v.contiguous().clone() for k, v in tensors.items()}, folder / "model.safetensors", metadata)
 
 
 def bitsandbytes():
@@ -503,8 +503,147 @@ def modelopt_others():
     })
 
 
+def hqq_others():
+    """More options of HQQ, as its own files have them, whose `config.json` says nothing; tensors of things that are `None` are not there."""
+    from hqq.core.quantize import BaseQuantizeConfig, HQQLinear, Quantizer
+
+    torch.manual_seed(61)
+    tensors = {}
+    cases = {"viewed": (4, 64, 1, {"view_as_float": True}), "three": (3, 16, 0, {"view_as_float": True}), "some": (1.58, 32, 1, {}), "five": (5, 64, 1, {}),
+             "across": (4, 96, 1, {}), "rows": (8, None, 1, {}), "columns": (4, None, 0, {}), "one": (4, None, 1, {"channel_wise": False})}
+    for name, (bits, group, axis, more) in cases.items():
+        config = BaseQuantizeConfig(nbits=bits, group_size=group, axis=axis)
+        config["weight_quant_params"].update(more)
+        layer = HQQLinear(torch.nn.Linear(64, 24, bias=False), config, compute_dtype=torch.float16, device="cpu")
+        state = layer.state_dict()
+        meta = layer.meta
+        q = layer.W_q.view(meta["unpack_view_dtype"]) if meta["view_as_float"] else layer.W_q
+        rows = len(meta["scale"]) if axis == 1 and group else 24 if group is None else group
+        codes = Quantizer.unpack[meta["packing"]](q, dtype=torch.float64)[:rows]
+        tensors[f"{name}.expected"] = ((codes - meta["zero"].double()) * meta["scale"].double()).reshape(24, 64).float()
+        # What it keeps of its own multiplies alike, to the rounding of f16.
+        assert torch.allclose(layer.dequantize().float(), tensors[f"{name}.expected"], atol=2e-2, rtol=2e-3), name
+        if name == "five":
+            # As it is with `offload_meta`, which needs a GPU.
+            state["zero_scale"] = torch.stack((state.pop("zero"), state.pop("scale")))
+        needed = ("W_q", "scale", "zero", "zero_scale", "shape", "axis", "group_size", "packing", "channel_wise")
+        tensors |= {f"{name}.{key}": value.data.clone() for key, value in state.items() if value is not None and (name == "viewed" or key in needed)}
+    write("hqq_others", None, tensors)
+
+
+def fp8_others():
+    """FP8 by other names, of blocks that the settings do not say, of stacked experts; MXFP4 of DeepSeek-V4's experts; decoded by Transformers."""
+    from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+
+    rng = np.random.default_rng(62)
+    one = Fp8Dequantize(None)._dequantize_one
+    fp8 = lambda *shape: torch.from_numpy(rng.normal(0, 9, shape)).to(torch.float8_e4m3fn)
+    floats = lambda *shape: torch.from_numpy(rng.uniform(0.01, 0.02, shape).astype(np.float32))
+    powers = lambda *shape: torch.from_numpy(rng.integers(118, 124, shape, dtype=np.uint8))
+    t = {}
+
+    def matrix(name, w, scales, ending, e8m0=True):
+        scales = scales.view(torch.float8_e8m0fnu) if scales.dtype == torch.uint8 and e8m0 else scales
+        stack = ending.startswith("_")
+        t[name if stack else f"{name}.weight"], t[f"{name}{ending}" if stack else f"{name}.{ending}"] = w, scales
+        t[f"{name}.expected"] = one(w, scales, torch.float32)
+
+    matrix("named", fp8(16, 128), powers(1, 1), "scale")
+    matrix("mistral", fp8(16, 64), floats(), "qscale_weight")
+    t["mistral.qscale_act"] = torch.tensor(0.25)
+    matrix("bytes", fp8(16, 256), powers(2, 2), "weight_scale_inv", e8m0=False)
+    matrix("narrow", fp8(16, 64), powers(16, 2), "weight_scale_inv", e8m0=False)
+    matrix("four", torch.from_numpy(rng.integers(-128, 128, (8, 32), dtype=np.int8)), powers(8, 2), "scale")
+    matrix("experts.down_proj", fp8(3, 16, 64), floats(3, 2, 2), "_scale_inv")
+    matrix("experts.up_proj", fp8(2, 16, 64), floats(2, 1, 1), "_scale_inv")
+    t["experts.up_proj_activation_scale"] = torch.ones(2)
+    t["norm.scale"] = t["norm.scale.expected"] = torch.ones(4)
+    write("fp8_others", {"quant_method": "fp8", "weight_block_size": [128, 128], "scale_fmt": "ue8m0", "expert_dtype": "fp4"}, t)
+
+
+def bitnet_floats():
+    """BitNet's matrices as floats: of −1, 0 and 1 as Transformers saves them again, and those that products round."""
+    from transformers.integrations.bitnet import WeightQuant
+
+    torch.manual_seed(63)
+    settings = {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"}
+    w, scale = torch.randint(-1, 2, (10, 80)).bfloat16(), torch.tensor([1.2344], dtype=torch.bfloat16)
+    write("bitnet_unpacked", settings, {"ternary.weight": w, "ternary.weight_scale": scale, "ternary.expected": w.float() * scale.float()})
+    w, kept = torch.randn(10, 80).bfloat16(), torch.randn(4, 8).bfloat16()
+    write("bitnet_online", settings | {"quantization_mode": "online", "modules_to_not_convert": None}, {
+        "q_proj.weight": w, "q_proj.expected": WeightQuant.apply(w.float()), "lm_head.weight": kept, "lm_head.expected": kept.float(),
+    })
+
+
+def auto_round_others():
+    """Packed by AutoRound 0.16.1 itself (which imports `datasets`), on a CPU: zeros as they are and less one, of all widths; a group is a row in one."""
+    from auto_round_extension.torch import qlinear_torch, qlinear_torch_zp
+
+    torch.manual_seed(64)
+
+    def matrix(t, name, module, bits, group, symmetric=False, n=32, k=64):
+        layer, size = torch.nn.Linear(k, n, bias=False), k if group == -1 else group
+        w = layer.weight.data.reshape(n, -1, size)
+        span = w.amax(-1) - w.amin(-1)
+        scales = (2 * w.abs().amax(-1) / (2**bits - 2) if symmetric else span / (2**bits - 1)).half().float()
+        zeros = 2 ** (bits - 1) if symmetric else torch.round(-w.amin(-1) / scales).clamp(1, 2**bits - 1)
+        packed = module.QuantLinear(bits, group, k, n, False)
+        packed.device = "cpu"
+        packed.pack(layer, scales, zeros if symmetric else zeros.clone(), None, device="cpu")
+        wide = lambda x: x.repeat_interleave(size, 1)
+        zeros = torch.full((n, k // size), float(zeros)) if symmetric else zeros
+        codes = torch.round(layer.weight.data / wide(scales) + wide(zeros)).clamp(0, 2**bits - 1)
+        t |= {f"{name}.{key}": value for key, value in packed.state_dict().items()} | {f"{name}.expected": ((codes - wide(zeros)) * wide(scales)).detach()}
+
+    settings = {"quant_method": "auto-round", "bits": 4, "group_size": 32, "sym": False, "data_type": "int", "autoround_version": "0.16.1"}
+    for folder, module, packing in [("auto_round_raw", qlinear_torch, "auto_round"), ("auto_round_less", qlinear_torch_zp, "auto_round:auto_gptq")]:
+        t = {}
+        for bits, name in enumerate(["two", "three", "four", "five", "six", "seven", "eight"], 2):
+            matrix(t, name, module, bits, 32)
+        if module is qlinear_torch:
+            matrix(t, "row", module, 4, -1)
+        else:
+            matrix(t, "middle", module, 6, 32, symmetric=True)
+        write(folder, settings | {"packing_format": packing}, t)
+
+
+def six_bits():
+    """MXFP6, packed and decoded by compressed-tensors itself (0.20.0)."""
+    from compressed_tensors.compressors import MXFP6PackedCompressor
+    from compressed_tensors.quantization.quant_scheme import QuantizationScheme, PRESET_SCHEMES
+
+    torch.manual_seed(65)
+    scheme = QuantizationScheme(targets=["Linear"], **PRESET_SCHEMES["MXFP6A16"])
+    w = torch.randn(8, 96).bfloat16()
+    scale = torch.exp2(torch.randint(-4, 2, (8, 3)).float()).bfloat16()
+    state = MXFP6PackedCompressor.compress({"weight": w, "weight_scale": scale}, scheme)
+    expected = MXFP6PackedCompressor.decompress(state, scheme)["weight"].float()
+    write("compressed_six", linear_settings("mxfp6-pack-quantized", {"num_bits": 6, "type": "float", "strategy": "group", "group_size": 32}),
+          {f"six.{key}": value for key, value in state.items()} | {"six.expected": expected})
+
+
+def modelopt_before():
+    """ModelOpt's matrices whose input is multiplied, NVFP4 of 32 columns, and 4 bits for products in FP8: as 0.47.0 exports them."""
+    rng = np.random.default_rng(66)
+    table = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+    four, int4, int8 = rng.integers(0, 16, (8, 64)), rng.integers(-8, 8, (8, 64)), rng.integers(-128, 128, (8, 64))
+    scales = torch.from_numpy(rng.uniform(1, 400, (8, 2))).to(torch.float8_e4m3fn)
+    groups, rows = (torch.from_numpy(rng.uniform(0.01, 0.02, size).astype(np.float32)) for size in ((8, 2), (8,)))
+    before, above, wide = torch.from_numpy(rng.uniform(0.5, 2, 64)).bfloat16(), torch.tensor(0.00123), lambda x: x.float().repeat_interleave(32, 1)
+    pairs = lambda: torch.from_numpy(((int4[::2] & 15) | (int4[1::2] & 15) << 4).astype(np.uint8))
+    value = torch.from_numpy(int4.astype(np.float32)) * wide(groups)
+    write("modelopt_before", {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, {
+        "half.weight": torch.from_numpy((four[:, ::2] | four[:, 1::2] << 4).astype(np.uint8)), "half.weight_scale": scales, "half.weight_scale_2": above,
+        "half.expected": torch.from_numpy(table[four]) * wide(scales.float() * above),
+        "awq.weight": pairs(), "awq.weight_scale": groups, "awq.pre_quant_scale": before, "awq.expected": value * before.float(),
+        "fp8.weight": pairs(), "fp8.weight_scale": groups.clone(), "fp8.weight_scale_2": torch.tensor(0.5), "fp8.input_scale": torch.tensor(0.25), "fp8.expected": value,
+        "smooth.weight": torch.from_numpy(int8.astype(np.int8)), "smooth.weight_scale": rows, "smooth.pre_quant_scale": before.clone(), "smooth.input_scale": torch.tensor(0.25),
+        "smooth.expected": torch.from_numpy(int8.astype(np.float32)) * rows[:, None] * before.float(),
+    })
+
+
 # In the order in which the first ones share their random numbers.
-ALL = [bitsandbytes, gptq, gptq_groups, awq, fp8, mxfp4, gptq_few, auto_round, compressed, nvfp4, modelopt, int8, fp8_scaled, bitnet, awq_rows, hqq, sparse, torchao, gptq_borrow, compressed_dense, exponents, modelopt_others]
+ALL = [bitsandbytes, gptq, gptq_groups, awq, fp8, mxfp4, gptq_few, auto_round, compressed, nvfp4, modelopt, int8, fp8_scaled, bitnet, awq_rows, hqq, sparse, torchao, gptq_borrow, compressed_dense, exponents, modelopt_others, hqq_others, fp8_others, bitnet_floats, auto_round_others, six_bits, modelopt_before]
 
 if __name__ == "__main__":
     for make in ALL:

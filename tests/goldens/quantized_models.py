@@ -194,7 +194,7 @@ def model(name, config, settings, pack):
         f32 = make.logits_of(make.load(scratch, torch.float32)[0], tokens)
         bf16 = make.logits_of(make.load(scratch, torch.bfloat16)[0], tokens)
     make.load = plain_load
-    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": settings}, indent=2) + "\n")
+    (folder / "config.json").write_text(json.dumps(config | ({"quantization_config": settings} if settings else {}), indent=2) + "\n")
     save_file({k: v.contiguous() for k, v in stored.items()}, folder / "model.safetensors", metadata={"format": "pt"})
     golden = {"tokens": torch.tensor(tokens, dtype=torch.int32), "greedy": torch.tensor(greedy, dtype=torch.int32), **inv_freqs}
     save_file(golden | {"logits_f64": f64} | make.errors(f64, f32, bf16), folder / "golden.safetensors")

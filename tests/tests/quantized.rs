@@ -117,12 +117,20 @@ fn logits_are_those_of_the_peer() {
 /// the numbers that they stand for, and write the same.
 #[test]
 fn packed_models_compute_what_transformers_does() {
-    let formats_of: [(&str, &[&str]); 5] = [
+    let formats_of: [(&str, &[&str]); 12] = [
         ("fixed", &["w8g128", "fp8"]),
         ("mxfp4", &["mxfp4"]),
         ("gptq_order", &["w4g32"]),
         ("gptq3", &["w3zg64"]),
         ("compressed", &["w4g32", "w4zg32", "w8g128", "fp8", "nvfp4"]),
+        // By the methods' own tools, of many options each.
+        ("hqq", &["w4zg64", "w8zg32", "w3zg64", "w2zg32", "w4zg128"]),
+        ("fp8_blocks", &["fp8b"]),
+        ("fp8_powers", &[]),
+        ("modelopt_awq", &["w4zg128"]),
+        ("bitnet", &["ternaryr"]),
+        ("bitnet_auto", &["ternaryr"]),
+        ("bitnet_online", &["ternaryr"]),
     ];
     for (name, wanted) in formats_of {
         let folder = format!("quantized_models/{name}");

@@ -211,6 +211,15 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
         }
         Stored::Three => {
             let shapes = [[count, ffn, hidden], [count, ffn, hidden], [count, hidden, ffn]];
+            let parts = [EXPERTS_GATE, EXPERTS_UP, EXPERTS_DOWN];
+            // Codes are rows of one matrix already.
+            if parts.iter().all(|part| f.is_coded(*part, Kind::Matrix)) {
+                let [gate, up, down] = [0, 1, 2].map(|i| {
+                    let [count, n, k] = shapes[i];
+                    f.weight(parts[i], Kind::Matrix, &[count.saturating_mul(n), k])
+                });
+                return plain(Some(gate), [up, down]);
+            }
             let [gate, up, down] = three(f, Kind::Matrix, shapes).map(|w| f.op(Op::Flatten, &[w]));
             return plain(Some(gate), [up, down]);
         }

@@ -110,7 +110,8 @@ pub(super) fn read(f: &Fields, d: &Absent) -> Result<Encoder, ConfigError> {
     let eps = common::eps(f, "layer_norm_epsilon", 1e-6)?;
     let mut e = Encoder::alike(facts, heads, (f.size("d_ff").or(d.ffn), act), eps);
     (e.norm, e.norm_first, e.table_norm) = (Norm::rms(eps), true, false);
-    e.spare = &["encoder.embed_tokens.", "decoder.", "lm_head."];
+    // The third is what GGUF files call it.
+    e.spare = &["encoder.embed_tokens.", "decoder.", "dec.", "lm_head."];
     for layer in &mut e.layers {
         let distance = Some(Distance::Buckets(BUCKETS));
         layer.attention =

@@ -26,11 +26,13 @@ pub(super) fn tokenizer_json(metadata: &Metadata) -> Result<Option<serde_json::V
         "gpt2" if text(metadata, "pre").is_some_and(|pre| WHOLE_TEXTS.contains(&pre)) => {
             whole_texts(metadata, &tokens, &types).map(Some)
         }
+        "whitespace" => words(metadata, &tokens, &types).map(Some),
+        "gpt2" if text(metadata, "pre") == Some(WORDS) => words(metadata, &tokens, &types).map(Some),
         "gpt2" => byte_level(metadata, &tokens, &types).map(Some),
         "bert" => word_piece(metadata, &tokens, &types).map(Some),
         "rwkv" => longest(&tokens, &types).map(Some),
         other => {
-            let known = "`llama`, `gpt2`, `bert`, `t5`, `rwkv` and `gemma4` are supported";
+            let known = "`llama`, `gpt2`, `bert`, `t5`, `rwkv`, `whitespace` and `gemma4` are supported";
             Err(format!("`tokenizer.ggml.model` is `{other}`; {known}"))
         }
     }
@@ -137,7 +139,8 @@ const BYTE: u64 = 6;
 fn byte_level(metadata: &Metadata, tokens: &[&str], types: &[u64]) -> Result<serde_json::Value, String> {
     let pre = text(metadata, "pre").unwrap_or("gpt-2");
     let cut = named(pre).ok_or_else(|| {
-        let known: Vec<_> = CUTS.iter().flat_map(|cut| cut.names).chain(WHOLE_TEXTS).copied().collect();
+        let others = WHOLE_TEXTS.iter().chain(&[WORDS]);
+        let known: Vec<_> = CUTS.iter().flat_map(|cut| cut.names).chain(others).copied().collect();
         format!("`tokenizer.ggml.pre` is `{pre}`; supported are {}", known.join(", "))
     })?;
     let (vocab, merges, added) = (vocab(tokens)?, pairs(metadata)?, added(tokens, types));
@@ -170,6 +173,29 @@ fn vocab(tokens: &[&str]) -> Result<Map<String, serde_json::Value>, String> {
         true => Ok(vocab),
         false => Err(format!("`{}` has a token twice", key("tokens"))),
     }
+}
+
+/// What `tokenizer.ggml.pre` says of words between spaces.
+const WORDS: &str = "whitespace";
+
+/// BPE over the characters of words, which are what is between spaces (Jina's embedder for Chinese).
+fn words(metadata: &Metadata, tokens: &[&str], types: &[u64]) -> Result<serde_json::Value, String> {
+    let lowercase = metadata.get(&key("normalizer.lowercase")).and_then(Value::flag) == Some(true);
+    Ok(json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": added(tokens, types),
+        "normalizer": lowercase.then(|| json!({ "type": "Lowercase" })),
+        "pre_tokenizer": { "type": "WhitespaceSplit" },
+        "post_processor": null,
+        "decoder": null,
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": role(metadata, tokens, &["unknown"]),
+            "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+            "ignore_merges": false, "vocab": vocab(tokens)?, "merges": pairs(metadata)?,
+        },
+    }))
 }
 
 /// BPE over the characters of whole texts, in which lines alone are apart.

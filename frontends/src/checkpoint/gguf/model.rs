@@ -254,7 +254,7 @@ fn experts(called: String, info: TensorInfo) -> Vec<(String, TensorInfo)> {
     let [count @ 1..=MOST_EXPERTS, n, k] = info.shape[..] else { return vec![(called, info)] };
     if !called.contains("{e}") {
         // Codes are rows of a matrix: those of all experts are one.
-        let coded = called.contains(".experts.") && info.dtype.is_coded();
+        let coded = [".experts.", ".moe."].iter().any(|part| called.contains(part)) && info.dtype.is_coded();
         let shape = if coded { vec![count.saturating_mul(n), k] } else { info.shape };
         return vec![(called, TensorInfo { shape, ..info })];
     }
@@ -382,7 +382,7 @@ fn field_of(file: &File, key: &str) -> Result<Option<serde_json::Value>, Wrong> 
 fn same_widths(file: &File, config: &Config) -> Result<(), Wrong> {
     let widths = (file.size("attention.key_length"), file.size("attention.value_length"));
     match widths {
-        (Some(k), Some(v)) if k != v && config.contains_key("head_dim") => {
+        (Some(k), Some(v)) if k != v && config.contains_key("head_dim") && !config.contains_key("v_head_dim") => {
             Err((format!("keys of {k} columns and values of {v} are of different sizes"), OTHER_MODEL))
         }
         _ => Ok(()),

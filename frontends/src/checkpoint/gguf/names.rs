@@ -153,10 +153,14 @@ pub(super) fn hugging_face(tensor: &str, own: &[Names]) -> String {
 
 /// A name with `{}` for the number of its layer, and the number.
 fn pattern(name: &str) -> (String, &str) {
-    match name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
-        Some((layer, rest)) if layer.parse::<u32>().is_ok() => (format!("blk.{{}}.{rest}"), layer),
-        _ => (name.to_string(), ""),
+    // Of models with a decoder too, layers of the encoder.
+    for before in ["blk.", "enc.blk."] {
+        match name.strip_prefix(before).and_then(|rest| rest.split_once('.')) {
+            Some((layer, rest)) if layer.parse::<u32>().is_ok() => return (format!("{before}{{}}.{rest}"), layer),
+            _ => {}
+        }
     }
+    (name.to_string(), "")
 }
 
 /// The number of the layer of a tensor with a name of this pattern.

@@ -1,5 +1,5 @@
 //! Scales of activations that were fixed when a checkpoint was quantized: `STEM.input_scale` beside
-//! `STEM.weight` (compressed-tensors, ModelOpt; `activation_scale` in Transformers' own FP8), one number
+//! `STEM.weight` (compressed-tensors, ModelOpt; `activation_scale` in Transformers' own FP8, `qscale_act` in Mistral's), one number
 //! for the input of its products, and `STEM.input_zero_point`.
 
 use super::{Part, Tensors, UNQUANTIZED, Wrong};
@@ -8,7 +8,7 @@ use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::quant::Code;
 
 /// What the scale of an input is called.
-const SCALES: [&str; 2] = ["input_scale", "activation_scale"];
+const SCALES: [&str; 3] = ["input_scale", "activation_scale", "qscale_act"];
 /// What is not read: bounds of scales that are found for each token, scales above those of groups, of
 /// caches and of attention.
 const OTHERS: [&str; 6] = ["input_scale_ub", "input_global_scale", "k_scale", "v_scale", "q_scale", "prob_scale"];
@@ -39,7 +39,9 @@ pub(super) fn fixed(tensors: &mut Tensors<'_>, declared: Option<UnaryOp>) -> Res
             }
         }
     }
-    for ending in OTHERS.map(|e| format!(".{e}")) {
+    // Of stacks of experts.
+    let stacked = "_activation_scale".to_string();
+    for ending in OTHERS.iter().map(|e| format!(".{e}")).chain([stacked]) {
         for stem in tensors.stems(&ending) {
             tensors.index.remove(&format!("{stem}{ending}"));
             unused += 1;

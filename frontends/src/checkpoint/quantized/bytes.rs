@@ -4,7 +4,7 @@
 
 use super::sparse::{self, Sparse};
 use super::words::is_f16;
-use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations, coded, grouped_type, unit};
+use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations, coded, grouped_type, microscaling, unit};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
@@ -18,6 +18,9 @@ const GROUP: usize = 128;
 
 static BY_ROW: StoredType = coded("FP8 by rows", Format::new(Elem::FP8, 0), 8);
 static IN_BLOCKS: StoredType = coded("FP8 in blocks", Format::new(Elem::named("fp8b"), GROUP as u16), 8);
+
+/// Types of scales; bytes are powers of two.
+const SCALES: &[&str] = &["F32", "BF16", "F16", "F8_E8M0", "U8"];
 
 /// What the bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +49,69 @@ pub(super) struct Scaled {
     pub times: f32,
 }
 
-/// Fine-grained FP8, or with a scale for each matrix or row.
+/// What the scales of a matrix are called: by Transformers, by other tools, in DeepSeek-V4, by Mistral.
+const FP8_SCALES: [&str; 4] = ["weight_scale_inv", "weight_scale", "scale", "qscale_weight"];
+
+/// Fine-grained FP8, or with a scale for each matrix or row; stacks of experts; experts of MXFP4
+/// (DeepSeek-V4).
 pub(super) fn fp8(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     let block = block_size(settings.get("weight_block_size"))?;
-    for ending in ["weight_scale_inv", "weight_scale"] {
-        all_fp8(tensors, ending, block)?;
+    for ending in FP8_SCALES {
+        for stem in tensors.stems(&format!(".{ending}")) {
+            let dtype = tensors.index.get(&format!("{stem}.weight")).map(|e| e.info.dtype.name);
+            match dtype {
+                Some("I8") => {
+                    let entry = microscaling::matrix(tensors, &stem, ["weight", ending])?;
+                    tensors.index.insert(format!("{stem}.weight"), entry);
+                }
+                // A norm or the like may be called so too.
+                other if ending == "scale" && other != Some("F8_E4M3") => {}
+                _ => scaled(tensors, &stem, ending, (ByteKind::E4m3, block), 1.0)?,
+            }
+        }
+    }
+    for name in tensors.stems("_scale_inv") {
+        stack(tensors, &name, block)?;
     }
     activations::fixed(tensors, None)
+}
+
+/// The matrices `NAME` F8_E4M3 `[experts, rows, columns]` of all experts and their scales
+/// `NAME_scale_inv` `[experts, blocks, blocks]`, decoded; of scales without columns each expert has one.
+fn stack(tensors: &mut Tensors<'_>, name: &str, block: Option<[usize; 2]>) -> Result<(), Wrong> {
+    let (scale, wrong) = (format!("{name}_scale_inv"), |what: String| (format!("`{name}`: {what}"), UNQUANTIZED));
+    let shape = |name: &str| tensors.index.get(name).map(|e| e.info.shape.clone()).unwrap_or_default();
+    let (codes, scales) = (shape(name), shape(&scale));
+    let [count, n, k] = codes[..] else { return Err(wrong(format!("{codes:?} are no matrices of experts"))) };
+    let [across, down] = match scales[..] {
+        [experts] if experts == count => [1, 1],
+        [experts, down, across] if experts == count => [across, down],
+        _ => return Err(wrong(format!("scales {scales:?} are none of matrices {codes:?}"))),
+    };
+    // As Transformers reads them, blocks follow from how many there are.
+    let whole =
+        |[rows, columns]: &[usize; 2]| n.is_multiple_of(*rows) && [n / rows, k.div_ceil(*columns)] == [down, across];
+    let block = block.filter(whole).or_else(|| Some([blocks_of(n, down)?, blocks_of(k, across)?]));
+    let total = count.checked_mul(n).filter(|rows| *rows > 0 && k > 0);
+    let (Some([rows, columns]), Some(_)) = (block, total) else {
+        return Err(wrong(format!("scales {scales:?} are none of matrices {codes:?}")));
+    };
+    let codes = tensors.take(name, &["F8_E4M3"], &[count, n, k])?;
+    let part = tensors.take(&scale, SCALES, &scales)?;
+    let source = Scaled {
+        kind: ByteKind::E4m3,
+        codes,
+        sparse: None,
+        scales: part,
+        scaled: scales,
+        block,
+        zeros: None,
+        times: 1.0,
+    };
+    let info = TensorInfo { dtype: &COMPUTED, shape: vec![count, n, k], bytes: codes.from..codes.to };
+    let layout = Bytes { source, k, rows, columns, across, unit: k, minima: false };
+    tensors.index.insert(name.into(), Entry { layout: Some(Arc::new(layout)), ..Entry::plain(codes.shard, info) });
+    Ok(())
 }
 
 /// FBGEMM's FP8: a scale for each row.
@@ -65,7 +124,11 @@ pub(super) fn fbgemm(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Resul
 pub(super) fn block_size(value: Option<&Value>) -> Result<Option<[usize; 2]>, Wrong> {
     let Some(value) = value.filter(|v| !v.is_null()) else { return Ok(None) };
     let size = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
-    let list: Option<Vec<usize>> = value.as_array().and_then(|list| list.iter().map(size).collect());
+    let list: Option<Vec<usize>> = match value.as_str() {
+        // As older files of compressed-tensors have it: "128x128".
+        Some(text) => text.split('x').map(|n| n.parse().ok().filter(|n| *n > 0)).collect(),
+        None => value.as_array().and_then(|list| list.iter().map(size).collect()),
+    };
     match list.as_deref() {
         Some([rows, columns]) => Ok(Some([*rows, *columns])),
         _ => Err(("the size of blocks is no pair of sizes".into(), UNQUANTIZED)),
@@ -109,8 +172,7 @@ pub(super) fn scaled(
         }
         None => tensors.take(&name, types, &[n, k])?,
     };
-    // Bytes are powers of two.
-    let scales = tensors.take(&scale, &["F32", "BF16", "F16", "F8_E8M0", "U8"], &scaled)?;
+    let scales = tensors.take(&scale, SCALES, &scaled)?;
     let zeros = format!("{stem}.weight_zero_point");
     let zeros = match kind == ByteKind::Int8 && tensors.index.contains_key(&zeros) {
         true => Some(tensors.take(&zeros, &["I8"], &scaled)?),
@@ -135,6 +197,8 @@ fn matrix(shards: &[Shard], source: Scaled, [n, k]: [usize; 2]) -> Result<Entry,
         // ModelOpt: what is left of blocks has one row and one column.
         ([a, 1, b, 1], None) if blocks_of(n, *a).zip(blocks_of(k, *b)).is_some() => [n / a, k / b],
         ([a, groups], _) if *a == n && *groups > 0 && k.is_multiple_of(*groups) => [1, k / groups],
+        // Blocks of other sizes than the settings', as Transformers reads them.
+        ([a, b], Some(_)) if blocks_of(n, *a).zip(blocks_of(k, *b)).is_some() => [n / a, k / b],
         (shape, block) => {
             let of = block.map_or_else(String::new, |b| format!(" in blocks of {b:?}"));
             return Err(format!("scales {shape:?} are none of a matrix {:?}{of}", [n, k]));

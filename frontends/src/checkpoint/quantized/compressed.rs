@@ -4,7 +4,7 @@
 
 use super::bytes::{self, ByteKind};
 use super::words::{Sizes, WordOrder, Words, grouped};
-use super::{Part, Tensors, UNQUANTIZED, Wrong, activations, coded, microscaling, pairs, sparse};
+use super::{Part, Tensors, UNQUANTIZED, Wrong, activations, coded, microscaling, sparse};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
@@ -28,6 +28,7 @@ const FORMATS: &[&str] = &[
     "naive-quantized",
     "nvfp4-pack-quantized",
     "mxfp4-pack-quantized",
+    "mxfp6-pack-quantized",
     "mxfp8-quantized",
     "mixed-precision",
     "dense",
@@ -55,17 +56,11 @@ pub(super) fn replace(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) 
     let groups = settings.get("config_groups").and_then(Value::as_object).unwrap_or(&none);
     let weights = || groups.values().filter_map(|g| g.get("weights"));
     let bits: BTreeSet<u64> = weights().filter_map(|w| w.get("num_bits")?.as_u64()).collect();
-    packed(tensors, &bits)?;
     let mut block = None;
     for w in weights() {
         block = block.or(bytes::block_size(w.get("block_structure"))?);
     }
-    for stem in tensors.stems(".weight_scale") {
-        let stored = ["weight", "compressed"].iter().find_map(|e| tensors.index.get(&format!("{stem}.{e}")));
-        let stored = stored.map(|e| e.info.dtype.name);
-        let kind = if stored == Some("I8") { ByteKind::Int8 } else { ByteKind::E4m3 };
-        bytes::scaled(tensors, &stem, "weight_scale", (kind, block), 1.0)?;
-    }
+    stored(tensors, &bits, block)?;
     sparse::floats(tensors)?;
     if sparse > 0 {
         tensors.notes.push(format!(
@@ -76,6 +71,18 @@ pub(super) fn replace(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) 
     let inputs: BTreeSet<String> = groups.values().filter_map(|g| dynamic(g.get("input_activations")?)).collect();
     for input in inputs {
         tensors.notes.push(format!("products were quantized for {input}; here activations are as --act says"));
+    }
+    Ok(())
+}
+
+/// Every matrix, packed or with a `weight_scale` beside it: of integers of so many bits, in such blocks.
+pub(super) fn stored(tensors: &mut Tensors<'_>, bits: &BTreeSet<u64>, block: Option<[usize; 2]>) -> Result<(), Wrong> {
+    packed(tensors, bits)?;
+    for stem in tensors.stems(".weight_scale") {
+        let stored = ["weight", "compressed"].iter().find_map(|e| tensors.index.get(&format!("{stem}.{e}")));
+        let stored = stored.map(|e| e.info.dtype.name);
+        let kind = if stored == Some("I8") { ByteKind::Int8 } else { ByteKind::E4m3 };
+        bytes::scaled(tensors, &stem, "weight_scale", (kind, block), 1.0)?;
     }
     Ok(())
 }
@@ -119,7 +126,7 @@ fn packed(tensors: &mut Tensors<'_>, bits: &BTreeSet<u64>) -> Result<(), Wrong> 
         let words = tensors.index.get(&format!("{stem}.weight_packed")).map(|e| e.info.dtype.name);
         let entry = match words {
             Some("U8") if !tensors.index.contains_key(&format!("{stem}.weight_global_scale")) => {
-                microscaling::matrix(tensors, stem, "weight_packed")?
+                microscaling::matrix(tensors, stem, ["weight_packed", "weight_scale"])?
             }
             Some("U8") => fp4(tensors, [stem, "weight_packed", "weight_global_scale"], |x| 1.0 / x)?,
             _ => integers(tensors, stem, bits)?,
@@ -185,7 +192,7 @@ fn packing(columns: usize, bits: usize, words: usize) -> Option<bool> {
 /// NVFP4: e2m1 numbers, the first of two in the low bits of a byte, an e4m3 scale for 16 columns, and a
 /// number for all of them, of which `above` makes what multiplies them. Names are the stem, and how
 /// codes and that number are called.
-fn fp4(tensors: &mut Tensors<'_>, names: [&str; 3], above: fn(f32) -> f32) -> Result<Entry, Wrong> {
+pub(super) fn fp4(tensors: &mut Tensors<'_>, names: [&str; 3], above: fn(f32) -> f32) -> Result<Entry, Wrong> {
     let [stem, codes, all] = names;
     let name = |ending: &str| format!("{stem}.{ending}");
     let [n, half] = tensors.matrix(&name(codes))?;
@@ -194,38 +201,16 @@ fn fp4(tensors: &mut Tensors<'_>, names: [&str; 3], above: fn(f32) -> f32) -> Re
         .filter(|k| n > 0 && *k > 0 && k.is_multiple_of(GROUP))
         .ok_or_else(|| (format!("`{stem}`: {n} rows of {half} bytes are no groups of {GROUP} columns"), UNQUANTIZED))?;
     let codes = tensors.take(&name(codes), &["U8"], &[n, half])?;
-    let scales = tensors.take(&name("weight_scale"), &["F8_E4M3"], &[n, k / GROUP])?;
+    // Of more columns than the format's, each of its groups has the scale.
+    let scaled = tensors.matrix(&name("weight_scale"))?;
+    let group = k.checked_div(scaled[1]).filter(|g| *g > 0 && g.is_multiple_of(GROUP) && k.is_multiple_of(*g));
+    let group = group.unwrap_or(GROUP);
+    let scales = tensors.take(&name("weight_scale"), &["F8_E4M3"], &[n, k / group])?;
     let one: &[usize] = if tensors.index.get(&name(all)).is_some_and(|e| e.info.shape.is_empty()) { &[] } else { &[1] };
     let all = tensors.take(&name(all), &["F32"], one)?;
     let info = TensorInfo { dtype: &NVFP4, shape: vec![n, k], bytes: codes.from..codes.to };
-    let layout = Fp4 { codes, scales, above: above(all.float(tensors.shards, 0)), k };
+    let layout = Fp4 { codes, scales, above: above(all.float(tensors.shards, 0)), k, group };
     Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(codes.shard, info) })
-}
-
-/// NVIDIA's ModelOpt: what a matrix is follows from the types of its `weight` and `weight_scale`, and
-/// whether a `weight_scale_2` stands above its scales.
-pub(super) fn modelopt(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
-    for ending in [".pre_quant_scale", ".svdquant_lora_a"] {
-        if let Some(stem) = tensors.stems(ending).first() {
-            let what = format!("tensor `{stem}{ending}` changes the input of a product, which is not read");
-            return Err((what, UNQUANTIZED));
-        }
-    }
-    for stem in tensors.stems(".weight_scale") {
-        let dtype = |ending: &str| tensors.index.get(&format!("{stem}.{ending}")).map(|e| e.info.dtype.name);
-        let entry = match [dtype("weight"), dtype("weight_scale"), dtype("weight_scale_2")] {
-            [Some("U8"), Some("F8_E4M3"), Some(_)] => fp4(tensors, [&stem, "weight", "weight_scale_2"], |x| x)?,
-            [Some("U8"), Some("U8" | "F8_E8M0"), None] => microscaling::matrix(tensors, &stem, "weight")?,
-            [Some("U8"), _, None] => pairs::matrix(tensors, &stem)?,
-            [weight, ..] => {
-                let kind = if weight == Some("I8") { ByteKind::Int8 } else { ByteKind::E4m3 };
-                bytes::scaled(tensors, &stem, "weight_scale", (kind, None), 1.0)?;
-                continue;
-            }
-        };
-        tensors.index.insert(format!("{stem}.weight"), entry);
-    }
-    activations::fixed(tensors, None)
 }
 
 #[derive(Debug)]
@@ -235,6 +220,8 @@ struct Fp4 {
     /// Multiplies all scales.
     above: f32,
     k: usize,
+    /// Columns that share a scale.
+    group: usize,
 }
 
 impl Layout for Fp4 {
@@ -245,8 +232,8 @@ impl Layout for Fp4 {
     fn codes(&self, shards: &[Shard], row: usize, out: &mut CodedRow) {
         let codes = self.codes.bytes(shards).get(row * self.k / 2..).unwrap_or_default();
         out.codes.iter_mut().zip(codes.iter().flat_map(|u| [u & 15, u >> 4])).for_each(|(c, u)| *c = u);
-        let first = row * (self.k / GROUP);
-        let scale = |g: usize| self.scales.float(shards, first + g);
+        let first = row * (self.k / self.group);
+        let scale = |g: usize| self.scales.float(shards, first + g * GROUP / self.group);
         out.factors.iter_mut().enumerate().for_each(|(g, f)| *f = (scale(g), 0.0));
         out.above.fill((self.above, 0.0));
     }

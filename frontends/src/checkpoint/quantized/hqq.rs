@@ -1,17 +1,19 @@
 //! HQQ (Badri and Shaji, "Half-Quadratic Quantization of Large Machine Learning Models", 2023) as
-//! Transformers saves it: `scale·(u − zero)` with a zero that is no integer.
+//! Transformers and its own `save_to_safetensors` save it: `scale·(u − zero)` with a zero that is no
+//! integer.
 //!
 //! The elements of a matrix, row by row, are reshaped: with `axis` 1 to rows of `group_size`, which have
-//! a scale and a zero each; with `axis` 0 to `group_size` rows, whose columns have them. `W_q` holds the
-//! codes of several equal parts of these rows, one below the other, in the bits of one byte each (3
-//! bits: ten parts in an i32), the first part highest. What is what, tensors of one number say.
+//! a scale and a zero each; with `axis` 0 to `group_size` rows, whose columns have them. Without a
+//! `group_size` they stay the matrix's; with `channel_wise` of 0 all have one scale and one zero. `W_q`
+//! holds the codes of several equal parts of these rows, one below the other, in the bits of one byte each
+//! (3 bits: ten parts in an i32), the first part highest. What is what, tensors of one number say.
 
 use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, grouped_type, unit};
 use crate::checkpoint::safetensors::TensorInfo;
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
 use llmcc_ir::quant::{CodedRow, Elem};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -38,7 +40,6 @@ const SPARE: &[&str] = &[
     "offload_meta",
     "encoded_state_dict",
     "stores_quant_config",
-    "channel_wise",
     "optimize",
     "round_zero",
 ];
@@ -54,6 +55,19 @@ pub(super) fn hqq(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(
         tensors.index.insert(format!("{stem}.weight"), entry);
     }
     Ok(())
+}
+
+/// Says so where a configuration does not: what HQQ itself writes has none of a method.
+pub(super) fn declare(config: &mut Value, tensors: &Tensors<'_>) {
+    let matrix =
+        |name: &str| name.strip_suffix(".W_q").is_some_and(|s| tensors.index.contains_key(&format!("{s}.packing")));
+    let Some(all) = config.as_object_mut().filter(|all| all.get("quantization_config").is_none_or(Value::is_null))
+    else {
+        return;
+    };
+    if tensors.index.keys().any(|name| matrix(name)) {
+        all.insert("quantization_config".into(), json!({ "quant_method": "hqq" }));
+    }
 }
 
 /// A number of a matrix; `None` where it is not there.
@@ -95,14 +109,25 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str) -> Result<Entry, Wrong> {
     let [n, k] = [0, 1].map(|i| shape.integer(tensors.shards, i));
     let elements =
         n.checked_mul(k).filter(|e| *e > 0).ok_or_else(|| wrong(format!("it is {n} rows of {k} columns")))?;
-    let group = number(tensors, stem, "group_size")?.filter(|g| *g > 0 && elements.is_multiple_of(*g));
-    let group = group.filter(|_| axis < 2).ok_or_else(|| wrong(format!("its {n}·{k} elements are no groups")))?;
+    let whole = if axis == 1 { k } else { n };
+    let group = number(tensors, stem, "group_size")?.unwrap_or(whole);
+    if group == 0 || !elements.is_multiple_of(group) || axis > 1 {
+        return Err(wrong(format!("its {n}·{k} elements are no groups")));
+    }
+    let one = number(tensors, stem, "channel_wise")? == Some(0);
+    // Such matrices are not reshaped.
+    let group = if one { whole } else { group };
+    let groups = if one { 1 } else { elements / group };
     let [rows, columns] = if axis == 1 { [elements / group, group] } else { [group, elements / group] };
-    let [codes, scales, zeros] = [
-        tensors.take_any(&format!("{stem}.W_q"))?,
-        tensors.take_any(&format!("{stem}.scale"))?,
-        tensors.take_any(&format!("{stem}.zero"))?,
-    ];
+    let codes = tensors.take_any(&format!("{stem}.W_q"))?;
+    let [zeros, scales] = if tensors.index.contains_key(&format!("{stem}.zero_scale")) {
+        // Where they were kept apart from the codes, one after the other.
+        let both = tensors.take_any(&format!("{stem}.zero_scale"))?;
+        let middle = both.from + (both.to - both.from) / 2;
+        [Part { to: middle, ..both }, Part { from: middle, ..both }]
+    } else {
+        [tensors.take_any(&format!("{stem}.zero"))?, tensors.take_any(&format!("{stem}.scale"))?]
+    };
     let stored = rows.div_ceil(per).checked_mul(columns).and_then(|items| items.checked_mul(bytes));
     if stored != Some(codes.to - codes.from) {
         return Err(wrong(format!("its codes are {} bytes, not those of {n}·{k} elements", codes.to - codes.from)));
@@ -110,11 +135,11 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str) -> Result<Entry, Wrong> {
     for (name, part) in [("scale", &scales), ("zero", &zeros)] {
         let size = if part.dtype == "F32" { 4 } else { 2 };
         let floats = ["F32", "F16", "BF16"].contains(&part.dtype);
-        if !floats || Some(part.to - part.from) != (elements / group).checked_mul(size) {
-            return Err(wrong(format!("its `{name}` are no floats for {} groups", elements / group)));
+        if !floats || Some(part.to - part.from) != groups.checked_mul(size) {
+            return Err(wrong(format!("its `{name}` are no floats for {groups} groups")));
         }
     }
-    let layout = Reshaped { codes, scales, zeros, bits, step: rows.div_ceil(per), columns, per, axis, k, unit: 0 };
+    let layout = Reshaped { codes, scales, zeros, bits, step: rows.div_ceil(per), columns, per, axis, one, k, unit: 0 };
     Ok(entry(layout, [n, k], group, format))
 }
 
@@ -141,6 +166,8 @@ struct Reshaped {
     /// Parts.
     per: usize,
     axis: usize,
+    /// There is one scale and one zero.
+    one: bool,
     /// Columns of the matrix.
     k: usize,
     /// Of a group as it is stored.
@@ -162,7 +189,11 @@ impl Reshaped {
 
     /// Scale and zero of an element.
     fn factors(&self, shards: &[Shard], at: usize) -> [f32; 2] {
-        let group = if self.axis == 1 { at / self.columns } else { at % self.columns };
+        let group = match self.axis {
+            _ if self.one => 0,
+            1 => at / self.columns,
+            _ => at % self.columns,
+        };
         [self.scales.float(shards, group), self.zeros.float(shards, group)]
     }
 }

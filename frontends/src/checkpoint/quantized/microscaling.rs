@@ -6,7 +6,7 @@
 //! become the matrix `NAME` `[experts·rows, 32·groups]`. Other files have `NAME` as a stack of
 //! transposed matrices.
 
-use super::{Part, Tensors, UNQUANTIZED, Wrong, coded};
+use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, coded};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
@@ -18,6 +18,8 @@ use std::sync::Arc;
 /// Columns of a group, and the bytes that hold them.
 const GROUP: usize = 32;
 const BYTES: usize = GROUP / 2;
+/// Those of codes of 6 bits.
+const SIXES: usize = GROUP / 4 * 3;
 
 static MXFP4: StoredType = coded("MXFP4", Format::new(Elem::named("mxfp4"), GROUP as u16), 4);
 
@@ -46,25 +48,45 @@ fn experts(tensors: &mut Tensors<'_>, name: &str) -> Result<Entry, Wrong> {
     Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(codes.shard, info) })
 }
 
-/// The matrix `STEM.NAME` U8 `[rows, columns / 2]` with `STEM.weight_scale` U8 `[rows, groups]`, as
-/// compressed-tensors and ModelOpt have it.
-pub(super) fn matrix(tensors: &mut Tensors<'_>, stem: &str, name: &str) -> Result<Entry, Wrong> {
-    let name = format!("{stem}.{name}");
+/// The matrix `STEM.NAME` U8 `[rows, columns / 2]` with `STEM.SCALES` U8 `[rows, groups]`, as
+/// compressed-tensors, ModelOpt and DeepSeek-V4's experts have it. `names`: what both are called.
+pub(super) fn matrix(tensors: &mut Tensors<'_>, stem: &str, names: [&str; 2]) -> Result<Entry, Wrong> {
+    let [name, scales] = names.map(|name| format!("{stem}.{name}"));
     let [n, half] = tensors.matrix(&name)?;
+    let sixes = tensors.index.get(&scales).and_then(|e| e.info.shape.get(1).copied()).filter(|groups| *groups > 0);
+    if let Some(groups) = sixes.filter(|groups| groups.checked_mul(SIXES) == Some(half) && n > 0) {
+        return six_bits(tensors, [&name, &scales], [n, groups]);
+    }
     let whole = n > 0 && half > 0 && half.is_multiple_of(BYTES);
     if !whole {
         let what = format!("tensor `{name}` is {:?}, which are no rows in groups of {BYTES} bytes", [n, half]);
         return Err((what, UNQUANTIZED));
     }
     let groups = half / BYTES;
-    let codes = tensors.take(&name, &["U8"], &[n, half])?;
-    let scales = tensors.take(&format!("{stem}.weight_scale"), &["U8", "F8_E8M0"], &[n, groups])?;
+    let codes = tensors.take(&name, &["U8", "I8"], &[n, half])?;
+    let scales = tensors.take(&scales, &["U8", "F8_E8M0"], &[n, groups])?;
     let info = TensorInfo { dtype: &MXFP4, shape: vec![n, groups * GROUP], bytes: codes.from..codes.to };
     let layout = Microscaled { codes, scales, groups };
     Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(codes.shard, info) })
 }
 
-/// Nibbles, the low one first, and exponents.
+/// MXFP6: e2m3 numbers, four in three bytes, the first in the lowest bits; decoded.
+fn six_bits(tensors: &mut Tensors<'_>, [name, scales]: [&str; 2], [n, groups]: [usize; 2]) -> Result<Entry, Wrong> {
+    let codes = tensors.take(name, &["U8"], &[n, groups.saturating_mul(SIXES)])?;
+    let scales = tensors.take(scales, &["U8", "F8_E8M0"], &[n, groups])?;
+    let info = TensorInfo { dtype: &COMPUTED, shape: vec![n, groups * GROUP], bytes: codes.from..codes.to };
+    let layout = Microscaled { codes, scales, groups };
+    Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(codes.shard, info) })
+}
+
+/// The number of an e2m3 code: a sign, two bits of the exponent, three of the fraction.
+fn e2m3(code: u32) -> f32 {
+    let (exponent, fraction) = (code >> 3 & 3, (code & 7) as f32 / 8.0);
+    let magnitude = if exponent == 0 { fraction } else { (1.0 + fraction) * (1 << (exponent - 1)) as f32 };
+    if code & 32 == 0 { magnitude } else { -magnitude }
+}
+
+/// Nibbles, the low one first, or codes of 6 bits; and exponents.
 #[derive(Debug)]
 struct Microscaled {
     codes: Part,
@@ -87,6 +109,14 @@ impl Layout for Microscaled {
         out.factors.iter_mut().zip(exponents).for_each(|(f, u)| *f = (e8m0_to_f32(*u), 0.0));
     }
 
-    // It is codes.
-    fn values(&self, _: &[Shard], _: usize, _: &mut [f32]) {}
+    /// Of codes of 6 bits; what has others is codes.
+    fn values(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
+        let first = row * self.groups;
+        let bytes = self.codes.bytes(shards).get(first * SIXES..).unwrap_or_default();
+        for (four, (out, bytes)) in out.chunks_mut(4).zip(bytes.chunks(3)).enumerate() {
+            let word = bytes.iter().rev().fold(0, |word, u| word << 8 | u32::from(*u));
+            let scale = self.scales.bytes(shards).get(first + four * 4 / GROUP).map_or(0.0, |u| e8m0_to_f32(*u));
+            out.iter_mut().enumerate().for_each(|(i, v)| *v = scale * e2m3(word >> (6 * i)));
+        }
+    }
 }

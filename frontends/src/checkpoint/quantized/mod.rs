@@ -9,6 +9,7 @@ mod bytes;
 mod compressed;
 mod hqq;
 mod microscaling;
+mod modelopt;
 mod packed;
 mod pairs;
 mod sparse;
@@ -51,7 +52,7 @@ const METHODS: &[(&str, Method)] = &[
     ("fp8", bytes::fp8),
     ("fbgemm_fp8", bytes::fbgemm),
     ("compressed-tensors", compressed::replace),
-    ("modelopt", compressed::modelopt),
+    ("modelopt", modelopt::modelopt),
     ("bitnet", ternary::bitnet),
     ("torchao", torchao::torchao),
     ("mxfp4", microscaling::mxfp4),
@@ -73,6 +74,7 @@ pub(super) fn declare(config: &mut Value, said: &Value) {
 /// Makes matrices of the tensors of a quantized checkpoint, whose configuration then says nothing of
 /// it any more. Methods that are not in the table stay there, to be refused.
 pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
+    hqq::declare(config, tensors);
     let Some(all) = config.as_object_mut() else { return Ok(()) };
     let Some(settings) = all.get("quantization_config").and_then(Value::as_object) else { return Ok(()) };
     let method = settings.get("quant_method").and_then(Value::as_str);

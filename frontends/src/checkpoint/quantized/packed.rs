@@ -1,5 +1,5 @@
 //! GPTQ (arXiv 2210.17323), AWQ (arXiv 2306.00978), and what follows them: AutoRound
-//! (arXiv 2309.05516). Integers of 2, 3, 4 or 8 bits in 32-bit words, with a scale and a zero for each
+//! (arXiv 2309.05516). Integers of 2 to 8 bits in 32-bit words, with a scale and a zero for each
 //! group of columns: `scale·(u − zero)`.
 //!
 //! GPTQ has `qweight` `[in·bits / 32, out]`, a stream of codes along the inputs; AWQ `[in, out / per
@@ -9,9 +9,10 @@
 //! words are: [`super::words`].
 
 use super::words::{Sizes, WordOrder, Words, grouped};
-use super::{Tensors, UNQUANTIZED, Wrong};
+use super::{Tensors, UNQUANTIZED, Wrong, activations, compressed};
 use crate::checkpoint::stored::Entry;
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
 /// What to do with matrices in the order of a GPU's instructions.
 const PLAIN_ORDER: &str = "take the checkpoint in plain GPTQ order that it was made of, or the unquantized one";
@@ -58,11 +59,21 @@ pub(super) fn auto_round(settings: &Map<String, Value>, tensors: &mut Tensors<'_
     if packing.contains("awq") {
         return matrices(settings, tensors, WordOrder::Awq);
     }
-    if !packing.contains("gptq") && packing != "auto_round" {
-        return Err((format!("`packing_format` is `{packing}`; those of GPTQ and AWQ are read"), UNQUANTIZED));
+    match packing {
+        // As it has zeros that need not be the middle, it takes nothing off them; files of the old order do.
+        "auto_round" | "auto_round:gptqmodel" => matrices(settings, tensors, WordOrder::Inputs { less: 0 }),
+        "auto_round:llm_compressor" | "auto_round:fp8_static" => {
+            compressed::stored(tensors, &BTreeSet::new(), None)?;
+            activations::fixed(tensors, None)
+        }
+        other if other.contains("gptq") || other.contains("exllama") => {
+            matrices(settings, tensors, WordOrder::Inputs { less: 1 })
+        }
+        other => {
+            let read = "`auto_round`, those of GPTQ and AWQ, and `auto_round:llm_compressor` are read";
+            Err((format!("`packing_format` is `{other}`; {read}"), UNQUANTIZED))
+        }
     }
-    // As vLLM and Transformers read it.
-    matrices(settings, tensors, WordOrder::Inputs { less: 1 })
 }
 
 fn matrices(settings: &Map<String, Value>, tensors: &mut Tensors<'_>, order: WordOrder) -> Result<(), Wrong> {
@@ -93,9 +104,9 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, order: WordOrder, group: Option
             (b.saturating_mul(8), a, 4)
         }
     };
-    if !matches!(bits, 2 | 3 | 4 | 8) {
+    if !(2..=8).contains(&bits) {
         let sizes = format!("`qweight` {:?} and `qzeros` {:?}", [a, b], [groups, zeros]);
-        return Err(wrong(format!("{sizes} are of codes of {bits} bits; 2, 3, 4 and 8 are read")));
+        return Err(wrong(format!("{sizes} are of codes of {bits} bits; 2 to 8 are read")));
     }
     let whole = |n: usize| n.saturating_mul(bits).is_multiple_of(32);
     if n == 0 || k == 0 || !whole(n) || order != WordOrder::Awq && !whole(k) {

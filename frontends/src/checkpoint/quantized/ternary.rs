@@ -1,5 +1,6 @@
 //! BitNet b1.58 (arXiv 2402.17764) as Transformers packs it: −1, 0 and 1 plus one, two bits each, four
-//! rows in a byte a quarter of the matrix apart; and one number that multiplies or divides them all.
+//! rows in a byte a quarter of the matrix apart; and one number that multiplies or divides them all. Or
+//! as it is trained (`online`): floats that are rounded to that in every step, which is done once here.
 
 use super::{Part, Tensors, UNQUANTIZED, Wrong, coded};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
@@ -14,10 +15,6 @@ static TERNARY: StoredType = coded("BitNet", Format::new(Elem::named("ternaryr")
 
 pub(super) fn bitnet(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     let text = |name: &str, default| settings.get(name).and_then(Value::as_str).unwrap_or(default);
-    if text("quantization_mode", "offline") != "offline" {
-        let what = "`quantization_mode` is `online`: matrices are floats that are rounded in every step".into();
-        return Err((what, "take the checkpoint with packed matrices"));
-    }
     if settings.get("use_rms_norm").and_then(Value::as_bool) == Some(true) {
         return Err(("`use_rms_norm`: products normalize their input, which is not read".into(), UNQUANTIZED));
     }
@@ -28,27 +25,132 @@ pub(super) fn bitnet(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -
             return Err((format!("`linear_class` is `{other}`; bitlinear and autobitlinear are read"), UNQUANTIZED));
         }
     };
-    let stems = tensors.stems(".weight_scale");
-    for stem in &stems {
-        let name = format!("{stem}.weight");
-        let [quarter, k] = tensors.matrix(&name)?;
-        let codes = tensors.take(&name, &["U8"], &[quarter, k])?;
-        let scale = tensors.take(&format!("{stem}.weight_scale"), &["F32", "BF16", "F16"], &[1])?;
-        let scale = scale.float(tensors.shards, 0);
-        let scale = if divides { 1.0 / scale } else { scale };
-        let n = quarter.checked_mul(4).filter(|n| *n > 0 && k > 0);
-        let n = n.ok_or_else(|| (format!("tensor `{name}` of {:?} has no rows", [quarter, k]), UNQUANTIZED))?;
-        let info = TensorInfo { dtype: &TERNARY, shape: vec![n, k], bytes: codes.from..codes.to };
-        let layout = Quarters { codes, scale, quarter, k };
-        tensors.index.insert(name, Entry { layout: Some(Arc::new(layout)), ..Entry::plain(codes.shard, info) });
-    }
-    if !stems.is_empty() {
+    let count = match text("quantization_mode", "offline") {
+        // Which `BitLinear` does not know of.
+        "online" if !divides => rounded(settings, tensors)?,
+        "offline" | "online" => scaled(tensors, divides)?,
+        other => return Err((format!("`quantization_mode` is `{other}`; offline and online are read"), UNQUANTIZED)),
+    };
+    if count > 0 {
         tensors.notes.push(
             "its products were trained with activations of 8 bits, a scale per token; here these are as --act says"
                 .into(),
         );
     }
     Ok(())
+}
+
+/// Matrices with a number beside them: packed, or −1, 0 and 1 as floats, which Transformers saves where it
+/// had unpacked them. How many they are.
+fn scaled(tensors: &mut Tensors<'_>, divides: bool) -> Result<usize, Wrong> {
+    let stems = tensors.stems(".weight_scale");
+    for stem in &stems {
+        let name = format!("{stem}.weight");
+        let [rows, k] = tensors.matrix(&name)?;
+        let part = tensors.take(&name, &["U8", "BF16", "F16", "F32"], &[rows, k])?;
+        let scale = tensors.take(&format!("{stem}.weight_scale"), &["F32", "BF16", "F16"], &[1])?;
+        let scale = scale.float(tensors.shards, 0);
+        let scale = if divides { 1.0 / scale } else { scale };
+        let packed = part.dtype == "U8";
+        let n = rows.checked_mul(if packed { 4 } else { 1 }).filter(|n| *n > 0 && k > 0);
+        let n = n.ok_or_else(|| (format!("tensor `{name}` of {:?} has no rows", [rows, k]), UNQUANTIZED))?;
+        let entry = if packed {
+            let info = TensorInfo { dtype: &TERNARY, shape: vec![n, k], bytes: part.from..part.to };
+            let layout = Quarters { codes: part, scale, quarter: rows, k };
+            Entry { layout: Some(Arc::new(layout)), ..Entry::plain(part.shard, info) }
+        } else {
+            let ternary = |i| [-1.0, 0.0, 1.0].contains(&part.float(tensors.shards, i));
+            if let Some(i) = (0..n * k).find(|i| !ternary(*i)) {
+                let x = part.float(tensors.shards, i);
+                return Err((format!("tensor `{name}` has a number of {x} where -1, 0 or 1 is expected"), UNQUANTIZED));
+            }
+            floats(part, [n, k], [1.0, scale])
+        };
+        tensors.index.insert(name, entry);
+    }
+    Ok(stems.len())
+}
+
+/// Matrices of floats that products round (`WeightQuant` of Transformers): to −1, 0 and 1 times the mean of
+/// their magnitudes. How many they are.
+fn rounded(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<usize, Wrong> {
+    let kept = kept(settings)?;
+    let float = |e: &Entry| ["BF16", "F16", "F32"].contains(&e.info.dtype.name) && e.layout.is_none();
+    let matrices = tensors.index.iter().filter(|(_, e)| float(e) && e.info.shape.len() == 2);
+    let names: Vec<String> = matrices.filter_map(|(name, _)| name.strip_suffix(".weight")).map(String::from).collect();
+    let mut count = 0;
+    if !kept.iter().any(|name| name == "lm_head") && !names.iter().any(|stem| stem == "lm_head") {
+        let what = "`modules_to_not_convert` does not name the head, whose matrix is that of the embeddings too".into();
+        return Err((what, "take the checkpoint with packed matrices"));
+    }
+    for stem in names {
+        let is_kept =
+            kept.iter().any(|k| stem.ends_with(k) || stem.strip_prefix(k.as_str()).is_some_and(|s| s.starts_with('.')));
+        let own = stem.rsplit('.').next().unwrap_or_default();
+        // Tables are no products.
+        if is_kept || own.contains("embed") {
+            continue;
+        }
+        if !own.ends_with("_proj") && own != "lm_head" {
+            let what = format!("`quantization_mode` is `online`, and whether `{stem}.weight` is rounded is not known");
+            return Err((what, "take the checkpoint with packed matrices"));
+        }
+        let name = format!("{stem}.weight");
+        let [n, k] = tensors.matrix(&name)?;
+        let part = tensors.take(&name, &["BF16", "F16", "F32"], &[n, k])?;
+        let sum: f64 = (0..n * k).map(|i| f64::from(part.float(tensors.shards, i).abs())).sum();
+        let mean = ((sum / (n * k).max(1) as f64) as f32).max(1e-5);
+        let times = 1.0 / mean;
+        tensors.index.insert(name, floats(part, [n, k], [times, 1.0 / times]));
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// What `modules_to_not_convert` says; without, the head is kept.
+fn kept(settings: &Map<String, Value>) -> Result<Vec<String>, Wrong> {
+    let Some(list) = settings.get("modules_to_not_convert").filter(|v| !v.is_null()) else {
+        return Ok(vec!["lm_head".into()]);
+    };
+    // Patterns, of which only names are read.
+    let name = |v: &Value| {
+        v.as_str().filter(|s| !s.is_empty() && !s.contains(|c| "*+?[](){}|\\^$".contains(c))).map(String::from)
+    };
+    let names: Option<Vec<String>> = list.as_array().and_then(|list| list.iter().map(name).collect());
+    names.ok_or_else(|| (format!("`modules_to_not_convert` is {list}; a list of names is read"), UNQUANTIZED))
+}
+
+/// A matrix of floats: each times the first number, rounded to −1, 0 or 1, times the second.
+fn floats(values: Part, [n, k]: [usize; 2], [before, scale]: [f32; 2]) -> Entry {
+    let info = TensorInfo { dtype: &TERNARY, shape: vec![n, k], bytes: values.from..values.to };
+    let layout = Rounded { values, before, scale, k };
+    Entry { layout: Some(Arc::new(layout)), ..Entry::plain(values.shard, info) }
+}
+
+#[derive(Debug)]
+struct Rounded {
+    values: Part,
+    /// Multiplies values before they are rounded, and after.
+    before: f32,
+    scale: f32,
+    k: usize,
+}
+
+impl Layout for Rounded {
+    fn parts(&self) -> Vec<(usize, Range<usize>)> {
+        vec![self.values.place()]
+    }
+
+    fn codes(&self, shards: &[Shard], row: usize, out: &mut CodedRow) {
+        for (col, c) in out.codes.iter_mut().enumerate().take(self.k) {
+            let x = self.values.float(shards, row * self.k + col) * self.before;
+            *c = (x.round_ties_even().clamp(-1.0, 1.0) + 1.0) as u8;
+        }
+        out.factors.iter_mut().for_each(|f| *f = (self.scale, 0.0));
+    }
+
+    // It is codes.
+    fn values(&self, _: &[Shard], _: usize, _: &mut [f32]) {}
 }
 
 #[derive(Debug)]

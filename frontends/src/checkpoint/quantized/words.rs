@@ -141,7 +141,7 @@ impl Words {
                 let word = |w: usize| zeros.word(shards, group * across + w);
                 // What was taken off whole words comes back to them: a zero of 0 borrows from the next one.
                 match self.bits {
-                    3 => self.masked(self.of_stream(row, word) + less),
+                    3 | 5 | 6 | 7 => self.masked(self.of_stream(row, word) + less),
                     bits => self.of_stream(row, |w| word(w).wrapping_add(less * ones(bits))),
                 }
             }

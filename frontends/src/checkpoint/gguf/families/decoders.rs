@@ -13,6 +13,9 @@ use serde_json::json;
 /// Parts of positions, which are all the same for texts, and layers that only images are added to.
 const OF_IMAGES: &[&str] = &["rope.dimension_sections", "n_deepstack_layers"];
 
+/// What multiplies the base of HunYuan's frequencies, by a power.
+const ALPHA: &str = "rope.scaling.alpha";
+
 const QWEN3_EXPERTS: Keys = &[
     ("expert_count", "num_experts"),
     ("expert_used_count", "num_experts_per_tok"),
@@ -205,6 +208,28 @@ pub(super) const FAMILIES: &[Family] = &[
         model_type: ("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"),
         names: &[HUNYUAN],
         found: ATTENTION_BIAS,
+        ..PLAIN
+    },
+    Family {
+        name: "hunyuan_vl",
+        model_type: ("hunyuan_vl_text", "HunYuanVLForConditionalGeneration"),
+        quiet: &["rope.dimension_sections", ALPHA],
+        names: &[HUNYUAN],
+        found: ATTENTION_BIAS,
+        // Of older files the base is multiplied already.
+        adapt: |f, config| {
+            if let Some(alpha) = f.number(ALPHA) {
+                config.insert("rope_scaling".into(), json!({ "rope_type": "dynamic", "alpha": alpha }));
+            }
+            Ok(())
+        },
+        ..PLAIN
+    },
+    Family {
+        name: "paddleocr",
+        model_type: ("paddleocr_vl_text", "PaddleOCRVLForConditionalGeneration"),
+        quiet: OF_IMAGES,
+        found: &[("use_bias", Q_BIAS)],
         ..PLAIN
     },
     // It is a Llama in other names.

@@ -63,7 +63,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         names: &[HY_V3, QWEN_EXPERTS],
         gating: SIGMOID,
         adapt: |f, config| {
-            by_router(f, config)?;
+            set_sparse(f, config)?;
             let width = f.required("expert_feed_forward_length")?;
             let beside = f.size("expert_shared_feed_forward_length").unwrap_or(width);
             match beside.checked_div(width) {
@@ -283,7 +283,7 @@ fn dbrx(f: &File, config: &mut Config) -> Result<(), Wrong> {
 }
 
 /// Which layers have experts, by whether they have a router.
-fn by_router(f: &File, config: &mut Config) -> Result<(), Wrong> {
+pub(super) fn set_sparse(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let kind = |layer| if f.has(&format!("blk.{layer}.ffn_gate_inp.weight")) { "sparse" } else { "dense" };
     let layers = f.required("block_count")?.saturating_sub(f.size("nextn_predict_layers").unwrap_or(0));
     config.insert("mlp_layer_types".into(), (0..layers).take(MOST_LAYERS).map(kind).collect());
@@ -293,7 +293,7 @@ fn by_router(f: &File, config: &mut Config) -> Result<(), Wrong> {
 /// Frequencies of layers with a window are those of the others, unless a file says otherwise; they are not
 /// scaled.
 fn mellum(f: &File, config: &mut Config) -> Result<(), Wrong> {
-    by_router(f, config)?;
+    set_sparse(f, config)?;
     if f.size("attention.sliding_window").unwrap_or(0) == 0 {
         let layers = f.required("block_count")?;
         config.insert("layer_types".into(), (0..layers).take(MOST_LAYERS).map(|_| "full_attention").collect());

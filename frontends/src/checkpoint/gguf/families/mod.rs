@@ -1,6 +1,7 @@
 //! Architectures of GGUF files, as a table: what their keys and tensors are in Transformers, and what
 //! llama.cpp's converter did to values.
 
+mod by_layer;
 mod decoders;
 mod delta;
 mod encoders;
@@ -9,6 +10,7 @@ mod latent;
 mod mixtures;
 mod parallel;
 mod recurrent;
+mod t5;
 mod time_mixes;
 
 use super::cut::Cut;
@@ -114,12 +116,14 @@ pub(super) fn all() -> impl Iterator<Item = &'static Family> {
         decoders::FAMILIES,
         parallel::FAMILIES,
         mixtures::FAMILIES,
+        by_layer::FAMILIES,
         latent::FAMILIES,
         delta::FAMILIES,
         gemma::FAMILIES,
         recurrent::FAMILIES,
         time_mixes::FAMILIES,
         encoders::FAMILIES,
+        t5::FAMILIES,
     ]
     .into_iter()
     .flatten()

@@ -35,6 +35,8 @@ fn assumed(fixture: &str) -> Value {
         } }),
         "mpt" => json!({ "attn_config": { "alibi": true, "alibi_bias_max": 8, "clip_qkv": 1.5 } }),
         "olmoe" => json!({ "clip_qkv": null }),
+        "step3p5" => json!({ "query_pre_attn_scalar": "absent" }),
+        "mimo_v2_flash" => json!({ "routed_scaling_factor": "absent" }),
         "baichuan2" => json!({ "z_loss_weight": "absent" }),
         "minicpm3" => json!({
             "rope_scaling": {
@@ -72,6 +74,8 @@ fn pattern(name: &str) -> (String, String, usize) {
                 layer = part.to_string();
                 parts.push("{}");
             }
+            // Parts of T5's layers.
+            Ok(_) if parts.last() == Some(&"layer") && parts.first() == Some(&"encoder") => parts.push(part),
             Ok(n) => expert = n,
             Err(_) => parts.push(part),
         }

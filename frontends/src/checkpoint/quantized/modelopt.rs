@@ -1,0 +1,99 @@
+//! NVIDIA's ModelOpt: what a matrix is follows from the types of its `weight` and `weight_scale`, and
+//! whether a `weight_scale_2` stands above its scales. AWQ and SmoothQuant leave beside some matrices a
+//! `pre_quant_scale` `[in]` that multiplies the input of their products, where no layer before takes it.
+
+use super::bytes::{self, ByteKind};
+use super::compressed::fp4;
+use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations, microscaling, pairs};
+use crate::checkpoint::safetensors::TensorInfo;
+use crate::checkpoint::shard::Shard;
+use crate::checkpoint::stored::{Entry, Layout, Rows};
+use llmcc_ir::quant::{CodedRow, StoredRows};
+use llmcc_ir::ty::DType;
+use serde_json::{Map, Value};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What multiplies the input of products.
+const BEFORE: &str = ".pre_quant_scale";
+
+pub(super) fn modelopt(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
+    if let Some(stem) = tensors.stems(".svdquant_lora_a").first() {
+        let what = format!("tensor `{stem}.svdquant_lora_a` is added to a product, which is not read");
+        return Err((what, UNQUANTIZED));
+    }
+    for stem in tensors.stems(".weight_scale") {
+        let dtype = |ending: &str| tensors.index.get(&format!("{stem}.{ending}")).map(|e| e.info.dtype.name);
+        let entry = match [dtype("weight"), dtype("weight_scale"), dtype("weight_scale_2")] {
+            [Some("U8"), Some("F8_E4M3"), Some(_)] => fp4(tensors, [&stem, "weight", "weight_scale_2"], |x| x)?,
+            [Some("U8"), Some("U8" | "F8_E8M0"), None] => {
+                microscaling::matrix(tensors, &stem, ["weight", "weight_scale"])?
+            }
+            [Some("U8"), _, above] => {
+                if above.is_some() {
+                    // Of products in FP8, of `W4A8_AWQ`; the scales do not need it.
+                    tensors.index.remove(&format!("{stem}.weight_scale_2"));
+                }
+                pairs::matrix(tensors, &stem)?
+            }
+            [weight, ..] => {
+                let kind = if weight == Some("I8") { ByteKind::Int8 } else { ByteKind::E4m3 };
+                bytes::scaled(tensors, &stem, "weight_scale", (kind, None), 1.0)?;
+                continue;
+            }
+        };
+        tensors.index.insert(format!("{stem}.weight"), entry);
+    }
+    before(tensors)?;
+    activations::fixed(tensors, None)
+}
+
+/// Takes what multiplies inputs into the columns of the matrices, which are decoded.
+fn before(tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
+    let stems = tensors.stems(BEFORE);
+    for stem in &stems {
+        let (name, weight) = (format!("{stem}{BEFORE}"), format!("{stem}.weight"));
+        let wrong = || (format!("tensor `{name}` multiplies the input of no matrix"), UNQUANTIZED);
+        let matrix = tensors.index.remove(&weight).ok_or_else(wrong)?;
+        let (Some(layout), Some(dtype), [n, k]) = (&matrix.layout, matrix.info.dtype.dtype, &matrix.info.shape[..])
+        else {
+            return Err(wrong());
+        };
+        let factors = tensors.take(&name, &["BF16", "F16", "F32"], &[*k])?;
+        let info = TensorInfo { dtype: &COMPUTED, shape: vec![*n, *k], bytes: matrix.info.bytes.clone() };
+        let layout = Columns { matrix: Arc::clone(layout), dtype, factors, k: *k };
+        tensors.index.insert(weight, Entry { layout: Some(Arc::new(layout)), ..Entry::plain(matrix.shard, info) });
+    }
+    if !stems.is_empty() {
+        tensors.notes.push(format!(
+            "the columns of {} matrices take numbers that multiply the input of their products \
+             (`pre_quant_scale`): they are decoded",
+            stems.len()
+        ));
+    }
+    Ok(())
+}
+
+/// A matrix whose columns are multiplied.
+#[derive(Debug)]
+struct Columns {
+    matrix: Arc<dyn Layout>,
+    /// Of the matrix.
+    dtype: DType,
+    factors: Part,
+    k: usize,
+}
+
+impl Layout for Columns {
+    fn parts(&self) -> Vec<(usize, Range<usize>)> {
+        self.matrix.parts()
+    }
+
+    // It is floats.
+    fn codes(&self, _: &[Shard], _: usize, _: &mut CodedRow) {}
+
+    fn values(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
+        Rows { layout: &*self.matrix, shards, dtype: self.dtype, columns: self.k }.values(row, out);
+        out.iter_mut().enumerate().for_each(|(col, v)| *v *= self.factors.float(shards, col));
+    }
+}
