@@ -206,6 +206,19 @@ def without_spare(folder, experts):
     save_file({k: v for k, v in load_file(path).items() if not spare(k)}, path, metadata={"format": "pt"})
 
 
+def as_published(folder):
+    """Names of Hy4's tensors as they are published; Transformers reads them, and writes some of them in another way."""
+    path = folder / "model.safetensors"
+
+    def name_of(name):
+        name = name.replace(".hc_pre.hc_head.", ".hc_head.").replace("mlp.linear_gate.", "mlp.gate_proj.").replace("shared_experts.linear_gate.", "shared_experts.gate_proj.")
+        for site in ("hc_attn_layer", "hc_mlp_layer"):
+            name = name.replace(f".hc_pre.{site}.", f".{site}.hc_pre.")
+        return name
+
+    save_file({name_of(name): t for name, t in load_file(path).items()}, path, metadata={"format": "pt"})
+
+
 # ---- embedders and classifiers
 
 LENGTHS = [1, 7, PROMPT, 19]
@@ -643,6 +656,8 @@ def make(name, folder):
     write_golden(name, folder, tokens, greedy, margin, inv_freqs, [f64, f32, bf16])
     if config["model_type"] == "longcat_flash":
         without_spare(folder, config["n_routed_experts"])
+    if config["model_type"] == "hy_v4":
+        as_published(folder)
 
 
 # How far apart two runs on different machines may be.

@@ -26,6 +26,7 @@ mod granite_experts;
 mod granite_windows;
 mod half_rotated;
 mod hunyuan;
+mod independent_streams;
 mod kimi_delta;
 mod latent;
 mod latent_decoder;
@@ -135,6 +136,7 @@ archs! {
     mod axk1;
     mod step3p5;
     mod mistral_large4;
+    mod hy_v4;
     mod deepseek_v32;
     mod glm_moe_dsa;
     mod gpt2;
