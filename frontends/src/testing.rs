@@ -62,6 +62,7 @@ pub(crate) fn config(model_type: &str) -> Value {
         "use_sliding_window",
         "max_window_layers",
         "no_rope_layers",
+        "kv_source_layers",
         "activation_sparsity_pattern",
         "num_attention_heads_per_layer",
     ];

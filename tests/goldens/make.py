@@ -91,6 +91,9 @@ def randomize(model, seed):
             if name.endswith(("recurrent_param", "time_decay")):
                 # States that are remembered for some tokens.
                 p.copy_(-3 + 2 * torch.rand(p.shape, generator=rng))
+            elif name.endswith("softmax_scaling.scale"):
+                # Times logarithms of positions, and attention is still over several tokens.
+                p.copy_(0.2 * torch.rand(p.shape, generator=rng))
             elif ".lambda_" in name:
                 # Whose products' exponentials are near 1.
                 p.copy_(0.3 * torch.randn(p.shape, generator=rng))
@@ -105,6 +108,8 @@ def randomize(model, seed):
         for name, b in sorted(model.named_buffers()):
             if name.endswith(("e_score_correction_bias", "expert_bias")):
                 b.copy_(0.2 * torch.randn(b.shape, generator=rng))
+            if name.endswith("rotary_emb.alpha"):
+                b.copy_(0.3 * torch.randn(b.shape, generator=rng))
             if name.endswith("layer_scalar"):
                 b.copy_(0.5 + torch.rand(b.shape, generator=rng))
 
@@ -199,6 +204,19 @@ def without_spare(folder, experts):
     path = folder / "model.safetensors"
     spare = lambda name: ".experts." in name and int(name.split(".experts.")[1].split(".")[0]) >= experts
     save_file({k: v for k, v in load_file(path).items() if not spare(k)}, path, metadata={"format": "pt"})
+
+
+def as_published(folder):
+    """Names of Hy4's tensors as they are published; Transformers reads them, and writes some of them in another way."""
+    path = folder / "model.safetensors"
+
+    def name_of(name):
+        name = name.replace(".hc_pre.hc_head.", ".hc_head.").replace("mlp.linear_gate.", "mlp.gate_proj.").replace("shared_experts.linear_gate.", "shared_experts.gate_proj.")
+        for site in ("hc_attn_layer", "hc_mlp_layer"):
+            name = name.replace(f".hc_pre.{site}.", f".{site}.hc_pre.")
+        return name
+
+    save_file({name_of(name): t for name, t in load_file(path).items()}, path, metadata={"format": "pt"})
 
 
 # ---- embedders and classifiers
@@ -486,13 +504,21 @@ def turned_stacks(tensors, config):
     return {name: turned(name, t) for name, t in text_part(tensors, config).items()}
 
 
+def published_text_part(tensors, _):
+    """The same of a model whose tensors Transformers writes as they are published."""
+    return {name: t for name, t in tensors.items() if name.startswith(("tok_embeddings.", "lerope.", "layers.", "norm.", "output."))}
+
+
 VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 SMALL_VISION = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "mlp_ratio": 1, "num_heads": 2, "patch_size": 2}
 DEEP_VISION = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "out_hidden_size": 32, "patch_size": 2, "num_position_embeddings": 4, "deepstack_visual_indexes": [0]}
 STEP_VISION = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14, "mlp_ratio": 1.0}
 AUDIO = {"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "num_mel_bins": 8, "output_dim": 32, "downsample_hidden_size": 8}
 
+PIXTRAL_VISION = VISION | {"model_type": "pixtral", "image_size": 28, "patch_size": 14}
+
 FOREIGN = {
+    "mistral_large4_text": (lambda config: of_parts(config, "mistral_large4", PIXTRAL_VISION), published_text_part),
     "muse_glimmer_text": (lambda config: of_parts(config, "muse_glimmer", VISION), text_part),
     "qwen2_vl_text": (lambda config: of_parts(config, "qwen2_vl", SMALL_VISION), text_part),
     "qwen3_vl_text": (lambda config: of_parts(config, "qwen3_vl", DEEP_VISION), text_part),
@@ -630,6 +656,8 @@ def make(name, folder):
     write_golden(name, folder, tokens, greedy, margin, inv_freqs, [f64, f32, bf16])
     if config["model_type"] == "longcat_flash":
         without_spare(folder, config["n_routed_experts"])
+    if config["model_type"] == "hy_v4":
+        as_published(folder)
 
 
 # How far apart two runs on different machines may be.

@@ -109,8 +109,8 @@ impl Shape {
             heads: self.heads(),
             scale: F32::new(self.scale()),
             softcap: self.softcap.map(F32::new),
-            sinks: self.sinks.then_some(3),
-            bias: self.bias.map(|_| if self.sinks || self.latent { 4 } else { 3 }),
+            sinks: self.sinks.then_some(3 + usize::from(self.latent)),
+            bias: self.bias.map(|_| 3 + usize::from(self.latent) + usize::from(self.sinks)),
             causal: self.causal,
             chunked: self.chunked && self.window.is_some(),
             tile_m: self.tile_m,
@@ -361,6 +361,7 @@ fn keys_and_values_of_different_width() {
             check(&Shape { q, ..shape }, &[RAGGED, LONG]);
         }
         check(&Shape { tile_m: 32, window: Some(20), ..latent }, &[&prompt]);
+        check(&Shape { sinks: true, ..latent }, &[RAGGED, LONG]);
     }
 }
 

@@ -56,6 +56,11 @@ pub(super) struct Latent {
     pub bias: bool,
     /// Multiplies the latent.
     pub factor: Option<f32>,
+    /// Added to the mean squares of what is short.
+    pub eps: f32,
+    /// Keys are made of the latent alone, and nothing is rotated: `nope` is all of a head, and what
+    /// would be the rotated key is `rope` zeros.
+    pub whole: bool,
 }
 
 /// What an attention block is.
@@ -117,9 +122,12 @@ pub(super) struct Attention {
     pub causal: bool,
     /// It is differential, with this number to begin with: values are those of two heads.
     pub differential: Option<f32>,
-    /// Keys and values are made of one row; the rest but `heads`, `scale`, `rotary`,
-    /// `tuning` and a gate by a matrix of its own means nothing then.
+    /// Keys and values are made of one row; the rest but `heads`, `scale`, `rotary`, `tuning`,
+    /// `head_tuning`, `sinks` and a gate by a matrix of its own means nothing then.
     pub latent: Option<Latent>,
+    /// Queries of latent attention are multiplied by a number that grows with the position, a learned
+    /// one for each head.
+    pub head_tuning: bool,
 }
 
 impl Attention {
@@ -156,6 +164,7 @@ impl Attention {
             causal: true,
             differential: None,
             latent: None,
+            head_tuning: false,
         }
     }
 }

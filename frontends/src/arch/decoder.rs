@@ -39,6 +39,8 @@ pub(super) struct Decoder {
     pub layers: Vec<Layer>,
     /// Rotary tables, which the layers share.
     pub ropes: Vec<RopeConfig>,
+    /// Frequencies of the first of these are multiplied by the exponentials of learned numbers.
+    pub learned_rope: bool,
     /// Embeddings of positions are added to those of tokens, so many rows after the first of their
     /// table.
     pub learned: Option<usize>,
@@ -82,6 +84,9 @@ pub(super) struct DenseHead {
 pub(super) const HEAD_DENSE: Part = Part("head.dense");
 /// The norm before the head.
 pub(super) const HEAD_NORM: Part = Part("head.norm");
+
+/// Of what frequencies are multiplied by, the logarithms.
+pub(super) const ROPE_POWERS: Part = Part("rope.powers");
 
 /// From the columns of the table to the width of the layers.
 pub(super) const WIDEN: Part = Part("widen");
@@ -148,6 +153,7 @@ impl Decoder {
             norms,
             layers,
             ropes,
+            learned_rope: false,
             learned: None,
             sines: None,
             narrow: None,
@@ -250,8 +256,8 @@ impl Shape for Decoder {
             let expert = tensor.split_once(".mlp.experts.").and_then(|(_, rest)| rest.split('.').next()?.parse().ok());
             tensor.ends_with(".mlp.gate.weight_1") || expert.is_some_and(|e: usize| e >= *count && e < 2 * *count)
         };
-        self.indexed && [".self_attn.indexer.", ".self_attn.index_"].iter().any(|part| tensor.contains(part))
-            || self.of_text.as_ref().is_some_and(of_images)
+        let indexer = [".self_attn.indexer.", ".self_attn.index_", ".attention.indexer."];
+        self.indexed && indexer.iter().any(|part| tensor.contains(part)) || self.of_text.as_ref().is_some_and(of_images)
     }
 }
 
@@ -259,7 +265,13 @@ impl Shape for Decoder {
 pub(super) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Carried>), FrontendError> {
     let mut f = l.func("embed");
     let table = table(&mut f, d.narrow.unwrap_or(d.facts.hidden));
-    let frequencies: Vec<(Value, Op)> = d.ropes.iter().enumerate().map(|(i, rope)| inv_freq(&mut f, rope, i)).collect();
+    let mut frequencies: Vec<(Value, Op)> =
+        d.ropes.iter().enumerate().map(|(i, rope)| inv_freq(&mut f, rope, i)).collect();
+    if let (true, Some((first, _)), Some(rope)) = (d.learned_rope, frequencies.first_mut(), d.ropes.first()) {
+        let powers = f.weight(ROPE_POWERS, Kind::Bare, &[rope.dim / 2]);
+        let factors = f.unary(UnaryOp::Exp, powers);
+        *first = f.mul(*first, factors);
+    }
     let tokens = f.input(Input::Tokens);
     let x = f.op(Op::Embed, &[table, tokens]);
     let x = match d.narrow {
@@ -356,7 +368,7 @@ pub(super) fn layer(
 }
 
 /// What the MLP or the experts of a layer make of `h`, the norm of `x`.
-fn feed(f: &mut Draft, d: &Decoder, spec: &Layer, x: Value, h: Value) -> Value {
+pub(super) fn feed(f: &mut Draft, d: &Decoder, spec: &Layer, x: Value, h: Value) -> Value {
     match &spec.experts {
         Some(experts) if experts.beside_mlp => {
             let y = mlp(f, &spec.mlp, h);

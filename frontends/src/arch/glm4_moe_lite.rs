@@ -35,7 +35,7 @@ pub(super) const ARCH: Arch = Arch {
             value: 256,
             interleaved: f.flag_or("rope_interleave", true),
             bias: f.flag("attention_bias"),
-            factor: None,
+            ..Latent::DEEPSEEK
         };
         let d = latent_decoder::decoder(f, defaults, latent)?;
         let router = sigmoids(f, 4, 1.8)?;

@@ -46,7 +46,7 @@ pub(super) const ARCH: Arch = Arch {
             value: 128,
             interleaved: false,
             bias: false,
-            factor: None,
+            ..Latent::DEEPSEEK
         };
         let mut d = latent_decoder::decoder(f, defaults, latent)?.with_attention(|_, a| a.rotary = None);
         d.ropes.clear();

@@ -7,10 +7,10 @@
 //! W_v (Σ p·c)`): two products by heads (the absorbed form, section 2.1.2 of the paper).
 
 pub(super) use super::blocks::Latent;
-use super::blocks::{Attention, Norm, linear, norm, scaled, tuned};
+use super::blocks::{Attention, Norm, linear, norm, product, scaled, tuned};
 use super::gates::gated;
 use super::lifter::Draft;
-use super::names::{ATTN_OUT, ATTN_Q, Kind, Part, Table};
+use super::names::{ATTN_OUT, ATTN_Q, ATTN_SINKS, Kind, Part, Table};
 use super::weights::{Run, by_heads, split_rows};
 use crate::config::ConfigError;
 use crate::config::common::Heads;
@@ -28,6 +28,11 @@ pub(super) const KV_UP: Part = Part("attn.kv_up");
 pub(super) const K_UP: Part = Part("attn.k_up");
 /// Of [`KV_UP`] what makes values, `[heads, value, kv_rank]`.
 pub(super) const V_UP: Part = Part("attn.v_up");
+
+/// What queries of each head are multiplied by: so often the logarithm of the position, `[heads]`…
+pub(super) const TUNING: Part = Part("attn.tuning.scale");
+/// … and this more.
+pub(super) const TUNING_BIAS: Part = Part("attn.tuning.bias");
 
 /// What checkpoints of Transformers call its tensors. Before
 /// [`HUGGING_FACE`](super::names::HUGGING_FACE).
@@ -66,6 +71,8 @@ impl Latent {
         interleaved: true,
         bias: false,
         factor: None,
+        eps: 1e-6,
+        whole: false,
     };
 
     /// Reads [`LATENT`] for `heads` query heads; absent fields are as in `default`. The queries of
@@ -102,32 +109,40 @@ impl Latent {
     }
 }
 
-/// Latent attention over `h`, a row per token.
+/// Latent attention over `h`, a row per token. `stored`: another layer has put keys and values into
+/// `kv` in this step, and nothing is added to them.
 #[track_caller]
 pub(super) fn attention(
     f: &mut Draft,
-    (a, l): (&Attention, &Latent),
+    (a, l, stored): (&Attention, &Latent, bool),
     spec: Norm,
     h: Value,
     kv: Value,
     positions: Value,
     rope: Option<Value>,
 ) -> Value {
-    let (heads, hidden) = (a.heads.queries, f.facts().hidden);
+    let (heads, hidden, spec) = (a.heads.queries, f.facts().hidden, Norm { eps: l.eps, ..spec });
     let (up, part) = up(f, heads, l);
-    let (mut own, q) = queries(f, l, heads, spec, h);
-    let (latent, mut k) = keys(f, l, spec, h);
+    let (mut own, mut q) = queries(f, l, heads, spec, h);
+    let mut appended = (!stored).then(|| keys(f, l, spec, h, own));
     if let Some(rope) = rope {
         own = f.op(Op::Rope { head_dim: l.rope }, &[own, rope]);
-        k = f.op(Op::Rope { head_dim: l.rope }, &[k, rope]);
+        appended = appended.map(|(latent, k)| (latent, f.op(Op::Rope { head_dim: l.rope }, &[k, rope])));
+    }
+    if a.head_tuning {
+        [q, own] = tuned_by_heads(f, heads, [(q, l.nope), (own, l.rope)], positions);
     }
     let wk = by_heads(f, heads, up[0], part[0], l.kv_rank);
-    let mut q = f.op(Op::HeadMatMul { heads, cols: l.kv_rank }, &[q, wk]);
+    q = f.op(Op::HeadMatMul { heads, cols: l.kv_rank }, &[q, wk]);
     if let Some(tuning) = &a.tuning {
         [q, own] = tuned(f, tuning, [q, own], positions);
     }
-    let kv = f.op(Op::KvAppend, &[kv, k, latent, positions]);
-    let y = f.op(Op::LatentAttention { heads, scale: F32::new(a.scale) }, &[q, own, kv, positions]);
+    let kv = appended.map_or(kv, |(latent, k)| f.op(Op::KvAppend, &[kv, k, latent, positions]));
+    let mut operands = vec![q, own, kv, positions];
+    if a.sinks {
+        operands.push(f.weight(ATTN_SINKS, Kind::Bare, &[heads]));
+    }
+    let y = f.op(Op::LatentAttention { heads, scale: F32::new(a.scale) }, &operands);
     let wv = by_heads(f, heads, up[1], part[1], l.value);
     let y = f.op(Op::HeadMatMul { heads, cols: l.value }, &[y, wv]);
     let y = gated(f, (a.gate, a.gate_act), None, h, y, [heads, l.value]);
@@ -153,27 +168,40 @@ fn up(f: &mut Draft, heads: usize, l: &Latent) -> ([Value; 2], [Run; 2]) {
     ([both; 2], [part(0, l.nope, true), part(l.nope, l.value, false)])
 }
 
-/// Queries of all heads: those to be rotated, and the others.
+/// Queries of all heads: those to be rotated, and the others. Where nothing is, the first of the
+/// others stand for those, as their keys are zeros.
 fn queries(f: &mut Draft, l: &Latent, heads: usize, spec: Norm, h: Value) -> (Value, Value) {
-    let (hidden, dim) = (f.facts().hidden, l.nope + l.rope);
+    let (hidden, dim) = (f.facts().hidden, if l.whole { l.nope } else { l.nope + l.rope });
     let rows = heads.saturating_mul(dim);
     let (x, w) = match l.q_rank {
         None => (h, f.matrix(ATTN_Q, [rows, hidden])),
         Some(rank) => {
             let x = linear(f, Q_DOWN, [rank, hidden], l.bias, h);
-            let x = norm(f, Q_DOWN_NORM, of_latent(spec), x, rank);
+            let x = norm(f, Q_DOWN_NORM, spec, x, rank);
             (x, f.matrix(Q_UP, [rows, rank]))
         }
     };
+    if l.whole {
+        let q = f.matmul(x, w);
+        return (f.op(Op::SliceCols { start: 0, len: heads.saturating_mul(l.rope) }, &[q]), q);
+    }
     let rotated = f.op(Op::PickRows { run: dim, start: l.nope, len: l.rope, pairs: pairs(l) }, &[w]);
     let rest = f.op(Op::PickRows { run: dim, start: 0, len: l.nope, pairs: 0 }, &[w]);
     (f.matmul(x, rotated), f.matmul(x, rest))
 }
 
-/// The latent, and the key of all heads that is to be rotated.
-fn keys(f: &mut Draft, l: &Latent, spec: Norm, h: Value) -> (Value, Value) {
-    let down = f.matrix(KV_DOWN, [l.kv_rank + l.rope, f.facts().hidden]);
-    let bias = l.bias.then(|| f.bias(KV_DOWN, l.kv_rank + l.rope));
+/// The latent, and the key of all heads that is to be rotated: zeros where nothing is, as many as
+/// `own` has for a head.
+fn keys(f: &mut Draft, l: &Latent, spec: Norm, h: Value, own: Value) -> (Value, Value) {
+    let rotated = if l.whole { 0 } else { l.rope };
+    let down = f.matrix(KV_DOWN, [l.kv_rank + rotated, f.facts().hidden]);
+    let bias = l.bias.then(|| f.bias(KV_DOWN, l.kv_rank + rotated));
+    if l.whole {
+        let latent = product(f, h, down, bias);
+        let (some, zero) = (f.op(Op::SliceCols { start: 0, len: l.rope }, &[own]), f.scalar(0.0));
+        let zeros = f.mul(some, zero);
+        return (short(f, l, spec, latent), zeros);
+    }
     let in_order = Op::PickRows { run: l.rope, start: 0, len: l.rope, pairs: pairs(l) };
     let [c, r] = split_rows(f, down, [l.kv_rank, l.rope]);
     let r = f.op(in_order.clone(), &[r]);
@@ -184,16 +212,33 @@ fn keys(f: &mut Draft, l: &Latent, spec: Norm, h: Value) -> (Value, Value) {
         let of_key = f.op(in_order, &[of_key]);
         k = f.add(k, of_key);
     }
-    let latent = norm(f, KV_DOWN_NORM, of_latent(spec), latent, l.kv_rank);
-    (scaled(f, latent, l.factor), k)
+    (short(f, l, spec, latent), k)
+}
+
+/// The latent as it is stored.
+fn short(f: &mut Draft, l: &Latent, spec: Norm, latent: Value) -> Value {
+    let latent = norm(f, KV_DOWN_NORM, spec, latent, l.kv_rank);
+    scaled(f, latent, l.factor)
+}
+
+/// Queries of so many columns a head at position `p`, times `scale·ln(p + 1) + bias`, both learned
+/// for each head (scalable softmax, arXiv 2501.19399).
+fn tuned_by_heads<const N: usize>(f: &mut Draft, heads: usize, q: [(Value, usize); N], positions: Value) -> [Value; N] {
+    let logs = (1..=f.max_context()).map(|p| libm::log(p as f64) as f32).collect();
+    let table = f.shared_column("attn.logs", "$attention.logs", logs);
+    let logs = f.op(Op::EmbedPositions, &[table, positions]);
+    let weights = [TUNING, TUNING_BIAS].map(|part| f.weight(part, Kind::Bare, &[heads]));
+    q.map(|(q, times)| {
+        let [grown, same] = weights.map(|w| {
+            let of_columns = f.op(Op::RepeatEach { times }, &[w]);
+            f.mul(q, of_columns)
+        });
+        let grown = f.op(Op::Combine, &[logs, grown]);
+        f.add(grown, same)
+    })
 }
 
 /// Rows of a rotated part that are stored as neighbours.
 fn pairs(l: &Latent) -> usize {
     if l.interleaved { l.rope } else { 0 }
-}
-
-/// The norms of what is short have an `eps` of their own, that of no file.
-fn of_latent(spec: Norm) -> Norm {
-    Norm { eps: 1e-6, ..spec }
 }

@@ -25,7 +25,8 @@ pub(super) struct Layer {
     /// What comes out is multiplied by a learned number.
     pub scaled: bool,
     /// Its attention reads the keys and values of this layer, having none of its own; then it has
-    /// queries with their norm and rotation, and nothing else that attention may have.
+    /// queries with their norm and rotation, and, unless it is latent, nothing else that attention may
+    /// have.
     pub shares: Option<usize>,
 }
 

@@ -95,7 +95,7 @@ impl Longcat {
         let positions = f.input(Input::Positions);
         let kv = f.latent_kv("kv", (latent.rope + latent.kv_rank, latent.kv_rank), a.window);
         let h = norm(&mut f, ATTN_NORM, d.norm, x, hidden);
-        let y = latent::attention(&mut f, (a, latent), d.norm, h, kv, positions, rope);
+        let y = latent::attention(&mut f, (a, latent, false), d.norm, h, kv, positions, rope);
         let x = f.add(x, y);
         let h = norm(&mut f, MLP_NORM, d.norm, x, hidden);
         let made = (half == 0).then(|| mixture(&mut f, &self.experts, h, h));

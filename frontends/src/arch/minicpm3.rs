@@ -34,7 +34,7 @@ pub(super) const ARCH: Arch = Arch {
             value: hidden / queries,
             interleaved: false,
             bias: f.flag("attention_bias"),
-            factor: None,
+            ..Latent::DEEPSEEK
         };
         let mut d = latent_decoder::decoder(f, defaults, latent)?;
         // `null` stands for no scale, absence for a number.

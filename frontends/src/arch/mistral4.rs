@@ -31,7 +31,7 @@ pub(super) const ARCH: Arch = Arch {
             value: 128,
             interleaved: f.flag_or("rope_interleave", true),
             bias: f.flag("attention_bias"),
-            factor: None,
+            ..Latent::DEEPSEEK
         };
         let d = latent_decoder::decoder(f, defaults, latent)?;
         let (beta, step) = rope::tuning(f)?;

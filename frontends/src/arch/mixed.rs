@@ -46,8 +46,8 @@ impl Context {
 pub(super) fn mixed(f: &mut Draft, eps: Norm, spec: &Layer, context: Context, h: Value) -> Value {
     let (a, rope) = (&spec.attention, context.rope);
     let attended = |f: &mut Draft, Attended { positions, kv }, h| match &a.latent {
-        _ if spec.shares.is_some() => attention_over(f, a, eps, h, kv, positions, rope),
-        Some(latent) => latent::attention(f, (a, latent), eps, h, kv, positions, rope),
+        Some(latent) => latent::attention(f, (a, latent, spec.shares.is_some()), eps, h, kv, positions, rope),
+        None if spec.shares.is_some() => attention_over(f, a, eps, h, kv, positions, rope),
         None => match a.differential {
             Some(first) => differential::attention(f, (a, first), eps, h, kv, positions, rope),
             None => attention(f, a, eps, h, kv, positions, rope),

@@ -26,6 +26,7 @@ mod granite_experts;
 mod granite_windows;
 mod half_rotated;
 mod hunyuan;
+mod independent_streams;
 mod kimi_delta;
 mod latent;
 mod latent_decoder;
@@ -72,7 +73,7 @@ use crate::config::{ConfigError, Facts, common};
 use crate::error::FrontendError;
 use entry::Shape;
 pub use entry::{Arch, REFERENCE, reference};
-use find::{Supported, class, first_class};
+use find::{Supported, class, first_class, kind};
 use lifter::Lifter;
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
@@ -134,6 +135,8 @@ archs! {
     mod kimi_k2;
     mod axk1;
     mod step3p5;
+    mod mistral_large4;
+    mod hy_v4;
     mod deepseek_v32;
     mod glm_moe_dsa;
     mod gpt2;
@@ -431,18 +434,6 @@ fn elsewhere(name: &str) -> Option<Neutral> {
         ARCHS.iter().rev().flat_map(|a| a.fields.iter().rev().copied().flatten()).flat_map(names).collect()
     });
     RULES.get(name).copied()
-}
-
-/// What a JSON value is, in words.
-fn kind(v: &Value) -> &'static str {
-    match v {
-        Value::Null => "`null`",
-        Value::Bool(_) => "a truth value",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
 }
 
 /// Choices of the user that shape the graph.

@@ -105,7 +105,8 @@ pub(super) fn top(class: Option<&str>) -> Option<Top> {
 
 /// Whether a tensor is one of the text model.
 pub(super) fn of_text(tensor: &str) -> bool {
-    const OWN: [&str; 5] = ["lm_head.", "model.layers.", "model.embed_tokens.", "model.norm.", "score."];
+    // (The last as Mistral AI names them.)
+    const OWN: [&str; 6] = ["lm_head.", "model.layers.", "model.embed_tokens.", "model.norm.", "score.", "layers."];
     // What begins so has other parts too.
     let (tensor, parts) = match tensor.strip_prefix(THINKER[1]) {
         Some(rest) => (rest, &[][..]),

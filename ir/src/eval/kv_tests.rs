@@ -113,6 +113,12 @@ fn widths_are_checked() {
     };
     assert_eq!(attend(10, 6, latent).unwrap(), "f32[T, 10]");
     assert!(attend(16, 6, latent).is_err() && attend(10, 5, latent).is_err());
+    let with_sinks = |n: usize| {
+        let op = Op::LatentAttention { heads: 2, scale: F32::new(1.0) };
+        let sinks = TensorType::vector(n).into();
+        typed(op, vec![rows(10).into(), rows(6).into(), state(latent), positions(), sinks])
+    };
+    assert!(with_sinks(2).is_ok() && with_sinks(3).is_err());
     assert!(attend(10, 6, KvSpec { latent: false, ..latent }).is_err());
     let append = |k: usize, v: usize| {
         typed(Op::KvAppend, vec![state(latent), rows(k).into(), rows(v).into(), positions()]).is_ok()

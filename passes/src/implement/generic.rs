@@ -118,12 +118,17 @@ fn latent_attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (K
     let (heads, scale) = (int(cx.graph, op.attrs[0])?, float(cx.graph, op.attrs[1])?);
     let [q, own] = [op.args[0], op.args[1]].map(|part| Some((part, cx.rows_kind(part)?)));
     let ((q, q_kind), (own, own_kind)) = (q?, own?);
+    let sinks = match op.args.get(4) {
+        Some(sinks) => Some((*sinks, cx.vector_of(*sinks)?)),
+        None => None,
+    };
     Some(Draft::new(rows, |d| {
         let q = d.input(q, q_kind);
         let own = Some(d.input(own, own_kind));
         let kv = d.input(kv, ParamKind::State(spec.into()));
+        let sinks = sinks.map(|(v, len)| d.input(v, ParamKind::Vector { len }));
         let out = d.output(cols, RowElem::F32);
-        let (softcap, sinks, bias, causal, chunked, tile_m) = (None, None, None, true, false, 1);
+        let (softcap, bias, causal, chunked, tile_m) = (None, None, true, false, 1);
         Body::Attention(Attention { q, own, kv, out, heads, scale, softcap, sinks, bias, causal, chunked, tile_m })
     }))
 }

@@ -164,8 +164,12 @@ proptest! {
 
     /// Softcaps, sinks, and tokens that look both ways.
     #[test]
-    fn attention_of_other_kinds(seed in any::<u64>(), d in prop_oneof![Just(8usize), Just(64), 1usize..40]) {
-        attends(seed, (d, d, false), true);
+    fn attention_of_other_kinds(
+        seed in any::<u64>(),
+        d in prop_oneof![Just(8usize), Just(64), 1usize..40],
+        latent in any::<bool>(),
+    ) {
+        attends(seed, (d, d, latent), true);
     }
 }
 

@@ -65,6 +65,8 @@ pub(super) fn field_samples(
         Accepts::Tokens => (json!("x"), json!([3, 4])),
         Accepts::Numbers if name == "num_attention_heads_per_layer" => (json!([2, 3]), json!([2, 6])),
         Accepts::Numbers if ["hybrid_layer_pattern", "moe_layer_freq"].contains(&name) => (json!(["x"]), json!([1, 1])),
+        // Two layers, of which one does not rotate.
+        Accepts::Numbers if name == "kv_source_layers" => (json!(["x"]), json!([0, 0])),
         Accepts::Numbers if name == "layer_rope_theta" => (json!(["x"]), json!([0, 500])),
         Accepts::Numbers => (json!(["x"]), json!([0, 1])),
         Accepts::Object => (json!([]), json!({ "rope_type": "linear", "factor": 2 })),

@@ -100,6 +100,9 @@ fn rows_of(rows: Vec<Vec<f64>>) -> Value {
     Value::tensor(Tensor { shape, data: rows.concat() })
 }
 
+/// Where sinks are among the arguments, if there are any.
+const LATENT_SINKS: usize = 4;
+
 impl Rule for LatentAttention {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
         let spec = a.kv(2)?;
@@ -115,17 +118,21 @@ impl Rule for LatentAttention {
         }
         a.index(3, Dim::Tokens)?;
         a.multiple("number of KV heads", self.heads, spec.kv_heads)?;
+        if a.len() > LATENT_SINKS {
+            a.same("sinks and heads", a.vector(LATENT_SINKS)?, self.heads)?;
+        }
         Ok(TensorType::rows(Dim::Tokens, self.heads.saturating_mul(spec.value_dim)).into())
     }
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
         let (q, own, positions) = (a.tensor(0)?, a.tensor(1)?, a.tensor(3)?);
+        let sinks = (a.args.len() > LATENT_SINKS).then(|| a.tensor(LATENT_SINKS)).transpose()?;
         let positions: Vec<i32> = (0..positions.data.len()).map(|i| positions.int(i)).collect();
         let batch = Batch { positions, ..a.batch.clone() };
         let kv = a.kv(2)?.1;
         let queries = |(q, own): (&[f64], &[f64])| whole_queries(&kv.spec, self.heads, own, q);
         let rows: Vec<Vec<f64>> = q.rows().zip(own.rows()).map(queries).collect();
-        let of = Attend::plain(self.heads, self.scale);
+        let of = Attend { sinks: sinks.map(|t| &t.data[..]), ..Attend::plain(self.heads, self.scale) };
         Ok(rows_of(attention(kv, &batch, &rows, &of)?))
     }
 }

@@ -174,15 +174,16 @@ table::operations! {
         /// The last operand is the bias.
         biased: bool = false,
     } Run (q: Any, kv: State, positions: Input(Positions)) + (sinks: Weight, bias: Weight);
-    /// `latent_attention(q [T,heads·V], own [T,heads·K], kv, positions) → [T,heads·V]`: causal
-    /// attention over a latent state, whose keys are `K` columns of their own, which `own` is
-    /// multiplied with, followed by the value's `V`, which `q` is (DeepSeek-V2, arXiv 2405.04434).
+    /// `latent_attention(q [T,heads·V], own [T,heads·K], kv, positions, sinks [heads]?) →
+    /// [T,heads·V]`: causal attention over a latent state, whose keys are `K` columns of their own,
+    /// which `own` is multiplied with, followed by the value's `V`, which `q` is (DeepSeek-V2, arXiv
+    /// 2405.04434). Sinks are as in `attention`.
     LatentAttention "latent_attention" {
         /// Query heads.
         heads: usize,
         /// Multiplies `q·k`.
         scale: F32,
-    } Run (q: Any, own: Any, kv: State, positions: Input(Positions));
+    } Run (q: Any, own: Any, kv: State, positions: Input(Positions)) + (sinks: Weight);
     /// `causal_conv(x [T,C], taps [W,C], state [1,W−1,C]) → [T,C]`: each column convolved with what
     /// it was in the `W − 1` tokens of the sequence before (zero before the first), which the state
     /// keeps: `y_t = Σ taps_{W−1−i} · x_{t−i}`.
