@@ -72,7 +72,7 @@ use crate::config::{ConfigError, Facts, common};
 use crate::error::FrontendError;
 use entry::Shape;
 pub use entry::{Arch, REFERENCE, reference};
-use find::{Supported, class, first_class};
+use find::{Supported, class, first_class, kind};
 use lifter::Lifter;
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
@@ -219,6 +219,7 @@ archs! {
     mod lfm3;
     mod qwen3_5_moe;
     mod qwen3_next;
+    mod qwen4_exp_text;
     mod granitemoeshared;
     mod granite_swa;
     mod granitemoe_swa;
@@ -361,6 +362,11 @@ impl Model {
             || output != Output::Logits && self.spares(tensor)
     }
 
+    /// What a tensor of integers holds that follows from the configuration.
+    pub(crate) fn integers(&self, tensor: &str) -> Option<Vec<i64>> {
+        self.shape.integers(tensor)
+    }
+
     /// Whether a tensor is for keys or values of a layer that reads those of another.
     fn is_shared(&self, tensor: &str) -> bool {
         let name = tensor.replacen("language_model.", "", 1);
@@ -431,18 +437,6 @@ fn elsewhere(name: &str) -> Option<Neutral> {
         ARCHS.iter().rev().flat_map(|a| a.fields.iter().rev().copied().flatten()).flat_map(names).collect()
     });
     RULES.get(name).copied()
-}
-
-/// What a JSON value is, in words.
-fn kind(v: &Value) -> &'static str {
-    match v {
-        Value::Null => "`null`",
-        Value::Bool(_) => "a truth value",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
 }
 
 /// Choices of the user that shape the graph.
