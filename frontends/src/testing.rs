@@ -135,6 +135,7 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
             "sparse_attention_config",
         ],
         "granitemoe_swa" => &["rope_theta"],
+        "qwen4_exp_text" => &["full_attention_interval", "indexer_budget", "indexer_compress_ratio"],
         "jina_bert" => &["hidden_act"],
         "gla" => &["hidden_ratio", "conv_size"],
         "retnet" => &["hidden_ratio"],

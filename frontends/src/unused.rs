@@ -7,6 +7,7 @@ use crate::arch::{self, Model};
 use crate::checkpoint::Checkpoint;
 use crate::error::{FrontendError, Unused};
 use llmcc_ir::graph::Module;
+use llmcc_ir::ty::DType;
 use std::collections::BTreeSet;
 
 /// Bytes compared at once.
@@ -24,7 +25,11 @@ pub fn find(ckpt: &Checkpoint, module: &Module) -> Result<Option<Unused>, Fronte
     let tied = model.tied_tensors(ckpt);
     let copy = |name: &str| tied.as_ref().is_some_and(|[table, head]| name == head && equal(ckpt, head, table));
     let redundant = |name: &str| {
-        recomputed(ckpt, name) || copy(name) || model.leaves_out(name, module.info.output) || of_zeros(ckpt, name)
+        recomputed(ckpt, name)
+            || derived(ckpt, &model, name)
+            || copy(name)
+            || model.leaves_out(name, module.info.output)
+            || of_zeros(ckpt, name)
     };
     let tensors: Vec<String> = ckpt.names().filter(|n| !used.contains(n) && !redundant(n)).map(String::from).collect();
     let reasons = reasons(ckpt, &model, &tensors);
@@ -49,6 +54,14 @@ fn recomputed(ckpt: &Checkpoint, name: &str) -> bool {
         // Sines, not learned, which are a `.weight`.
         || name.ends_with(".embed_positions.weights")
         || name.rsplit('.').next() == Some("position_ids")
+}
+
+/// Integers that follow from config.json, such as multipliers of hashes: if they are those, nothing reads them.
+fn derived(ckpt: &Checkpoint, model: &Model, name: &str) -> bool {
+    let stem = name.replacen("language_model.", "", 1);
+    let (Some(expected), Some(found)) = (model.integers(&stem), ckpt.tensor(name)) else { return false };
+    let bytes: Vec<u8> = expected.iter().flat_map(|n| n.to_le_bytes()).collect();
+    found.dtype == DType::I64 && found.data == bytes
 }
 
 /// Constants of xIELU, which its class saves beside what is learned, with the values that they have

@@ -10,6 +10,7 @@ mod adapter_matmul;
 mod attention;
 mod causal_conv;
 mod embed;
+mod embed_hashed;
 mod expert_matmul;
 mod matmul;
 mod pointwise;
@@ -17,6 +18,7 @@ mod recurrence;
 mod rope_table;
 mod route;
 mod row_norm;
+mod token_ids;
 mod top_k;
 mod wkv;
 

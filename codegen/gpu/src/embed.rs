@@ -76,7 +76,7 @@ fn added(b: &mut Builder, line: V, cols: usize, quad: V, values: Vec<V>) -> Vec<
 }
 
 /// Stores columns `4·quad..` of a row, as far as they exist.
-fn store(b: &mut Builder, line: V, storage: Elem, cols: usize, quad: V, values: &[V]) {
+pub fn store(b: &mut Builder, line: V, storage: Elem, cols: usize, quad: V, values: &[V]) {
     let first = b.shlc(quad, 2);
     // A row of f32 starts at a multiple of 4 columns only if there are as many.
     if cols.is_multiple_of(4) {
@@ -94,7 +94,7 @@ fn store(b: &mut Builder, line: V, storage: Elem, cols: usize, quad: V, values: 
 }
 
 /// A row of the table.
-struct Entry {
+pub struct Entry {
     format: Format,
     block: layout::Block,
     /// Address of its block of 16 rows.
@@ -123,10 +123,15 @@ impl Entry {
             Index::Types => offset_of!(GpuCtx, types),
         };
         let token = args.array_at(b, index, token_row);
+        Entry::of(b, args.operand(table), cols, format, token)
+    }
+
+    /// The row of a table with this number.
+    pub fn of(b: &mut Builder, table: V, cols: usize, format: Format, token: V) -> Entry {
         let number = b.shrc(token, BLOCK.trailing_zeros().into());
         let number = b.zext(number, I64);
         let offset = b.mulc(number, format.block_bytes(cols) as i64);
-        let base = b.at(args.operand(table), offset);
+        let base = b.at(table, offset);
         let row = b.andc(token, BLOCK as i64 - 1);
         let (group, half) = (b.andc(row, 7), b.shrc(row, 3));
         let lane = b.shlc(group, 6);
@@ -134,7 +139,7 @@ impl Entry {
     }
 
     /// The values of columns `4·quad..4·quad + 4`.
-    fn four(&self, b: &mut Builder, quad: V) -> Vec<V> {
+    pub fn four(&self, b: &mut Builder, quad: V) -> Vec<V> {
         // quad = 16·tile + 4·t + step: lane t of the four that own this row, mma step `step`.
         let (tile, t, step) = (b.shrc(quad, 4), b.shrc(quad, 2), b.andc(quad, 3));
         let t = b.andc(t, 3);

@@ -25,6 +25,7 @@ mod causal_conv;
 mod codes;
 pub mod cx;
 mod embed;
+mod embed_hashed;
 pub mod epilogue;
 mod experts;
 pub mod expr;
@@ -42,6 +43,7 @@ mod route;
 mod rownorm;
 mod sample;
 mod supported;
+mod token_ids;
 mod tokens;
 mod wkv;
 pub mod worker;
@@ -105,6 +107,8 @@ fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
         Body::Pointwise(body) => pointwise::emit(cx, body),
         Body::RowNorm(body) => rownorm::emit(cx, body),
         Body::Embed(body) => embed::emit(cx, body),
+        Body::TokenIds(body) => token_ids::emit(cx, body),
+        Body::EmbedHashed(body) => embed_hashed::emit(cx, body),
         Body::RopeTable(body) => rope::emit(cx, body),
         Body::Attention(body) => attention::emit(cx, body),
         Body::Matmul(body) => supported::product(cx, body)?.emit(),

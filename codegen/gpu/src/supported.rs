@@ -96,6 +96,8 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
         | Body::RopeTable(_)
         | Body::Route(_)
         | Body::Wkv(_)
+        | Body::TokenIds(_)
+        | Body::EmbedHashed(_)
         | Body::AdapterMatmul(_) => Ok(()),
     } in tests {
         Body::Climb(_) => Err("rows that climb have no GPU kernel; compile for a CPU".into()),

@@ -9,16 +9,14 @@ use llmcc_abi::StepCtx;
 use llmcc_abi::encoding::Float;
 use llmcc_abi::layout::{self, BLOCK};
 use llmcc_ir::graph::F32 as F32Attr;
-use llmcc_ir::kernel::{Embed, Index, MatrixOperand};
+use llmcc_ir::kernel::{Embed, Index, MatrixOperand, ParamId};
 use llmcc_ir::quant::Format;
 use std::mem::offset_of;
 
 /// Emits the tokens `lo..hi`.
 pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Embed) {
     let Embed { table, index, scale, add, out } = *k;
-    let MatrixOperand { k: cols, format, .. } = low.kernel.matrix(table);
-    // Codes are decoded 8 at a time, which may reach past the row.
-    let buffer = (format.is_quantized() && !cols.is_multiple_of(8)).then(|| frame.floats(layout::padded_k(cols)));
+    let rows = Rows::new(low, frame, table);
     let index = match index {
         Index::Tokens => offset_of!(StepCtx, tokens),
         Index::Positions => offset_of!(StepCtx, positions),
@@ -28,9 +26,34 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Embed) 
     e.each(low.args.lo, low.args.hi, 1, |e, row| {
         let p = e.index(index, row, 4);
         let token = e.load_index(p, 0);
-        let (number, in_block) = e.div_mod(token, BLOCK);
+        let out = e.index(low.args.operand(out), row, rows.cols * 4);
+        rows.copy(low, e, token, out);
+        let add = add.map(|add| e.index(low.args.operand(add), row, rows.cols * 4));
+        finish(e, out, rows.cols, scale, add);
+    });
+}
+
+/// Rows of a packed table.
+pub(super) struct Rows {
+    table: ParamId,
+    cols: usize,
+    format: Format,
+    /// Codes are decoded 8 at a time, which may reach past the row.
+    buffer: Option<usize>,
+}
+
+impl Rows {
+    pub(super) fn new(low: &Lowering, frame: &mut Frame, table: ParamId) -> Rows {
+        let MatrixOperand { k: cols, format, .. } = low.kernel.matrix(table);
+        let buffer = (format.is_quantized() && !cols.is_multiple_of(8)).then(|| frame.floats(layout::padded_k(cols)));
+        Rows { table, cols, format, buffer }
+    }
+
+    /// Decodes row `number`.
+    pub(super) fn copy(&self, low: &Lowering, e: &mut Emit, number: Value, out: Value) {
+        let Rows { table, cols, format, buffer } = *self;
+        let (number, in_block) = e.div_mod(number, BLOCK);
         let block = e.index(low.args.operand(table), number, format.block_bytes(cols));
-        let out = e.index(low.args.operand(out), row, cols * 4);
         match (format.encoding().float(), buffer) {
             (Some(float), _) => plain(e, float, cols, block, in_block, out),
             (None, None) => quantized(e, format, cols, block, in_block, out),
@@ -44,9 +67,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Embed) 
                 });
             }
         }
-        let add = add.map(|add| e.index(low.args.operand(add), row, cols * 4));
-        finish(e, out, cols, scale, add);
-    });
+    }
 }
 
 /// Multiplies a row by a scale, unless it is 1, and adds another row, if there is one.

@@ -32,6 +32,7 @@ mod attention;
 mod codes;
 mod convert;
 mod embed;
+mod embed_hashed;
 mod emit;
 mod experts;
 mod expr;
@@ -49,6 +50,7 @@ mod rownorm;
 mod runs;
 mod store;
 mod supported;
+mod token_ids;
 mod wide;
 
 llmcc_ir::dummies! { mod dummy; }
@@ -224,6 +226,8 @@ fn build(kernel: Checked<'_>, isa: &dyn isa::TargetIsa, has_fma: bool, portable:
         Body::Attention(body) => shared_per_block = attend::lower(&low, &mut e, &mut frame, body),
         Body::Pointwise(body) => pointwise::lower(&low, &mut e, &mut frame, body),
         Body::Embed(body) => embed::lower(&low, &mut e, &mut frame, body),
+        Body::TokenIds(body) => token_ids::lower(&low, &mut e, body),
+        Body::EmbedHashed(body) => embed_hashed::lower(&low, &mut e, &mut frame, body),
         Body::RopeTable(body) => rope::lower(&low, &mut e, body),
         Body::Route(body) => route::lower(&low, &mut e, body),
         Body::ExpertMatmul(body) => scratch_per_m = experts::lower(&low, &mut e, &mut frame, body),

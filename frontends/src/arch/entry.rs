@@ -93,6 +93,11 @@ pub(crate) trait Shape: fmt::Debug + Any {
         false
     }
 
+    /// What a tensor of integers holds that follows from the configuration.
+    fn integers(&self, _tensor: &str) -> Option<Vec<i64>> {
+        None
+    }
+
     /// Adds the functions and calls of the model.
     ///
     /// # Errors

@@ -26,16 +26,20 @@ pub(super) fn decoder(f: &Fields, defaults: &Defaults, delta: GatedDelta) -> Res
     }))
 }
 
-/// What [`delta`] and [`linear_layers`] read.
+/// What [`delta`] reads.
 pub(super) const DELTA: &[Field] = &[
     Field::new("linear_conv_kernel_dim", Accepts::Size(64)),
     Field::new("linear_key_head_dim", Accepts::Size(1 << 14)),
     Field::new("linear_value_head_dim", Accepts::Size(1 << 14)),
     Field::new("linear_num_key_heads", Accepts::Size(1 << 14)),
     Field::new("linear_num_value_heads", Accepts::Size(1 << 14)),
-    Field::new("full_attention_interval", Accepts::Size(4096)),
-    Field::new("layer_types", Accepts::ListOf(LAYER_TYPES)),
 ];
+
+/// What [`linear_layers`] reads.
+pub(super) const LAYERS: &[Field] = &[INTERVAL, Field::new("layer_types", Accepts::ListOf(LAYER_TYPES))];
+
+/// Which layers have full attention, where no list says so.
+pub(super) const INTERVAL: Field = Field::new("full_attention_interval", Accepts::Size(4096));
 
 /// The last is refused with a word of its own.
 const LAYER_TYPES: &[&str] = &["linear_attention", "full_attention", "sliding_attention"];
@@ -65,6 +69,7 @@ pub(super) fn delta(f: &Fields) -> Result<GatedDelta, ConfigError> {
         act: common::activation(f, "hidden_act", UnaryOp::Silu),
         stored: Projections::Joined,
         twice: false,
+        gate_act: UnaryOp::Silu,
         eps: None,
     };
     if !delta.value_heads.is_multiple_of(delta.key_heads) {

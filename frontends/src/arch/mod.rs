@@ -222,6 +222,7 @@ archs! {
     mod lfm3;
     mod qwen3_5_moe;
     mod qwen3_next;
+    mod qwen4_exp_text;
     mod granitemoeshared;
     mod granite_swa;
     mod granitemoe_swa;
@@ -362,6 +363,11 @@ impl Model {
             || shares()
             || self.shape.chooses(tensor)
             || output != Output::Logits && self.spares(tensor)
+    }
+
+    /// What a tensor of integers holds that follows from the configuration.
+    pub(crate) fn integers(&self, tensor: &str) -> Option<Vec<i64>> {
+        self.shape.integers(tensor)
     }
 
     /// Whether a tensor is for keys or values of a layer that reads those of another.

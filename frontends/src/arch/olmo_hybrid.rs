@@ -102,6 +102,7 @@ fn delta(f: &Fields, hidden: usize, queries: usize) -> Result<GatedDelta, Config
         act: common::activation(f, "hidden_act", UnaryOp::Silu),
         stored: Projections::Apart,
         twice: f.flag_or("linear_allow_neg_eigval", true),
+        gate_act: UnaryOp::Silu,
         eps: Some(1e-5),
     })
 }

@@ -3,7 +3,7 @@
 
 use super::decoder::Defaults;
 use super::entry::Arch;
-use super::gated_layers::{DELTA, NAMES, decoder, delta};
+use super::gated_layers::{DELTA, LAYERS, NAMES, decoder, delta};
 use super::names::{HUGGING_FACE, Names};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
 use crate::config::fields::IDENTITY;
@@ -11,7 +11,7 @@ use crate::config::fields::IDENTITY;
 pub(super) const ARCH: Arch = Arch {
     model_type: "qwen3_5_text",
     class: "Qwen3_5ForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, DELTA],
+    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, DELTA, LAYERS],
     fixed: &[],
     goldens: &["qwen3_5"],
     names: Names(&[NAMES, HUGGING_FACE]),

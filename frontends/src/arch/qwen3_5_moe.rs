@@ -3,7 +3,7 @@
 
 use super::decoder::Defaults;
 use super::entry::Arch;
-use super::gated_layers::{DELTA, EXPERTS, NAMES, decoder, delta, experts};
+use super::gated_layers::{DELTA, EXPERTS, LAYERS, NAMES, decoder, delta, experts};
 use super::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
 use crate::config::common::{ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, PARTIAL_ROTARY, RMS_NORM};
 use crate::config::fields::{Accepts, Field, IDENTITY};
@@ -12,7 +12,7 @@ use crate::config::known::Neutral;
 pub(super) const ARCH: Arch = Arch {
     model_type: "qwen3_5_moe_text",
     class: "Qwen3_5MoeForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, ATTENTION_BIAS, DELTA, EXPERTS, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, ATTENTION_BIAS, DELTA, LAYERS, EXPERTS, OWN],
     fixed: &[("norm_topk_prob", Neutral::On), ("attn_output_gate", Neutral::On)],
     goldens: &["qwen3_5_moe"],
     names: Names(&[NAMES, QWEN_EXPERTS, HUGGING_FACE]),

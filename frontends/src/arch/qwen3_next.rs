@@ -4,7 +4,7 @@
 use super::decoder::Defaults;
 use super::entry::Arch;
 use super::experts::Experts;
-use super::gated_layers::{self, DELTA, EXPERTS, decoder, delta, experts};
+use super::gated_layers::{self, DELTA, EXPERTS, LAYERS, decoder, delta, experts};
 use super::names::{HUGGING_FACE, Names, QWEN_EXPERTS, Table};
 use super::recurrent::{DELTA_QKV, DELTA_RATE, GatedDelta, Projections};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
@@ -14,7 +14,7 @@ use crate::config::known::Neutral;
 pub(super) const ARCH: Arch = Arch {
     model_type: "qwen3_next",
     class: "Qwen3NextForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, DELTA, EXPERTS, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, DELTA, LAYERS, EXPERTS, OWN],
     fixed: &[("attn_output_gate", Neutral::On)],
     goldens: &["qwen3_next"],
     names: Names(&[NAMES, gated_layers::NAMES, QWEN_EXPERTS, HUGGING_FACE]),

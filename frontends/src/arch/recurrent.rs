@@ -63,6 +63,8 @@ pub(super) struct GatedDelta {
     pub stored: Projections,
     /// Twice as much of a value is written.
     pub twice: bool,
+    /// Activation of the gate of what is read.
+    pub gate_act: UnaryOp,
     /// Added to the mean square of what is read; `None` = as in the other norms.
     pub eps: Option<f32>,
 }
@@ -224,7 +226,7 @@ pub(super) fn gated_delta(f: &mut Draft, m: &GatedDelta, eps: Norm, h: Value) ->
     let y = norm(f, SSM_NORM, own, y, m.value_dim);
     let gate = w.gate.unwrap_or_else(|| f.matrix(DELTA_GATE, [values, hidden]));
     let gate = f.matmul(h, gate);
-    let gate = f.unary(UnaryOp::Silu, gate);
+    let gate = f.unary(m.gate_act, gate);
     let y = f.mul(y, gate);
     linear(f, SSM_OUT, [hidden, values], false, y)
 }
@@ -323,7 +325,23 @@ pub(super) fn convolved(f: &mut Draft, parts: &[(Part, usize)], width: usize, x:
     let taps: Vec<Value> = parts.iter().map(|(part, n)| f.weight(*part, Kind::Taps, &[*n, width])).collect();
     let taps = if let [one] = taps[..] { one } else { f.op(Op::ConcatRows, &taps) };
     let taps = f.op(Op::Transpose, &[taps]);
-    let channels = parts.iter().map(|(_, n)| n).sum();
+    over_time(f, taps, [width, parts.iter().map(|(_, n)| n).sum()], x)
+}
+
+/// The same of one part that sees every so many tokens, `apart`; between them there are taps of zeros.
+#[track_caller]
+pub(super) fn dilated(f: &mut Draft, part: Part, [width, channels]: [usize; 2], apart: usize, x: Value) -> Value {
+    let taps = f.weight(part, Kind::Taps, &[channels, width]);
+    let taps = f.op(Op::Transpose, &[taps]);
+    let seen = width.saturating_sub(1).saturating_mul(apart).saturating_add(1);
+    let taps = f.op(Op::FillRows { run: 1, to: apart }, &[taps]);
+    let taps = f.op(Op::SliceRows { start: 0, len: seen }, &[taps]);
+    over_time(f, taps, [seen, channels], x)
+}
+
+/// A convolution with these taps `[width, channels]`, and a state of its own.
+#[track_caller]
+pub(super) fn over_time(f: &mut Draft, taps: Value, [width, channels]: [usize; 2], x: Value) -> Value {
     let state = f.fixed("conv", [1, width.saturating_sub(1), channels]);
     f.op(Op::CausalConv, &[x, taps, state])
 }
@@ -348,6 +366,12 @@ pub(super) fn split_cols<const N: usize>(f: &mut Draft, x: Value, cols: [usize; 
         start = start.saturating_add(len);
         part
     })
+}
+
+/// `count` parts of so many columns each, side by side: each of them.
+#[track_caller]
+pub(super) fn split_each(f: &mut Draft, x: Value, cols: usize, count: usize) -> Vec<Value> {
+    (0..count).map(|i| f.op(Op::SliceCols { start: i.saturating_mul(cols), len: cols }, &[x])).collect()
 }
 
 /// The bounds of `time_step_limit`; infinity, which JSON lacks, is written as Transformers does

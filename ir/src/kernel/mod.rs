@@ -21,6 +21,7 @@
 //! - [`Body::Pointwise`]: segments without accumulators: `store(expr)` for `[M, n]`. It is the
 //!   generic path for everything elementwise.
 //! - [`Body::Embed`]: rows of a (packed) table by token id.
+//! - [`Body::TokenIds`], [`Body::EmbedHashed`]: as at the graph level.
 //! - [`Body::RopeTable`]: cosines and sines for the step's positions.
 //! - [`Body::Route`]: the experts of each token, with their weights.
 //! - [`Body::ExpertMatmul`]: as [`Body::Matmul`], with the matrices of each token's experts.
@@ -36,6 +37,7 @@ mod checked;
 #[cfg(any(test, feature = "dummies"))]
 mod dummy;
 mod embed;
+mod embed_hashed;
 mod expert_matmul;
 mod expr;
 mod family;
@@ -48,6 +50,7 @@ mod row_norm;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod token_ids;
 mod top_k;
 mod wkv;
 
@@ -58,6 +61,7 @@ pub use checked::{Checked, MatrixOperand, RowsOperand};
 #[cfg(any(test, feature = "dummies"))]
 pub use dummy::Climb;
 pub use embed::{Embed, Index};
+pub use embed_hashed::EmbedHashed;
 pub use expert_matmul::ExpertMatmul;
 pub use expr::{Expr, Norm, Segment, Store, lcm};
 pub use family::{CHANNELS, Experts, Field, Product, Use};
@@ -69,6 +73,7 @@ pub use rope_table::RopeTable;
 pub use route::Route;
 pub use row_norm::RowNorm;
 pub use rows::RowElem;
+pub use token_ids::TokenIds;
 pub use top_k::TopK;
 pub use wkv::Wkv;
 
@@ -172,6 +177,10 @@ family::families! {
     Wkv "wkv" "wkv";
     /// Products with the matrices of each sequence's adapter.
     AdapterMatmul "adapter_matmul" "adapter";
+    /// Ids of tokens as numbers.
+    TokenIds "token_ids" "ids";
+    /// Look-ups by hashes of several ids.
+    EmbedHashed "embed_hashed" "hashed";
   in tests:
     /// A newcomer: rows with steps that the tokens of their sequence climb, see `dummy.rs`.
     Climb "climb" "climb";

@@ -349,6 +349,10 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
         1 => (vec(0..params, 3), size(), vec(size(), 0..4)).prop_map(|(p, start, parts)| {
             Body::AdapterMatmul(kernel::AdapterMatmul { x: p[0], start, parts, adapter: p[1], out: p[2] })
         }),
+        1 => (0..params).prop_map(|out| Body::TokenIds(kernel::TokenIds { out })),
+        1 => (vec(0..params, 3), vec(size(), 0..4), vec(size(), 0..4)).prop_map(|(p, factors, sizes)| {
+            Body::EmbedHashed(kernel::EmbedHashed { table: p[0], ids: p[1], factors, sizes, out: p[2] })
+        }),
         1 => (0..params, size(), 0..params).prop_map(|(x, k, out)| Body::TopK(kernel::TopK { x, k, out })),
     ]
 }

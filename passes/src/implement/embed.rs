@@ -1,11 +1,13 @@
 //! What a look-up absorbs: a scale of the rows, and rows that they are added to (another embedding).
+//! Look-ups by hashes absorb nothing.
 
 use super::{Context, KernelNode, OpNode};
 use crate::egraph::Head;
 use crate::spec::Draft;
 use egg::Id;
-use llmcc_ir::graph::{BinaryOp, F32};
-use llmcc_ir::kernel::{Body, Embed};
+use llmcc_ir::graph::{AttrType, BinaryOp, F32};
+use llmcc_ir::kernel::{Body, Embed, EmbedHashed, ParamKind, RowElem, TokenIds};
+use llmcc_ir::quant::Format;
 
 /// Adds the look-ups of one operation.
 pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
@@ -17,6 +19,33 @@ pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
         }
         _ => {}
     }
+}
+
+/// Ids of tokens as numbers.
+pub fn token_ids(cx: &mut Context<'_>, class: Id, _: &OpNode) -> Vec<Draft> {
+    let rows = cx.rows_of(class);
+    let draft =
+        rows.map(|(rows, cols)| Draft::new(rows, |d| Body::TokenIds(TokenIds { out: d.output(cols, RowElem::F32) })));
+    draft.into_iter().collect()
+}
+
+/// Look-ups by hashes of several ids.
+pub fn hashed(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
+    cx.packed(op.args[0]).into_iter().filter_map(|packed| by_hashes(cx, class, op, packed)).collect()
+}
+
+fn by_hashes(cx: &Context<'_>, class: Id, op: &OpNode, (format, packed): (Format, Id)) -> Option<Draft> {
+    let (rows, cols) = cx.rows_of(class)?;
+    let (n, k) = cx.matrix_of(op.args[0])?;
+    let kind = cx.rows_kind(op.args[1])?;
+    let list = |i: usize| Vec::<usize>::from_attr(cx.graph[*op.attrs.get(i)?].data.attr.as_ref()?);
+    let (factors, sizes) = (list(0)?, list(1)?);
+    Some(Draft::new(rows, |d| {
+        let table = d.input(packed, ParamKind::Matrix { n, k, format });
+        let ids = d.input(op.args[1], kind);
+        let out = d.output(cols, RowElem::F32);
+        Body::EmbedHashed(EmbedHashed { table, ids, factors, sizes, out })
+    }))
 }
 
 /// Look-ups that compute `class` and add nothing yet.

@@ -1,6 +1,6 @@
 //! How each operation of the graph comes to be computed.
 
-use super::{Context, OpNode, adapters, experts, generic, recurrent};
+use super::{Context, OpNode, adapters, embed, experts, generic, recurrent};
 use crate::egraph::Head;
 use crate::spec::Draft;
 use egg::Id;
@@ -68,6 +68,8 @@ pub fn way(head: Head) -> Way {
         Head::Attention => Way::Kernel(generic::attentions),
         Head::LatentAttention => Way::Kernel(generic::latent_attentions),
         Head::Embed | Head::EmbedPositions | Head::EmbedTypes => Way::Kernel(generic::embeds),
+        Head::TokenIds => Way::Kernel(embed::token_ids),
+        Head::EmbedHashed => Way::Kernel(embed::hashed),
         Head::RopeTable => Way::Kernel(generic::rope_table),
         Head::CausalConv => Way::Kernel(recurrent::convolutions),
         Head::Recurrence => Way::Kernel(recurrent::recurrences),

@@ -15,6 +15,7 @@ mod columns;
 mod elementwise;
 mod embed;
 mod facts;
+mod hashed;
 #[cfg(test)]
 mod newcomer;
 mod norms;
@@ -31,6 +32,8 @@ pub(crate) use columns::column;
 pub use columns::places;
 pub use elementwise::{BinaryOp, UnaryOp};
 pub use facts::{Facts, Input, Reads, Stage};
+pub use hashed::Hashes;
+pub(crate) use hashed::hashed_ids;
 pub use recurrent::Update;
 pub use route::{Router, Score};
 pub(crate) use route::{combined, expert};
@@ -51,6 +54,18 @@ table::operations! {
     /// `embed_types(table [S,H], types i32[T]) → [T,H]`: row `types[i]` of the table, which says how
     /// many types there are.
     EmbedTypes "embed_types" Run (table: Table, types: Input(Types)) moves;
+    /// `token_ids(tokens i32[T]) → [T,1]`: ids as numbers, exact below 2²⁴.
+    TokenIds "token_ids" Run (tokens: Input(Tokens));
+    /// `embed_hashed{factors,sizes}(table [V,H], ids [T,N]) → [T,S·H]`: rows of a table by hashes of
+    /// several tokens' ids, side by side (n-grams, as in Qwen4's per-layer embeddings). There are `S`
+    /// sizes in `N − 1` equal runs; the hashes of run `r` are of the first `r + 2` ids: with `id·factor`
+    /// modulo 2⁶⁴ joined by exclusive or, row `Σ sizes before + (id₀·f₀ ⊕ … ⊕ id_{r+1}·f_{r+1}) mod size`.
+    EmbedHashed "embed_hashed" {
+        /// Multiply ids, one each.
+        factors: Vec<usize>,
+        /// Rows of the table that each hash chooses from, one part after the other.
+        sizes: Vec<usize>,
+    } Run (table: Table, ids: Any);
     /// `matmul(x [M,K], w [N,K]) → [M,N]`: `x·wᵀ`, accumulated in f32 or better.
     MatMul "matmul" Run (x: Any, w: Matrix);
     /// `route{…}(logits [T,E], bias [E]) → [T,2·top]`: the numbers of the `top` best experts in the
