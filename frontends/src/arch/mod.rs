@@ -187,6 +187,7 @@ archs! {
     mod jina_bert;
     mod jina_embeddings_v3;
     mod nomic_bert;
+    mod neobert;
     mod mamba2;
     mod qwen3_5;
     mod lfm2;
