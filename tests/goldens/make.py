@@ -131,8 +131,8 @@ def load(folder, dtype):
     # The eager attention of Falcon's class adds slopes that the mask has already.
     attention = "sdpa" if json.loads((folder / "config.json").read_text()).get("alibi") is True else "eager"
     model = auto_class(folder).from_pretrained(folder, dtype=dtype, attn_implementation=attention, experts_implementation="eager").eval()
-    if dtype is torch.float64:
-        # Some classes keep the weights of routers in float32, whatever the model's type.
+    if dtype is torch.float64 or model.config.model_type == "deberta":
+        # Some classes keep the weights of routers, or some biases, in float32, whatever the model's type.
         for p in model.parameters():
             p.data = p.data.to(dtype)
     model = as_asked(model)

@@ -10,6 +10,7 @@ mod convolved;
 mod decoder;
 mod defaults;
 mod differential;
+mod disentangled;
 mod encoder;
 mod ends;
 mod entry;
@@ -72,7 +73,7 @@ use crate::config::{ConfigError, Facts, common};
 use crate::error::FrontendError;
 use entry::Shape;
 pub use entry::{Arch, REFERENCE, reference};
-use find::{Supported, class, first_class};
+use find::{Supported, class, first_class, kind};
 use lifter::Lifter;
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
@@ -188,6 +189,8 @@ archs! {
     mod jina_embeddings_v3;
     mod nomic_bert;
     mod neobert;
+    mod deberta;
+    mod deberta_v2;
     mod mamba2;
     mod qwen3_5;
     mod lfm2;
@@ -432,18 +435,6 @@ fn elsewhere(name: &str) -> Option<Neutral> {
         ARCHS.iter().rev().flat_map(|a| a.fields.iter().rev().copied().flatten()).flat_map(names).collect()
     });
     RULES.get(name).copied()
-}
-
-/// What a JSON value is, in words.
-fn kind(v: &Value) -> &'static str {
-    match v {
-        Value::Null => "`null`",
-        Value::Bool(_) => "a truth value",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
 }
 
 /// Choices of the user that shape the graph.
