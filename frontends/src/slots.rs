@@ -134,6 +134,9 @@ fn names(tensor: &str, target: &str) -> bool {
 fn groups(module: &Module, func: usize, slots: &AdapterSlots, left: &mut Vec<String>) -> Vec<SharedRows> {
     let f = &module.funcs[func];
     let mut out: Vec<SharedRows> = vec![];
+    // Matrices that make weights, too, would need other weights for each adapter.
+    let makes = |n: &Node| n.args.get(1).and_then(|w| stored(f, *w)).filter(|_| n.op == Op::MulTransposed);
+    let makers: Vec<usize> = f.nodes.iter().filter_map(makes).map(|of| of.param).collect();
     for (node, n) in f.nodes.iter().enumerate().filter(|(_, n)| n.op == Op::MatMul) {
         let [x, w] = n.args[..] else { continue };
         let Some((rows, inputs)) = tokens(f, x) else { continue };
@@ -143,7 +146,8 @@ fn groups(module: &Module, func: usize, slots: &AdapterSlots, left: &mut Vec<Str
         if found.is_empty() || rows != Dim::Tokens {
             continue;
         }
-        let Some(order) = order.filter(|_| tensors.iter().all(Option::is_some)) else {
+        let alone = tensors.iter().all(Option::is_some) && !makers.contains(&param);
+        let Some(order) = order.filter(|_| alone) else {
             left.extend(found.into_iter().map(str::to_string));
             continue;
         };

@@ -70,7 +70,8 @@ pub(crate) fn config(model_type: &str) -> Value {
     let kept = [("gpt_oss", "rope_scaling"), ("mistral4", "rope_parameters")];
     let off = off.iter().filter(|name| !kept.contains(&(model_type, name)));
     // What only says the same as a field that is read.
-    let same = ["layer_norm_eps"].into_iter().filter(|name| arch.field(name).is_none());
+    let same =
+        ["layer_norm_eps", "dim_head", "attention_head_size"].into_iter().filter(|name| arch.field(name).is_none());
     let config = with(
         by_first_names(arch, serde_json::from_slice(&text).unwrap()),
         off.copied().chain(same).map(|name| (name.to_string(), json!("absent"))).collect(),

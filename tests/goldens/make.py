@@ -34,6 +34,7 @@ from pathlib import Path
 
 import gla_reference
 import jina_reference
+import neobert_reference
 import numpy as np
 import rwkv_reference
 import torch
@@ -135,8 +136,8 @@ def load(folder, dtype):
     # The eager attention of Falcon's class adds slopes that the mask has already.
     attention = "sdpa" if json.loads((folder / "config.json").read_text()).get("alibi") is True else "eager"
     model = auto_class(folder).from_pretrained(folder, dtype=dtype, attn_implementation=attention, experts_implementation="eager").eval()
-    if dtype is torch.float64:
-        # Some classes keep the weights of routers in float32, whatever the model's type.
+    if dtype is torch.float64 or model.config.model_type == "deberta":
+        # Some classes keep the weights of routers, or some biases, in float32, whatever the model's type.
         for p in model.parameters():
             p.data = p.data.to(dtype)
     model = as_asked(model)
@@ -527,6 +528,7 @@ FOREIGN = {
     "glm4v_text": (lambda config: of_parts(config, "glm4v", DEEP_VISION), text_part),
     "JinaBertForMaskedLM": (jina_reference.twin, jina_reference.renamed),
     "JinaBertModel": (jina_reference.twin, jina_reference.renamed),
+    "neobert": (neobert_reference.twin, neobert_reference.renamed),
     "glm4v_moe_text": (lambda config: of_parts(config, "glm4v_moe", DEEP_VISION), text_part),
     "glm_ocr_text": (lambda config: of_parts(config, "glm_ocr", DEEP_VISION), text_part),
     "paddleocr_vl_text": (lambda config: of_parts(config, "paddleocr_vl", VISION | {"image_size": 28, "patch_size": 14}), text_part),

@@ -45,6 +45,8 @@ struct Shape {
     sinks: bool,
     /// What a bias goes by.
     bias: Option<ScoreBias>,
+    /// How far distances go that have keys and queries.
+    relative: Option<usize>,
     causal: bool,
     /// The window is a chunk.
     chunked: bool,
@@ -65,6 +67,7 @@ const DECODE: Shape = Shape {
     softcap: None,
     sinks: false,
     bias: None,
+    relative: None,
     causal: true,
     chunked: false,
     tile_m: 1,
@@ -111,6 +114,7 @@ impl Shape {
             softcap: self.softcap.map(F32::new),
             sinks: self.sinks.then_some(3 + usize::from(self.latent)),
             bias: self.bias.map(|_| 3 + usize::from(self.latent) + usize::from(self.sinks)),
+            relative: self.relative.map(|_| [3, 4]),
             causal: self.causal,
             chunked: self.chunked && self.window.is_some(),
             tile_m: self.tile_m,
@@ -120,6 +124,7 @@ impl Shape {
         params.extend(self.latent.then(|| rows("own", self.d, self.q)));
         params.extend(self.sinks.then(|| vector("sinks", self.heads())));
         params.extend(self.bias.map(|bias| vector("bias", self.heads() * bias.width())));
+        params.extend(self.near_params());
         Kernel { name: "layer.attention0".into(), rows: Dim::Tokens, params, body: Body::Attention(body) }
     }
 
@@ -163,6 +168,7 @@ struct Step {
     own: Rows,
     sinks: Vec<f32>,
     bias: Vec<f32>,
+    near: [Vec<f32>; 2],
 }
 
 impl Step {
@@ -192,7 +198,8 @@ impl Step {
         let slopes = shape.bias == Some(ScoreBias::Slopes);
         let slope = |rng: &mut Rng| if slopes { rng.float().abs() * 0.1 } else { rng.float() * 3.0 };
         let bias = (0..shape.heads() * shape.bias.map_or(0, ScoreBias::width)).map(|_| slope(&mut rng)).collect();
-        Step { batch: batch(tokens), state, q, own, sinks, bias }
+        let near = shape.near_values(&mut rng);
+        Step { batch: batch(tokens), state, q, own, sinks, bias, near }
     }
 
     fn case(&self, kernel: Kernel) -> Case {
@@ -202,6 +209,8 @@ impl Step {
             operands.push(match param.name.as_str() {
                 "own" => OperandData::Rows(self.own.clone()),
                 "sinks" => OperandData::Vector(self.sinks.clone().into()),
+                "near_keys" => OperandData::Vector(self.near[0].clone().into()),
+                "near_queries" => OperandData::Vector(self.near[1].clone().into()),
                 _ => OperandData::Vector(self.bias.clone().into()),
             });
         }
@@ -229,7 +238,8 @@ impl Step {
             if shape.latent {
                 k.extend(self.state.value(seq, p, head / shape.group).unwrap());
             }
-            let products = || q.iter().zip(&k).map(|(q, k)| f64::from(*q) * k);
+            let near = self.near(shape, (head, position, p), &q, &k);
+            let products = || q.iter().zip(&k).map(|(q, k)| f64::from(*q) * k).chain(near.iter().copied());
             let score = scale * products().sum::<f64>();
             let score = shape.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh());
             let bias = self.biased(shape, head, position, p);
@@ -433,6 +443,7 @@ fn scales_of_int8_values_may_be_anything() {
             own: step.own.clone(),
             sinks: vec![],
             bias: vec![],
+            near: [vec![], vec![]],
         };
         if keep < 1.0 {
             (0..101).for_each(|p| step.state.store_value(0, p, &vec![keep * p as f64; width]));

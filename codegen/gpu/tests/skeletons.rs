@@ -60,6 +60,7 @@ fn attention(dtype: KvDType, head_dim: usize, tile_m: usize) -> Kernel {
         softcap: None,
         sinks: None,
         bias: None,
+        relative: None,
         causal: true,
         chunked: false,
         tile_m,

@@ -39,6 +39,8 @@ struct Plan {
     /// The f32 vector that is added to scores, and what it goes by.
     bias: Option<ParamId>,
     biased: Option<ScoreBias>,
+    /// The f32 vectors of keys and queries of distances, and how far these go.
+    relative: Option<([ParamId; 2], usize)>,
     /// Of a latent cache: queries of what is stored as keys.
     own: Option<ParamId>,
     causal: bool,
@@ -162,7 +164,21 @@ fn slot(low: &Lowering, e: &mut Emit, item: Value, kv_units: usize) -> Value {
 impl Plan {
     fn new(low: &Lowering, frame: &mut Frame, k: &Attention) -> Plan {
         // What of it is used elsewhere is named here, too, so that nothing is overlooked.
-        let Attention { q: _, own, kv, out, heads, scale: _, softcap, sinks, bias, causal, chunked, tile_m: _ } = *k;
+        let Attention {
+            q: _,
+            own,
+            kv,
+            out,
+            heads,
+            scale: _,
+            softcap,
+            sinks,
+            bias,
+            relative,
+            causal,
+            chunked,
+            tile_m: _,
+        } = *k;
         let spec = low.kernel.kv(kv);
         let (out_cols, out_elem) = low.rows(out);
         let heads = heads / spec.kv_heads;
@@ -175,6 +191,7 @@ impl Plan {
             sinks,
             bias,
             biased: k.biased(&low.kernel.params),
+            relative: relative.zip(k.reach(&low.kernel.params)),
             own,
             causal,
             chunked,
@@ -228,6 +245,9 @@ impl Plan {
                 Some(ScoreBias::Distances(reach)) => (reach, 0),
                 Some(ScoreBias::Positions(slots)) => (0, slots),
             };
+            let reach = self.relative.map_or(reach, |(_, reach)| reach);
+            e.store(none, call, more(offset_of!(AttendMore, relative_keys)));
+            e.store(none, call, more(offset_of!(AttendMore, relative_queries)));
             for (number, at) in [(reach, offset_of!(AttendMore, reach)), (slots, offset_of!(AttendMore, bias_slots))] {
                 let number = e.b.ins().iconst(I32, number as i64);
                 e.store(number, call, more(at));
@@ -256,6 +276,14 @@ impl Plan {
             let width = self.biased.map_or(1, ScoreBias::width);
             let bias = e.index(low.args.operand(bias), at.head, self.heads * width * 4);
             e.store(bias, call, more(offset_of!(AttendMore, bias)));
+        }
+        if let Some((tables, reach)) = self.relative {
+            let fields = [offset_of!(AttendMore, relative_keys), offset_of!(AttendMore, relative_queries)];
+            for (table, field) in tables.into_iter().zip(fields) {
+                let of_head = self.query_width * (2 * reach + 1) * 4;
+                let table = e.index(low.args.operand(table), at.head, of_head);
+                e.store(table, call, more(field));
+            }
         }
         if let Some(own) = self.own {
             let row = row_bytes(self.spec.kv_heads * self.own_width(), RowElem::F32);

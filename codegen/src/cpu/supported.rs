@@ -44,7 +44,21 @@ pub(super) fn check(kernel: Checked<'_>, target: &TargetSpec, portable: bool) ->
 /// Queries are f32 rows; without its microkernel, only the usual softmax is made.
 fn attends(kernel: Checked<'_>, k: &Attention, portable: bool) -> Result<(), CodegenError> {
     let refuse = |what: &str| Err(CodegenError::unsupported(&kernel, what.into()));
-    let Attention { q, own, kv, out, heads: _, scale: _, softcap, sinks, bias, causal, chunked, tile_m: _ } = *k;
+    let Attention {
+        q,
+        own,
+        kv,
+        out,
+        heads: _,
+        scale: _,
+        softcap,
+        sinks,
+        bias,
+        relative: _,
+        causal,
+        chunked,
+        tile_m: _,
+    } = *k;
     if [Some(q), own].into_iter().flatten().any(|q| kernel.rows(q).elem != RowElem::F32) {
         return refuse("queries must be f32 rows");
     }

@@ -1,9 +1,11 @@
 //! Blocks that architectures share: a function each, that asks for its weights where it uses them.
 
+use super::disentangled::{self, Near};
 use super::gates::{Gate, gated};
 use super::lifter::Draft;
 use super::names::{
-    ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_OUT_BIAS, ATTN_OUT_NORM, ATTN_Q, ATTN_Q_NORM, ATTN_QKV, ATTN_V, Kind, Part,
+    ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_OUT_BIAS, ATTN_OUT_NORM, ATTN_Q, ATTN_Q_BIAS, ATTN_Q_NORM, ATTN_QKV, ATTN_V,
+    ATTN_V_BIAS, Kind, Part,
 };
 use super::scores::{Distance, Scoring, attended, clipped};
 use super::weights::{halves, run_parts, split_rows, transposed};
@@ -114,6 +116,11 @@ pub(super) struct Attention {
     pub sinks: bool,
     /// What is added to scores by the distance of the key.
     pub distance: Option<Distance>,
+    /// Distances have keys and queries of their own; what follows but for biases, `value_dim` and what
+    /// becomes of the result means nothing then.
+    pub near: Option<Near>,
+    /// Biases of queries and of values, stored as tensors that are no module's.
+    pub bare_biases: bool,
     /// The window is a chunk.
     pub chunked: bool,
     /// Queries, keys and values are no larger than this.
@@ -159,6 +166,8 @@ impl Attention {
             softcap: None,
             sinks: false,
             distance: None,
+            near: None,
+            bare_biases: false,
             chunked: false,
             clip: None,
             causal: true,
@@ -311,11 +320,15 @@ pub(super) fn attention(
     let hidden = f.facts().hidden;
     let ([q, k, v], gate) = projections(f, a, hidden);
     let made = |f: &mut Draft, (w, b): Linear| product(f, h, w, b);
+    let by = [q, k];
     let (q, k) = (made(f, q), made(f, k));
     let v = if a.value_is_key { k } else { made(f, v) };
     let v = if a.value_norm { norm(f, ATTN_V, Norm { gain: false, bias: false, ..eps }, v, a.heads.dim) } else { v };
     let v = scaled(f, v, a.value_scale);
-    let mut y = attend(f, a, eps, [q, k, v], kv, positions, rope);
+    let mut y = match &a.near {
+        Some(near) => disentangled::attended(f, a, near, by, [q, k, v], (kv, positions)),
+        None => attend(f, a, eps, [q, k, v], kv, positions, rope),
+    };
     let gate = gate.map(|(w, b)| product(f, h, w, b));
     y = gated(f, (a.gate, a.gate_act), gate, h, y, [a.heads.queries, a.value_dim()]);
     let width = a.heads.queries * a.value_dim();
@@ -363,7 +376,11 @@ fn projections(f: &mut Draft, a: &Attention, hidden: usize) -> ([Linear; 3], Opt
             [q, k, if a.value_is_key { k } else { one(2) }]
         }
     };
-    let [q, k, v] = each;
+    let [mut q, k, mut v] = each;
+    if a.bare_biases {
+        q.1 = Some(f.weight(ATTN_Q_BIAS, Kind::Bare, &[rows[0]]));
+        v.1 = Some(f.weight(ATTN_V_BIAS, Kind::Bare, &[rows[2]]));
+    }
     let half = |f: &mut Draft, (w, b): Linear, start| {
         let mut pick = |w| run_parts(f, w, 2 * dim, start, dim);
         (pick(w), b.map(pick))

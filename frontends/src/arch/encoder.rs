@@ -334,7 +334,7 @@ impl Encoder {
     }
 
     /// `embed`: the sum of all tables, normalized, and the rotary tables that layers share.
-    fn embedding(&self, l: &mut Lifter) -> Result<(Carried, Vec<Carried>), FrontendError> {
+    pub(super) fn embedding(&self, l: &mut Lifter) -> Result<(Carried, Vec<Carried>), FrontendError> {
         let hidden = self.narrow.unwrap_or(self.facts.hidden);
         let mut f = l.func("embed");
         let (table, learned, others) = self.tables(&mut f);
@@ -381,7 +381,8 @@ impl Encoder {
         f.op(Op::EmbedPositions, &[table, positions])
     }
 
-    fn layer(
+    /// Layer `i`, of a group the `inner`-th.
+    pub(super) fn layer(
         &self,
         l: &mut Lifter,
         (i, inner): (usize, Option<usize>),

@@ -18,6 +18,18 @@ pub(super) fn first_class(config: &serde_json::Map<String, Value>) -> Option<&st
     config.get("architectures")?.get(0)?.as_str()
 }
 
+/// What a JSON value is, in words.
+pub(super) fn kind(v: &Value) -> &'static str {
+    match v {
+        Value::Null => "`null`",
+        Value::Bool(_) => "a truth value",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
 /// Architectures that are supported.
 #[derive(Clone, Copy)]
 pub(super) struct Supported(pub &'static [&'static Arch]);

@@ -10,6 +10,7 @@ mod convolved;
 mod decoder;
 mod defaults;
 mod differential;
+mod disentangled;
 mod encoder;
 mod ends;
 mod entry;
@@ -190,6 +191,9 @@ archs! {
     mod jina_bert;
     mod jina_embeddings_v3;
     mod nomic_bert;
+    mod neobert;
+    mod deberta;
+    mod deberta_v2;
     mod mamba2;
     mod qwen3_5;
     mod lfm2;

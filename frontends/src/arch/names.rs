@@ -42,6 +42,10 @@ pub(super) const ATTN_Q: Part = Part("attn.q");
 pub(super) const ATTN_K: Part = Part("attn.k");
 /// Values.
 pub(super) const ATTN_V: Part = Part("attn.v");
+/// Bias of queries, where that is no module's.
+pub(super) const ATTN_Q_BIAS: Part = Part("attn.q_bias");
+/// Bias of values, where that is no module's.
+pub(super) const ATTN_V_BIAS: Part = Part("attn.v_bias");
 /// Queries, keys and values in one matrix.
 pub(super) const ATTN_QKV: Part = Part("attn.qkv");
 /// Norm of queries.

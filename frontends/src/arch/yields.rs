@@ -19,10 +19,12 @@ pub(crate) enum Top {
 }
 
 /// Endings of classes.
-const TOPS: [(&str, Top); 5] = [
+const TOPS: [(&str, Top); 6] = [
     ("ForCausalLM", Top::NextToken),
     ("LMHeadModel", Top::NextToken),
     ("ForMaskedLM", Top::MaskedToken),
+    // Of NeoBERT: decoders' classes go on.
+    ("LMHead", Top::MaskedToken),
     ("ForSequenceClassification", Top::Classes),
     ("Model", Top::Nothing),
 ];
@@ -41,7 +43,8 @@ impl Top {
         let (family, top) = Top::split(class)?;
         // The text model of one that sees images too has a name between.
         let same = |ours: &str| ours.eq_ignore_ascii_case(family) || family.strip_suffix("Text") == Some(ours);
-        Some(top).filter(|_| Top::split(arch).is_some_and(|(ours, _)| same(ours)))
+        // A class without an ending is all name.
+        Some(top).filter(|_| same(Top::split(arch).map_or(arch, |(ours, _)| ours)))
     }
 }
 

@@ -256,6 +256,7 @@ pub(crate) fn usual_attention() -> Attention {
         softcap: None,
         sinks: None,
         bias: None,
+        relative: None,
         causal: true,
         chunked: false,
         tile_m: 1,

@@ -108,6 +108,7 @@ impl KvState {
                 let (value, step) = self.head(Part::Values, seq, p, head)?;
                 product += step * super::scalar::dot(rest, value);
             }
+            product += of.near(h, position, p, q, (key, step));
             let score = f64::from(of.scale.get()) * product;
             let score = of.softcap.map_or(score, |cap| f64::from(cap.get()) * (score / f64::from(cap.get())).tanh());
             scores.push(score + of.bias(h, position, p));
@@ -201,6 +202,8 @@ pub(crate) struct Attend<'a> {
     pub sinks: Option<&'a [f64]>,
     /// As many for each head as [`ScoreBias`] says.
     pub bias: Option<&'a [f64]>,
+    /// Keys and queries of distances, as `relative_attention` has them.
+    pub relative: Option<[&'a [f64]; 2]>,
     pub causal: bool,
     /// The window is a chunk.
     pub chunked: bool,
@@ -209,7 +212,19 @@ pub(crate) struct Attend<'a> {
 impl Attend<'_> {
     /// The usual softmax.
     pub fn plain(heads: usize, scale: F32) -> Attend<'static> {
-        Attend { heads, scale, softcap: None, sinks: None, bias: None, causal: true, chunked: false }
+        Attend { heads, scale, softcap: None, sinks: None, bias: None, relative: None, causal: true, chunked: false }
+    }
+
+    /// Products with the key and the query of the distance, in head `h` of `q` and a key that is stored
+    /// over `step`.
+    fn near(&self, h: usize, position: usize, at: usize, q: &[f64], (key, step): (&[f64], f64)) -> f64 {
+        let Some([keys, queries]) = self.relative else { return 0.0 };
+        let width = keys.len() / (self.heads * q.len());
+        let reach = (width / 2) as f64;
+        let distance = (reach + (at as f64 - position as f64).clamp(-reach, reach)) as usize;
+        let of = |table: &[f64], d: usize| table[(h * q.len() + d) * width + distance];
+        let each = q.iter().zip(key).enumerate();
+        each.map(|(d, (q, k))| q * of(keys, d) + of(queries, d) * step * k).sum()
     }
 
     /// What is added to the score of the key at `key` in head `h`.
@@ -272,6 +287,17 @@ impl ScoreBias {
     }
 }
 
+/// How far the `len` numbers go that distances have as keys, or as queries, of so many columns.
+///
+/// # Errors
+/// Says in words why they do not.
+pub fn relative_reach(len: usize, columns: usize) -> Result<usize, String> {
+    match len.checked_div(columns).filter(|width| width % 2 == 1 && width * columns == len) {
+        Some(width) => Ok(width / 2),
+        None => Err(format!("{len} numbers are no odd number of distances for each of {columns} columns")),
+    }
+}
+
 /// Attention of each token's queries `[heads · key_dim]` over its sequence, as at the graph level:
 /// `[heads · value_dim]`.
 pub(crate) fn attention(
@@ -284,6 +310,8 @@ pub(crate) fn attention(
     let fits = d > 0 && kv.spec.own_dim() > 0 && groups > 0 && heads > 0 && heads.is_multiple_of(groups);
     let fits = fits && of.sinks.is_none_or(|s| s.len() == heads);
     let fits = fits && of.bias.is_none_or(|b| ScoreBias::of(b.len(), heads).is_ok());
+    let whole = |table: &[f64]| relative_reach(table.len(), heads * d).is_ok();
+    let fits = fits && of.relative.is_none_or(|[k, q]| k.len() == q.len() && whole(k) && !kv.spec.latent);
     if !fits || q.iter().any(|r| r.len() != heads * d) || q.len() != batch.seqs.len() {
         return Err(EvalError::malformed("", format!("attention of {heads} heads over {}", kv.spec)));
     }

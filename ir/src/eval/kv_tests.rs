@@ -120,6 +120,15 @@ fn widths_are_checked() {
     };
     assert!(with_sinks(2).is_ok() && with_sinks(3).is_err());
     assert!(attend(10, 6, KvSpec { latent: false, ..latent }).is_err());
+    let near = |q: usize, [keys, queries]: [usize; 2], kv: KvSpec| {
+        let op = Op::RelativeAttention { heads: 2, scale: F32::new(1.0) };
+        let vector = |n: usize| TensorType::new(crate::ty::DType::F32, [Dim::Static(n)]).into();
+        typed(op, vec![rows(q).into(), state(kv), positions(), vector(keys), vector(queries)])
+    };
+    let plain_kv = heads(KvDType::F32, 1, 4, None);
+    assert_eq!(near(8, [40, 40], plain_kv).unwrap(), "f32[T, 8]");
+    assert!(near(8, [32, 32], plain_kv).is_err() && near(8, [40, 24], plain_kv).is_err());
+    assert!(near(8, [40, 40], KvSpec { window: Some(4), ..plain_kv }).is_err());
     let append = |k: usize, v: usize| {
         typed(Op::KvAppend, vec![state(latent), rows(k).into(), rows(v).into(), positions()]).is_ok()
     };

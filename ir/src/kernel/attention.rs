@@ -1,7 +1,7 @@
 //! Attention over the paged cache.
 
 use super::{ATTEND_PARTS, Family, Field, Outcome, Param, ParamId, ParamKind, ReadFamily, RowElem, Store, Use};
-use crate::eval::{Attend, EvalError, KernelRun, RowValues, ScoreBias, attention, whole_queries};
+use crate::eval::{Attend, EvalError, KernelRun, RowValues, ScoreBias, attention, relative_reach, whole_queries};
 use crate::graph::F32;
 use crate::kv::KvSpec;
 use crate::text::{KernelReader, Parsed, Parser};
@@ -33,6 +33,9 @@ pub struct Attention {
     /// gives `−slope·|j − i|` to the key at `j` and the query at `i`; else what it has at
     /// `r + clamp(j − i, −r, r)`.
     pub bias: Option<ParamId>,
+    /// Two vectors `[heads·key_dim·(2r + 1)]`: keys and queries of distances, as `relative_attention`
+    /// has them. They come without any of `softcap`, `sinks`, `bias`, and with all of a sequence seen.
+    pub relative: Option<[ParamId; 2]>,
     /// Whether a token sees nothing after it. Else it sees all positions of its sequence up to the
     /// largest of the step, or those less than the cache's window away on either side.
     pub causal: bool,
@@ -56,6 +59,9 @@ impl Family for Attention {
         }
         if let Some(bias) = &mut self.bias {
             f(bias, Use::READ);
+        }
+        for table in self.relative.iter_mut().flatten() {
+            f(table, Use::READ);
         }
         f(&mut self.out, Use::WRITE);
     }
@@ -105,6 +111,7 @@ impl Family for Attention {
             v.columns(self.q, q, self.heads.saturating_mul(dim));
         }
         self.verify_own(v, &spec);
+        self.verify_relative(v, &spec);
         if let Some((have, elem)) = out {
             v.columns(self.out, have, cols);
             let item = cols / spec.kv_heads;
@@ -130,9 +137,11 @@ impl Family for Attention {
         let q: RowValues = (0..x.m).map(q).collect();
         let vector = |p: Option<ParamId>| p.map(|p| x.vector(p).iter().map(|v| f64::from(*v)).collect::<Vec<f64>>());
         let (sinks, bias) = (vector(self.sinks), vector(self.bias));
+        let near = self.relative.map(|tables| tables.map(|t| vector(Some(t)).unwrap_or_default()));
+        let relative = near.as_ref().map(|[keys, queries]| [&keys[..], &queries[..]]);
         let Attention { heads, scale, softcap, causal, chunked, .. } = *self;
         let (sinks, bias) = (sinks.as_deref(), bias.as_deref());
-        let of = Attend { heads, scale, softcap, sinks, bias, causal, chunked };
+        let of = Attend { heads, scale, softcap, sinks, bias, relative, causal, chunked };
         let out = attention(x.kv(self.kv), x.batch, &q, &of)?;
         Ok(Outcome::rows(vec![(Store::all(self.out), out)]))
     }
@@ -147,6 +156,8 @@ impl Family for Attention {
             ("softcap", Field::RealIf(self.softcap)),
             ("sinks", Field::Optional(self.sinks)),
             ("bias", Field::Optional(self.bias)),
+            ("relative_keys", Field::Optional(self.relative.map(|[keys, _]| keys))),
+            ("relative_queries", Field::Optional(self.relative.map(|[_, queries]| queries))),
             ("bidirectional", Field::Flag(!self.causal)),
             ("chunked", Field::Flag(self.chunked)),
             ("tile_m", Field::SizeOr1(self.tile_m)),
@@ -161,6 +172,31 @@ impl Attention {
         match params.get(self.bias?)?.kind {
             ParamKind::Vector { len } => ScoreBias::of(len, self.heads).ok(),
             ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::State(_) => None,
+        }
+    }
+
+    /// How far the distances go that have keys and queries of their own, if they have.
+    pub fn reach(&self, params: &[Param]) -> Option<usize> {
+        let [keys, _] = self.relative?;
+        let spec = params.get(self.kv)?.kind.state()?.paged()?;
+        match params.get(keys)?.kind {
+            ParamKind::Vector { len } => relative_reach(len, self.heads.saturating_mul(spec.key_dim)).ok(),
+            ParamKind::Rows { .. } | ParamKind::Matrix { .. } | ParamKind::State(_) => None,
+        }
+    }
+
+    /// Keys and queries of distances are as many, and nothing else is added to scores.
+    fn verify_relative(&self, v: &mut KernelVerifier<'_>, spec: &KvSpec) {
+        let Some(tables) = self.relative else { return };
+        let [Some(keys), Some(queries)] = tables.map(|t| v.vector(t)) else { return };
+        if let Err(what) = relative_reach(keys, self.heads.saturating_mul(spec.key_dim)) {
+            v.error("vector-length", what);
+        } else if keys != queries {
+            v.error("vector-length", format!("{keys} elements of keys of distances, and {queries} of their queries"));
+        }
+        let plain = self.softcap.is_none() && self.sinks.is_none() && self.bias.is_none();
+        if !plain || self.causal || spec.latent || spec.window.is_some() {
+            v.error("attribute", "keys and queries of distances come with nothing else, and no window");
         }
     }
 
@@ -191,6 +227,10 @@ impl ReadFamily for Attention {
             softcap: if p.peek_word() == "softcap" { Some(p.field_real("softcap")?) } else { None },
             sinks: r.optional_field(p, "sinks")?,
             bias: r.optional_field(p, "bias")?,
+            relative: match r.optional_field(p, "relative_keys")? {
+                Some(keys) => Some([keys, r.field(p, "relative_queries")?]),
+                None => None,
+            },
             causal: !p.eat_word("bidirectional"),
             chunked: p.eat_word("chunked"),
             tile_m: if p.peek_word() == "tile_m" { p.field_size("tile_m")? } else { 1 },

@@ -19,6 +19,12 @@ fn cache<'a>(params: &'a [Param], k: &Attention) -> Option<&'a KvSpec> {
     params[k.kv].kind.state()?.paged()
 }
 
+/// Products of a query with a key, and of its weight with the value: distances have a key and a query too.
+fn columns(k: &Attention, kv: &KvSpec) -> usize {
+    let products = if k.relative.is_some() { 3 } else { 1 };
+    products * kv.key_dim + kv.value_dim
+}
+
 impl Cost for Attention {
     fn cpu(&self, on: &OnCpu<'_>) -> f64 {
         let OnCpu { kernel, t, m, env, context } = *on;
@@ -27,7 +33,7 @@ impl Cost for Attention {
         let context = kv.window.map_or(context, |w| w.min(context)) + HALF_PAGE;
         let sequences = env.rows.clamp(1, m.max(1));
         let bytes = (context * kv.token_bytes() * sequences) as f64;
-        let macs = (m * context * self.heads * (kv.key_dim + kv.value_dim)) as f64;
+        let macs = (m * context * self.heads * columns(self, kv)) as f64;
         let items = (m * kv.kv_heads).max(1);
         let starts = (sequences * kv.kv_heads) as f64 * ATTENTION_SEQUENCE + items as f64 * ATTENTION_TOKEN;
         let computed = (macs / (t.macs(RowKind::F32) * ATTENTION) + starts) / t.cores as f64;
@@ -42,7 +48,7 @@ impl Cost for Attention {
         let Some(kv) = cache(&kernel.params, self) else { return 0.0 };
         let context = kv.window.map_or(context, |w| w.min(context));
         let bytes = (context * kv.token_bytes()) as f64;
-        let flops = (2 * m * context * self.heads * (kv.key_dim + kv.value_dim)) as f64;
+        let flops = (2 * m * context * self.heads * columns(self, kv)) as f64;
         LATENCY + (bytes / t.memory).max(flops / (gpu.flops(RowKind::F16) * TENSOR))
     }
 
@@ -57,7 +63,7 @@ impl Cost for Attention {
         let context = kv.window.map_or(on.context, |w| w.min(on.context));
         Work {
             bytes: (context * kv.token_bytes() * on.sequences.clamp(1, on.m.max(1))) as f64,
-            macs: (on.m * context * self.heads * (kv.key_dim + kv.value_dim)) as f64,
+            macs: (on.m * context * self.heads * columns(self, kv)) as f64,
             elem: RowElem::F32,
         }
     }

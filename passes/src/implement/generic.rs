@@ -8,7 +8,7 @@ use crate::spec::Draft;
 use egg::Id;
 use llmcc_ir::graph::{Attr, F32};
 use llmcc_ir::kernel::{
-    Attention, Body, Embed, Expr, Index, Matmul, ParamKind, RopeTable, RowElem, RowNorm, Segment, Store,
+    Attention, Body, Embed, Expr, Index, Matmul, ParamId, ParamKind, RopeTable, RowElem, RowNorm, Segment, Store,
 };
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Format;
@@ -34,6 +34,11 @@ pub fn attentions(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
 /// Attention over each form of its latent state.
 pub fn latent_attentions(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
     cx.states(op.args[2]).into_iter().filter_map(|state| latent_attention(cx, class, op, state)).collect()
+}
+
+/// Attention with keys and queries of distances, for each type of the cache.
+pub fn relative_attentions(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
+    cx.states(op.args[1]).into_iter().filter_map(|state| relative_attention(cx, class, op, state)).collect()
 }
 
 /// A look-up for each format of the table.
@@ -105,11 +110,9 @@ fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, 
     Some(Draft::new(rows, |d| {
         let q = d.input(q, q_kind);
         let kv = d.input(kv, ParamKind::State(spec.into()));
-        let own = None;
         let [sinks, bias] = [sinks, bias].map(|v| v.map(|(v, len)| d.input(v, ParamKind::Vector { len })));
         let out = d.output(cols, RowElem::F32);
-        let tile_m = 1;
-        Body::Attention(Attention { q, own, kv, out, heads, scale, softcap, sinks, bias, causal, chunked, tile_m })
+        Body::Attention(Attention { softcap, sinks, bias, causal, chunked, ..plain([q, kv, out], heads, scale) })
     }))
 }
 
@@ -128,9 +131,42 @@ fn latent_attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (K
         let kv = d.input(kv, ParamKind::State(spec.into()));
         let sinks = sinks.map(|(v, len)| d.input(v, ParamKind::Vector { len }));
         let out = d.output(cols, RowElem::F32);
-        let (softcap, bias, causal, chunked, tile_m) = (None, None, true, false, 1);
-        Body::Attention(Attention { q, own, kv, out, heads, scale, softcap, sinks, bias, causal, chunked, tile_m })
+        Body::Attention(Attention { own, sinks, ..plain([q, kv, out], heads, scale) })
     }))
+}
+
+fn relative_attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, Id)) -> Option<Draft> {
+    let (rows, cols) = cx.rows_of(class)?;
+    let (heads, scale) = (int(cx.graph, op.attrs[0])?, float(cx.graph, op.attrs[1])?);
+    let (q, q_kind) = (op.args[0], cx.rows_kind(op.args[0])?);
+    let [keys, queries] = [op.args[3], op.args[4]].map(|v| Some((v, cx.vector_of(v)?)));
+    let tables = [keys?, queries?];
+    Some(Draft::new(rows, |d| {
+        let q = d.input(q, q_kind);
+        let kv = d.input(kv, ParamKind::State(spec.into()));
+        let relative = Some(tables.map(|(v, len)| d.input(v, ParamKind::Vector { len })));
+        let out = d.output(cols, RowElem::F32);
+        Body::Attention(Attention { relative, causal: false, ..plain([q, kv, out], heads, scale) })
+    }))
+}
+
+/// The usual softmax of what a token and those before it have.
+fn plain([q, kv, out]: [ParamId; 3], heads: usize, scale: F32) -> Attention {
+    Attention {
+        q,
+        own: None,
+        kv,
+        out,
+        heads,
+        scale,
+        softcap: None,
+        sinks: None,
+        bias: None,
+        relative: None,
+        causal: true,
+        chunked: false,
+        tile_m: 1,
+    }
 }
 
 fn embed(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Format, Id)) -> Option<Draft> {

@@ -67,6 +67,7 @@ pub fn way(head: Head) -> Way {
         Head::PickCols => Way::Expression(Function::Pick),
         Head::Attention => Way::Kernel(generic::attentions),
         Head::LatentAttention => Way::Kernel(generic::latent_attentions),
+        Head::RelativeAttention => Way::Kernel(generic::relative_attentions),
         Head::Embed | Head::EmbedPositions | Head::EmbedTypes => Way::Kernel(generic::embeds),
         Head::TokenIds => Way::Kernel(embed::token_ids),
         Head::EmbedHashed => Way::Kernel(embed::hashed),
@@ -92,6 +93,8 @@ pub fn way(head: Head) -> Way {
         | Head::SliceRows
         | Head::LookUp
         | Head::UnitRows
+        | Head::StandardRows
+        | Head::MulTransposed
         | Head::Row
         | Head::PickRows
         | Head::FillRows

@@ -104,7 +104,14 @@ pub struct AttendMore {
     /// `bias_slots` they are `[kv_heads][heads][bias_slots]`, and the number at `s` counts, or the
     /// last one. Null = none.
     pub bias: *const f32,
-    /// See `bias`.
+    /// f32 `[kv_heads][heads][d][2·reach + 1]`: keys and queries of distances. To the product of a query
+    /// and the key at slot `s` are added those of the query with the first's column at `reach + (s −
+    /// position)`, or its first or last one further away, and of the key with the second's. Without
+    /// `bias`, `softcap` and `own`. Null = none.
+    pub relative_keys: *const f32,
+    /// See `relative_keys`; both or none.
+    pub relative_queries: *const f32,
+    /// See `bias`, and `relative_keys`.
     pub reach: u32,
     /// See `bias`.
     pub bias_slots: u32,
@@ -139,6 +146,11 @@ impl AttendWith {
         if !more.bias.is_null() {
             more.bias = more.bias.wrapping_add(heads * more.bias_width());
         }
+        if self.relative() {
+            let to = heads * a.d as usize * more.bias_width();
+            more.relative_keys = more.relative_keys.wrapping_add(to);
+            more.relative_queries = more.relative_queries.wrapping_add(to);
+        }
         if self.latent() {
             more.own = more.own.wrapping_add(heads * self.own_dim());
         }
@@ -159,6 +171,11 @@ impl AttendWith {
     /// Whether keys end with the values.
     pub fn latent(&self) -> bool {
         !self.more.own.is_null()
+    }
+
+    /// Whether distances have keys and queries.
+    pub fn relative(&self) -> bool {
+        !self.more.relative_keys.is_null()
     }
 
     /// Elements of a value.
@@ -193,6 +210,8 @@ impl AttendMore {
         own: core::ptr::null(),
         own_stride: 0,
         bias: core::ptr::null(),
+        relative_keys: core::ptr::null(),
+        relative_queries: core::ptr::null(),
         reach: 0,
         bias_slots: 0,
         chunked: 0,

@@ -37,6 +37,7 @@ use crate::split::{self, Share};
 mod bias;
 mod exp;
 mod merge;
+mod relative;
 mod score;
 mod soften;
 mod weigh;
@@ -228,7 +229,7 @@ impl Group<'_> {
     /// Whether pages are widened for the rows: for many, and where nothing else reads the cache.
     #[inline(always)]
     fn many(&self, run: &Run) -> bool {
-        self.rows.len() >= MANY_ROWS || run.a.dtype == kv_dtype::INT4 || run.latent()
+        self.rows.len() >= MANY_ROWS || run.a.dtype == kv_dtype::INT4 || run.latent() || run.relative()
     }
 }
 
@@ -255,6 +256,12 @@ impl<'a> Run<'a> {
     #[inline(always)]
     fn latent(&self) -> bool {
         !self.more.own.is_null()
+    }
+
+    /// Whether distances have keys and queries.
+    #[inline(always)]
+    fn relative(&self) -> bool {
+        !self.more.relative_keys.is_null()
     }
 
     /// Writes rows `first..first + count` as the block at page `page` concerns them.

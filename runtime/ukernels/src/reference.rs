@@ -282,6 +282,33 @@ unsafe fn bias(more: &AttendMore, (head, position): (usize, usize), slot: usize)
     }
 }
 
+/// The product of a query and a slot's key, of elements over `step`, with those of the distance's query and
+/// key if there are any.
+unsafe fn whole(
+    with: &AttendWith,
+    row: (usize, usize),
+    slot: usize,
+    q: *const f32,
+    (key, step): (&dyn Fn(usize) -> f32, f32),
+) -> f32 {
+    let product = (0..with.own_dim()).fold(0.0, |acc, i| libm::fmaf(key(i), unsafe { q.add(i).read() }, acc));
+    if !with.relative() {
+        return product * step;
+    }
+    let near = |table, i| unsafe { relative(with, table, row, slot, i) };
+    let queries = |acc, i| libm::fmaf(key(i), near(with.more.relative_queries, i), acc);
+    let keys = |acc, i| libm::fmaf(near(with.more.relative_keys, i), unsafe { q.add(i).read() }, acc);
+    (product + (0..with.own_dim()).fold(0.0, queries)) * step + (0..with.own_dim()).fold(0.0, keys)
+}
+
+/// Element `i` of what the distance of a slot from a head's query has in a table.
+unsafe fn relative(with: &AttendWith, table: *const f32, row: (usize, usize), slot: usize, i: usize) -> f32 {
+    let (head, position) = row;
+    let reach = i64::from(with.more.reach);
+    let at = (slot as i64 - position as i64).clamp(-reach, reach) + reach;
+    unsafe { table.add((head * with.own_dim() + i) * with.more.bias_width() + at as usize).read() }
+}
+
 /// One query, of a head at a position, that sees slots `seen`, and one block: weighted values,
 /// maximum, sum at `record`.
 unsafe fn attend_block(
@@ -314,7 +341,7 @@ unsafe fn attend_block(
                 let first = (0..own_dim).fold(0.0, term);
                 (0..d).fold(first, |acc, i| libm::fmaf(value(i) * of_value, q.add(i).read(), acc))
             } else {
-                (0..own_dim).fold(0.0, |acc, i| libm::fmaf(key(i), q.add(i).read(), acc)) * of_key
+                whole(with, row, slot, q, (&key, of_key))
             };
             let score = product * a.scale;
             let score = if softcap == 0.0 { score } else { tanh(score / softcap) * softcap };

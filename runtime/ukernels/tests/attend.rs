@@ -41,6 +41,8 @@ struct Case {
     sinks: Vec<f32>,
     /// `[kv_heads·heads·(2·reach + 1)]`, or as many for each head as slots are given, or none.
     bias: Vec<f32>,
+    /// `[kv_heads·heads·d·(2·reach + 1)]` each, keys and queries of distances, or none.
+    relative: Vec<Vec<f32>>,
     reach: usize,
     bias_slots: usize,
     /// The window is a chunk.
@@ -180,6 +182,7 @@ impl Case {
             softcap,
             sinks,
             bias,
+            relative: vec![],
             reach,
             bias_slots,
             chunked,
@@ -228,6 +231,10 @@ impl Case {
         let before = heads.start * self.heads * self.bias_width();
         let bias: Vec<u8> = self.bias.iter().skip(before).flat_map(|x| x.to_le_bytes()).collect();
         let bias = Guarded::from_bytes(&bias);
+        let near = [0, 1].map(|i| {
+            let table = self.relative.get(i).map_or(&[][..], |t| &t[before * self.d..]);
+            Guarded::from_bytes(&table.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>())
+        });
         let ends: Vec<u8> = range.clone().flat_map(|_| (self.end.unwrap_or(0) as i32).to_le_bytes()).collect();
         let ends = Guarded::from_bytes(&ends);
         let more = AttendMore {
@@ -240,6 +247,8 @@ impl Case {
             bias: if self.bias.is_empty() { std::ptr::null() } else { bias.as_ptr().cast() },
             reach: self.reach as u32,
             bias_slots: self.bias_slots as u32,
+            relative_keys: if self.relative.is_empty() { std::ptr::null() } else { near[0].as_ptr().cast() },
+            relative_queries: if self.relative.is_empty() { std::ptr::null() } else { near[1].as_ptr().cast() },
             chunked: self.chunked.into(),
         };
         let layout = page(self.kv_heads, self.own_dim(), self.dv, bits(self.dtype));
@@ -275,7 +284,7 @@ impl Case {
             let f: AttendFn = std::mem::transmute(table(level).f[Uk::Attend as usize]);
             let with: AttendWithFn = std::mem::transmute(table(level).f[Uk::AttendWith as usize]);
             let plain = self.softcap == 0.0 && self.sinks.is_empty() && self.end.is_none() && self.d == self.dv;
-            let plain = plain && self.bias.is_empty() && !self.chunked;
+            let plain = plain && self.bias.is_empty() && self.relative.is_empty() && !self.chunked;
             let call = |p: &Range<usize>| {
                 let args = AttendArgs { part_from: p.start as u64, part_to: p.end as u64, ..args };
                 if plain { f(&args) } else { with(&AttendWith { args, more }) }
@@ -299,19 +308,6 @@ impl Case {
     /// Numbers of the bias for a head.
     fn bias_width(&self) -> usize {
         if self.bias_slots > 0 { self.bias_slots } else { 2 * self.reach + 1 }
-    }
-
-    /// What the key at `s` gets in head `h` of this KV head for a query at `position`.
-    fn bias(&self, h: usize, position: usize, s: usize) -> f64 {
-        let of_head = self.bias.chunks(self.bias_width()).nth(self.head * self.heads + h);
-        let far = s as f64 - position as f64;
-        let reach = self.reach as f64;
-        let near = (far.clamp(-reach, reach) + reach) as usize;
-        of_head.map_or(0.0, |b| match (self.bias_slots, self.reach) {
-            (0, 0) => -f64::from(b[0]) * far.abs(),
-            (0, _) => b[near].into(),
-            (slots, _) => b[s.min(slots - 1)].into(),
-        })
     }
 
     /// Elements of a key that are stored as such.
@@ -341,7 +337,8 @@ impl Case {
             for h in 0..self.heads {
                 let q = self.query(t, h);
                 let score = |s: usize| {
-                    let s = f64::from(SCALE) * q.iter().zip(&self.keys[s]).map(|(a, b)| f64::from(*a) * b).sum::<f64>();
+                    let product = q.iter().zip(&self.keys[s]).map(|(a, b)| f64::from(*a) * b).sum::<f64>();
+                    let s = f64::from(SCALE) * (product + self.near(h, position, s, &q, &self.keys[s]));
                     let cap = f64::from(self.softcap);
                     if cap == 0.0 { s } else { cap * (s / cap).tanh() }
                 };

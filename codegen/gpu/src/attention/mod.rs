@@ -64,6 +64,8 @@ struct Shape {
     sinks: Option<ParamId>,
     /// An f32 vector that is added to scores, and how far its distances reach.
     bias: Option<(ParamId, ScoreBias)>,
+    /// Two f32 vectors: keys and queries of distances, and how far these go.
+    relative: Option<([ParamId; 2], usize)>,
     /// Whether a token sees nothing after it.
     causal: bool,
     /// Whether the window is a chunk.
@@ -147,8 +149,8 @@ pub fn emit(cx: &Cx<'_>, k: &Attention) -> Source {
 impl Shape {
     fn new(cx: &Cx<'_>, k: &Attention) -> Shape {
         // All of it is named, so that nothing is overlooked.
-        let Attention { q: queries, own, kv, out: to, heads, scale, softcap, sinks, bias, causal, chunked, tile_m: _ } =
-            *k;
+        let Attention { q: queries, own, kv, out: to, heads, scale, softcap, sinks, bias, relative, .. } = *k;
+        let Attention { causal, chunked, tile_m: _, .. } = *k;
         let spec = cx.kernel.kv(kv);
         let rows = |param: ParamId| {
             let (cols, elem) = cx.rows(param);
@@ -165,6 +167,7 @@ impl Shape {
             scores: Scores::new(scale.get(), softcap.map(Real::get)),
             sinks,
             bias: bias.zip(k.biased(&cx.kernel.params)),
+            relative: relative.zip(k.reach(&cx.kernel.params)),
             causal,
             chunked,
         }
@@ -173,7 +176,7 @@ impl Shape {
     /// The 16-bit float that tensor cores multiply, and whether it comes from int8 codes; `None` if
     /// only the plain kernel will do.
     fn multiplied(&self) -> Option<(Elem, bool)> {
-        if !self.spec.uniform() || self.bias.is_some() {
+        if !self.spec.uniform() || self.bias.is_some() || self.relative.is_some() {
             return None;
         }
         let (d, dtype) = (self.spec.key_dim, self.spec.dtype);

@@ -44,6 +44,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Source {
 fn reason(shape: &Shape) -> &'static str {
     let spec = &shape.spec;
     match (spec.dtype.float(), spec.dtype.bits()) {
+        _ if shape.relative.is_some() => "attention with keys and queries of distances, without tensor cores",
         _ if shape.bias.is_some() => "attention with biases by distance, without tensor cores",
         _ if spec.latent => "attention over a latent cache, without tensor cores",
         (Some(Float::F32), _) => "attention over an f32 cache, without tensor cores",
@@ -82,7 +83,8 @@ impl<'a> Walk<'a> {
         let latent = shape.own.map(|_| of(b, shape.q));
         let seq = args.seq(b, item.token);
         let table = args.table(b, seq);
-        let position = if shape.bias.is_some() { args.position(b, item.token) } else { item.first };
+        let position =
+            if shape.bias.is_some() || shape.relative.is_some() { args.position(b, item.token) } else { item.first };
         Walk { shape, item, warp, lane, query, latent, table, pool: args.operand(shape.kv), args, position }
     }
 
@@ -123,7 +125,7 @@ impl<'a> Walk<'a> {
         let slot = b.andc(self.lane, 15);
         let at = b.add(start, slot);
         let seen = b.cmp(Cmp::Ult, at, self.item.seen);
-        let score = self.score(b, page, slot);
+        let score = self.score(b, page, (number, slot));
         let score = self.shape.biased(b, self.args, (self.item.head, self.position), (number, slot), score);
         let (none, zero) = (b.f32(f32::NEG_INFINITY), b.f32(0.0));
         let score = b.select(seen, score, none);
@@ -149,13 +151,15 @@ impl<'a> Walk<'a> {
     }
 
     /// The score of a slot, in both of its lanes.
-    fn score(&self, b: &mut Builder, page: V, slot: V) -> V {
+    fn score(&self, b: &mut Builder, page: V, (number, slot): (V, V)) -> V {
         let d = self.shape.spec.own_dim();
         let part = b.shrc(self.lane, 4);
         let head = b.mulc(self.item.kv_head, (d * PAGE_TOKENS) as i64);
         let head = b.add(head, slot);
         let (end, two, zero) = (b.i32(d as i64), b.i32(2), b.f32(0.0));
-        let dot = b.for_((part, end, two), &[zero], |b, i, acc| {
+        let near = self.near(b, (number, slot));
+        let start = vec![zero; if near.is_some() { 2 } else { 1 }];
+        let dot = b.for_((part, end, two), &start, |b, i, acc| {
             let k = if self.in_pairs() {
                 self.key_code(b, page, (slot, i))
             } else {
@@ -164,7 +168,10 @@ impl<'a> Walk<'a> {
                 self.stored(b, page, index)
             };
             let q = query_at(b, self.query, i);
-            vec![b.fma(q, k, acc[0])]
+            let dot = b.fma(q, k, acc[0]);
+            let Some(near) = &near else { return vec![dot] };
+            let [key, query] = near.at(b, i);
+            vec![b.fma(query, k, dot), b.fma(q, key, acc[1])]
         });
         let both = |b: &mut Builder, dot: V| {
             let other = b.shuffle_xor(dot, 16);
@@ -179,11 +186,33 @@ impl<'a> Walk<'a> {
                 both(b, dot)
             }
             None => {
-                let dot = both(b, dot[0]);
-                self.scaled(b, page, scales, dot)
+                let of_key = both(b, dot[0]);
+                let of_key = self.scaled(b, page, scales, of_key);
+                match dot.get(1) {
+                    Some(of_query) => {
+                        let of_query = both(b, *of_query);
+                        b.fadd(of_key, of_query)
+                    }
+                    None => of_key,
+                }
             }
         };
         self.shape.scores.of(b, dot)
+    }
+
+    /// What the distance of a slot of page `number` has in the item's head.
+    fn near(&self, b: &mut Builder, (number, slot): (V, V)) -> Option<Near> {
+        let (tables, reach) = self.shape.relative?;
+        let width = 2 * reach as i64 + 1;
+        let key = b.shlc(number, 4);
+        let key = b.add(key, slot);
+        let distance = b.sub(key, self.position);
+        let (most, zero) = (b.i32(width - 1), b.i32(0));
+        let at = b.addc(distance, reach as i64);
+        let at = b.smax(at, zero);
+        let at = b.min(at, most);
+        let head = b.mulc(self.item.head, self.shape.spec.key_dim as i64 * width);
+        Some(Near { tables: tables.map(|t| self.args.operand(t)), first: b.add(head, at), width })
     }
 
     /// A lane's part of the product of a slot's value and the query of it.
@@ -318,6 +347,26 @@ impl<'a> Walk<'a> {
             let p = b.atc(p, 4);
             b.store(sum, p);
         });
+    }
+}
+
+/// The key and the query of a distance: their elements lie `width` apart from the `first` on.
+struct Near {
+    tables: [V; 2],
+    first: V,
+    width: i64,
+}
+
+impl Near {
+    /// Element `i` of both.
+    fn at(&self, b: &mut Builder, i: V) -> [V; 2] {
+        let line = b.mulc(i, self.width);
+        let at = b.add(self.first, line);
+        let offset = b.shlc(at, 2);
+        self.tables.map(|table| {
+            let p = b.at(table, offset);
+            b.load_const(p, F32)
+        })
     }
 }
 

@@ -3,6 +3,22 @@
 use super::*;
 
 impl Shape {
+    /// Elements of keys, and of queries, of distances.
+    fn near_len(&self) -> Option<usize> {
+        self.relative.map(|reach| self.heads() * self.d * (2 * reach + 1))
+    }
+
+    /// Their operands, if there are any.
+    pub(super) fn near_params(&self) -> Vec<Param> {
+        let of = |name: &str, len| Param { name: name.into(), kind: ParamKind::Vector { len } };
+        self.near_len().map_or(vec![], |len| vec![of("near_keys", len), of("near_queries", len)])
+    }
+
+    /// Their values.
+    pub(super) fn near_values(&self, rng: &mut Rng) -> [Vec<f32>; 2] {
+        [0, 1].map(|_| (0..self.near_len().unwrap_or(0)).map(|_| rng.float() * 2.0).collect())
+    }
+
     /// Positions that a token at `position` sees.
     pub(super) fn sees(&self, position: usize, end: usize) -> std::ops::Range<usize> {
         match self.window {
@@ -13,6 +29,21 @@ impl Shape {
 }
 
 impl Step {
+    /// Products of the query with the key of a distance, and of the key with its query.
+    pub(super) fn near(
+        &self,
+        shape: &Shape,
+        (head, position, p): (usize, usize, usize),
+        q: &[f32],
+        k: &[f64],
+    ) -> Vec<f64> {
+        let Some(reach) = shape.relative else { return vec![] };
+        let far = (p as i64 - position as i64).clamp(-(reach as i64), reach as i64) + reach as i64;
+        let at = |d: usize| (head * shape.d + d) * (2 * reach + 1) + far as usize;
+        let of = |d: usize| [f64::from(q[d]) * f64::from(self.near[0][at(d)]), f64::from(self.near[1][at(d)]) * k[d]];
+        (0..shape.d).flat_map(of).collect()
+    }
+
     /// What the key at `p` gets in a head for a query at `position`.
     pub(super) fn biased(&self, shape: &Shape, head: usize, position: usize, p: usize) -> f64 {
         let Some(goes_by) = shape.bias else { return 0.0 };
@@ -68,6 +99,17 @@ fn biases_and_chunks() {
     for target in ["sm90", "sm80"] {
         check(&of(9, Shape { target, ..PROMPT }), &[&prompt]);
         check(&of(40, Shape { target, ..PROMPT }), &[&prompt]);
+    }
+}
+
+/// Keys and queries of distances that go on for longer than contexts, and not, over any cache.
+#[test]
+fn keys_and_queries_of_distances() {
+    let prompt = prompts(&[(2, 0, 20), (0, 0, 33), (1, 0, 9)]);
+    for (reach, dtype) in [(5, KvDType::F16), (100, KvDType::Int8), (0, KvDType::Int4), (30, KvDType::F32)] {
+        let of = |shape: Shape| Shape { relative: Some(reach), causal: false, dtype, d: 24, ..shape };
+        check(&of(Shape { group: 1, ..DECODE }), &[RAGGED]);
+        check(&of(Shape { out: RowElem::F32, ..PROMPT }), &[&prompt]);
     }
 }
 

@@ -132,7 +132,7 @@ proptest! {
         let q = g.input(g.rows, heads * d);
         let kv = cached(&mut g, spec);
         let (exact, rounded) = (g.output(heads * d, RowElem::F32), g.output(heads * d, RowElem::Bf16));
-        let attention = |out| Body::Attention(Attention { q, own: None, kv, out, heads, scale: F32::new(0.3), softcap: None, sinks: None, bias: None, causal: true, chunked: false, tile_m: 1 });
+        let attention = |out| Body::Attention(Attention { q, own: None, kv, out, heads, scale: F32::new(0.3), softcap: None, sinks: None, bias: None, relative: None, causal: true, chunked: false, tile_m: 1 });
         let mut case = g.case(attention(exact));
         for run in super::with_microkernels() {
             case.kernel.body = attention(exact);
@@ -205,13 +205,19 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
     let group = 32;
     let whole = (heads / kv_heads * dv).is_multiple_of(group) && g.rng.chance(2);
     let out = g.output(heads * dv, if whole { RowElem::Q8 { group } } else { RowElem::F32 });
-    let softcap = (more && g.rng.chance(2)).then(|| F32::new(g.rng.pick(&[0.5, 3.0, 50.0])));
-    let sinks = (more && g.rng.chance(2)).then(|| g.vector(heads));
+    // They come alone.
+    let near = more && !causal && window.is_none() && !latent && d == dv && g.rng.chance(2);
+    let near = near.then(|| heads * d * (2 * g.rng.below(0, 60) + 1));
+    let relative = near.map(|len| [g.vector(len), g.vector(len)]);
+    let extra = more && relative.is_none();
+    let softcap = (extra && g.rng.chance(2)).then(|| F32::new(g.rng.pick(&[0.5, 3.0, 50.0])));
+    let sinks = (extra && g.rng.chance(2)).then(|| g.vector(heads));
     let width = g.rng.pick(&[1, 3, 61, 2, 30]);
-    let bias = (more && g.rng.chance(2)).then(|| g.vector(heads * width));
+    let bias = (extra && g.rng.chance(2)).then(|| g.vector(heads * width));
     let scale = 1.0 / (key_dim as f32).sqrt();
     let (scale_of, tile_m) = (F32::new(scale), 1);
-    let body = Attention { q, own, kv, out, heads, scale: scale_of, softcap, sinks, bias, causal, chunked, tile_m };
+    let body =
+        Attention { q, own, kv, out, heads, scale: scale_of, softcap, sinks, bias, relative, causal, chunked, tile_m };
     let case = g.case(Body::Attention(body));
     let oracle_f32 = {
         let mut c = case.clone();
@@ -234,7 +240,9 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
                 sums.iter_mut().zip(own.row(i).chunks(d)).for_each(|(sum, own)| *sum += abs(own));
             }
             let sum = sums.into_iter().fold(0.0, f64::max);
-            let score = f64::from(scale) * 2.0 * sum;
+            // Keys and queries of distances are no larger than 2 either.
+            let near = if relative.is_some() { 2.0 * sum + 4.0 * d as f64 } else { 0.0 };
+            let score = f64::from(scale) * (2.0 * sum + near);
             // A bias of at most 2 times the distance is rounded, and so is its sum with the score.
             let bias = if bias.is_some() { 2.0 * n } else { 0.0 };
             let relative = 2.0 * score * (key_dim as f64 + 4.0) * ULP + (n + n / 4.0 + 16.0 + 4.0 * bias) * ULP;
@@ -276,6 +284,7 @@ fn threads_share_long_contexts() {
             softcap: None,
             sinks: None,
             bias: None,
+            relative: None,
             causal: true,
             chunked: false,
             tile_m: 1,

@@ -62,6 +62,7 @@ fn attention() -> Case {
         softcap: None,
         sinks: None,
         bias: None,
+        relative: None,
         chunked: false,
         causal: true,
         tile_m: 1,

@@ -47,6 +47,8 @@ pub(super) fn field_samples(
             match name {
                 "partial_rotary_factor" => json!(1.0),
                 "expand_k" | "expand_v" => json!(1.5),
+                "max_relative_positions" => json!(14),
+                "position_buckets" => json!(6),
                 name if name.starts_with("rope") => json!(5e5),
                 _ => json!(3e-3),
             },

@@ -1,8 +1,8 @@
 //! Attention and its state.
 
-use super::of::{Attention, KvAppend, LatentAttention};
+use super::of::{Attention, KvAppend, LatentAttention, RelativeAttention};
 use super::rule::{Operands, Rule, Types};
-use crate::eval::{Attend, Batch, EvalError, ScoreBias, Tensor, Value, attention, whole_queries};
+use crate::eval::{Attend, Batch, EvalError, ScoreBias, Tensor, Value, attention, relative_reach, whole_queries};
 use crate::graph::value::ValueType;
 use crate::ty::{Dim, TensorType};
 
@@ -72,7 +72,7 @@ impl Rule for Attention {
         let (sinks, bias) = (extra(sinks)?, extra(bias)?);
         let softcap = (self.softcap.get() != 0.0).then_some(self.softcap);
         let Attention { heads, scale, causal, chunked, .. } = *self;
-        let of = Attend { heads, scale, softcap, sinks, bias, causal, chunked };
+        let of = Attend { heads, scale, softcap, sinks, bias, relative: None, causal, chunked };
         let out = attention(a.kv(1)?.1, &batch, &rows, &of)?;
         Ok(rows_of(out))
     }
@@ -134,5 +134,35 @@ impl Rule for LatentAttention {
         let rows: Vec<Vec<f64>> = q.rows().zip(own.rows()).map(queries).collect();
         let of = Attend { sinks: sinks.map(|t| &t.data[..]), ..Attend::plain(self.heads, self.scale) };
         Ok(rows_of(attention(kv, &batch, &rows, &of)?))
+    }
+}
+
+impl Rule for RelativeAttention {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let (m, n) = a.activation(0)?;
+        let spec = a.kv(1)?;
+        a.index(2, Dim::Tokens)?;
+        if spec.latent || spec.window.is_some() {
+            return Err(format!("`relative_attention`: {spec} is latent, or has a window"));
+        }
+        a.same("query columns and heads × head size", n, self.heads.saturating_mul(spec.key_dim))?;
+        if m != Dim::Tokens {
+            return Err("`relative_attention`: queries need a row per token".into());
+        }
+        a.multiple("number of KV heads", self.heads, spec.kv_heads)?;
+        let len = a.vector(3)?;
+        relative_reach(len, n)?;
+        a.same("keys and queries of distances", a.vector(4)?, len)?;
+        Ok(TensorType::rows(m, self.heads.saturating_mul(spec.value_dim)).into())
+    }
+
+    fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
+        let (q, positions) = (a.tensor(0)?, a.tensor(2)?);
+        let positions: Vec<i32> = (0..positions.data.len()).map(|i| positions.int(i)).collect();
+        let batch = Batch { positions, ..a.batch.clone() };
+        let rows: Vec<Vec<f64>> = q.rows().map(<[f64]>::to_vec).collect();
+        let relative = Some([&a.tensor(3)?.data[..], &a.tensor(4)?.data[..]]);
+        let of = Attend { relative, causal: false, ..Attend::plain(self.heads, self.scale) };
+        Ok(rows_of(attention(a.kv(1)?.1, &batch, &rows, &of)?))
     }
 }

@@ -199,6 +199,18 @@ table::operations! {
         /// Multiplies `q·k`.
         scale: F32,
     } Run (q: Any, own: Any, kv: State, positions: Input(Positions)) + (sinks: Weight);
+    /// `relative_attention(q [T,heads·D], kv, positions, keys [heads·D·w], queries [heads·D·w]) →
+    /// [T,heads·V]`: attention in which distances have keys and queries of their own (DeBERTa, arXiv
+    /// 2006.03654). Of the odd number `w = 2r + 1` of distances that of the key at `j` from the query
+    /// at `i` is `δ = r + clamp(j − i, −r, r)`, its key `K_δ` of head `h` is `keys[(h·D + d)·w + δ]`
+    /// for each `d`, its query `Q_δ` likewise; the score is `scale·(q·k + q·K_δ + Q_δ·k)`. A token sees
+    /// all positions of its sequence up to the largest of this step.
+    RelativeAttention "relative_attention" {
+        /// Query heads.
+        heads: usize,
+        /// Multiplies the three products.
+        scale: F32,
+    } Run (q: Any, kv: State, positions: Input(Positions), keys: Weight, queries: Weight);
     /// `causal_conv(x [T,C], taps [W,C], state [1,W−1,C]) → [T,C]`: each column convolved with what
     /// it was in the `W − 1` tokens of the sequence before (zero before the first), which the state
     /// keeps: `y_t = Σ taps_{W−1−i} · x_{t−i}`.
@@ -263,6 +275,14 @@ table::operations! {
     /// `unit_rows(w [n,k]) → [n,k]`: each row divided by its Euclidean norm, or by 1e-12 if that is
     /// more (weights only).
     UnitRows "unit_rows" Pack (w: Any);
+    /// `standard_rows{eps}(w [n,k]) → [n,k]`: each row less its mean, over the root of the mean square of
+    /// that and `eps` (weights only): LayerNorm without gains.
+    StandardRows "standard_rows" {
+        /// Added to the mean square.
+        eps: F32,
+    } Pack (w: Any);
+    /// `mul_transposed(a [m,k], b [n,k]) → [m,n]`: `a·bᵀ` (weights only).
+    MulTransposed "mul_transposed" Pack (a: Any, b: Any);
     /// `row{index}(w [n,k]) → [k]`: one row as a vector (weights only).
     Row "row" {
         /// Which.

@@ -1,11 +1,11 @@
 //! Operations on weights alone, evaluated when packing.
 
 use super::of::{
-    ConcatRows, FillRows, Flatten, LookUp, PickRows, RepeatEach, Row, ScaleCols, ScaleRows, SliceRows, Transpose,
-    UnitRows,
+    ConcatRows, FillRows, Flatten, LookUp, MulTransposed, PickRows, RepeatEach, Row, ScaleCols, ScaleRows, SliceRows,
+    StandardRows, Transpose, UnitRows,
 };
 use super::rule::{Operands, Rule, Types};
-use crate::eval::{EvalError, Tensor, Value};
+use crate::eval::{EvalError, Tensor, Value, dot};
 use crate::graph::value::ValueType;
 use crate::ty::{DType, Dim, TensorType};
 
@@ -113,6 +113,41 @@ impl Rule for UnitRows {
             row.iter().map(|x| x / norm).collect()
         };
         Ok(Value::tensor(w.map_rows(w.cols(), unit)))
+    }
+}
+
+impl Rule for StandardRows {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let (n, k) = a.weight_matrix(0)?;
+        if self.eps.get() <= 0.0 {
+            return Err(format!("`{}`: eps {} is not positive", a.name, self.eps));
+        }
+        Ok(TensorType::rows(n.into(), k).into())
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        let (w, eps) = (a.tensor(0)?, f64::from(self.eps.get()));
+        let standard = |_: usize, row: &[f64]| {
+            let mean = row.iter().sum::<f64>() / row.len() as f64;
+            let square = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / row.len() as f64;
+            row.iter().map(|x| (x - mean) / (square + eps).sqrt()).collect()
+        };
+        Ok(Value::tensor(w.map_rows(w.cols(), standard)))
+    }
+}
+
+impl Rule for MulTransposed {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let ((m, k), (n, other)) = (a.weight_matrix(0)?, a.weight_matrix(1)?);
+        a.same("columns of both", other, k)?;
+        Ok(TensorType::rows(m.into(), n).into())
+    }
+
+    fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
+        let (x, w) = (a.tensor(0)?, a.tensor(1)?);
+        let product = |row: &[f64]| w.rows().map(|w| dot(row, w)).collect::<Vec<f64>>();
+        let data: Vec<f64> = x.rows().flat_map(product).collect();
+        Ok(Value::tensor(Tensor { shape: vec![x.shape[0], w.shape[0]], data }))
     }
 }
 
@@ -267,7 +302,7 @@ fn with_rows(t: &TensorType, n: usize) -> ValueType {
 #[cfg(test)]
 mod tests {
     use crate::eval::{WeightTensor, eval_weight_op};
-    use crate::graph::Op;
+    use crate::graph::{F32, Op};
 
     #[test]
     fn runs_are_filled_up_with_zeros() {
@@ -280,5 +315,20 @@ mod tests {
         assert_eq!(fill(&[2, 2], 1, 2), Ok((vec![4, 2], vec![1.0, 2.0, 0.0, 0.0, 3.0, 4.0, 0.0, 0.0])));
         assert_eq!(fill(&[2, 1], 2, 2), Ok((vec![2, 1], vec![1.0, 2.0])));
         assert!(fill(&[4], 3, 4).is_err() && fill(&[4], 2, 1).is_err() && fill(&[4], 0, 1).is_err());
+    }
+
+    #[test]
+    fn rows_are_standardized_and_multiplied() {
+        let w = || WeightTensor { shape: vec![3, 2], data: vec![1.0, 0.0, 0.0, 1.0, 2.0, -1.0] };
+        // Means of 1/2, and deviations from them of 1/2, or of 3/2.
+        let standard = eval_weight_op(&Op::StandardRows { eps: F32::new(0.75) }, vec![w()]).unwrap();
+        let large = 1.5 / 3f32.sqrt();
+        assert_eq!(standard, WeightTensor { shape: vec![3, 2], data: vec![0.5, -0.5, -0.5, 0.5, large, -large] });
+        assert!(eval_weight_op(&Op::StandardRows { eps: F32::new(0.0) }, vec![w()]).is_err());
+        let two = || WeightTensor { shape: vec![2, 2], data: vec![1.0, 0.0, 2.0, -1.0] };
+        let product = eval_weight_op(&Op::MulTransposed, vec![w(), two()]).unwrap();
+        assert_eq!(product, WeightTensor { shape: vec![3, 2], data: vec![1.0, 2.0, 0.0, -1.0, 2.0, 5.0] });
+        let wide = WeightTensor { shape: vec![1, 3], data: vec![0.0; 3] };
+        assert!(eval_weight_op(&Op::MulTransposed, vec![w(), wide]).is_err());
     }
 }

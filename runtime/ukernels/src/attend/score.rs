@@ -2,6 +2,7 @@
 
 use llmcc_abi::PAGE_TOKENS;
 
+use super::relative::Relative;
 use super::{Cache, Group, Run, Wide, part, typed, wide};
 use crate::isa::Isa;
 
@@ -26,6 +27,9 @@ pub(super) unsafe fn group<I: Isa>(run: &Run, group: &Group) {
         for (from, to) in wide::runs(group) {
             I::apart::<_, wide::Keys<I>>((run, group, from, to));
             I::apart::<_, Score<I, Wide>>((run, group, from, to));
+            if run.relative() {
+                I::apart::<_, Relative<I>>((run, group, from, to));
+            }
         }
     }
 }

@@ -112,7 +112,7 @@ unsafe fn scale_pages<I: Isa, const SCALED: bool, const MASKED: bool>(
             unsafe {
                 let at = group.scores(row).add(slot);
                 let mut s = I::load(at.cast());
-                if SCALED && !run.latent() {
+                if SCALED && !run.latent() && !run.relative() {
                     s = I::mul(s, I::load(run.page(group.page + page).k_scales.add(v * I::LANES * 4)));
                 }
                 s = I::mul(s, factor);

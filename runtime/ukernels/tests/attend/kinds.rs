@@ -2,6 +2,32 @@
 
 use super::*;
 
+impl Case {
+    /// What the key at `s` gets in head `h` of this KV head for a query at `position`.
+    pub(super) fn bias(&self, h: usize, position: usize, s: usize) -> f64 {
+        let of_head = self.bias.chunks(self.bias_width()).nth(self.head * self.heads + h);
+        let far = s as f64 - position as f64;
+        let reach = self.reach as f64;
+        let near = (far.clamp(-reach, reach) + reach) as usize;
+        of_head.map_or(0.0, |b| match (self.bias_slots, self.reach) {
+            (0, 0) => -f64::from(b[0]) * far.abs(),
+            (0, _) => b[near].into(),
+            (slots, _) => b[s.min(slots - 1)].into(),
+        })
+    }
+
+    /// Products of a query with the key of a distance, and of a key with its query.
+    pub(super) fn near(&self, h: usize, position: usize, s: usize, q: &[f32], key: &[f64]) -> f64 {
+        let [keys, queries] = &self.relative[..] else { return 0.0 };
+        let reach = self.reach as f64;
+        let at = ((s as f64 - position as f64).clamp(-reach, reach) + reach) as usize;
+        let of = |table: &[f32], i: usize| {
+            f64::from(table[((self.head * self.heads + h) * self.d + i) * self.bias_width() + at])
+        };
+        (0..self.d).map(|i| f64::from(q[i]) * of(keys, i) + of(queries, i) * key[i]).sum()
+    }
+}
+
 /// Softcaps that matter and that do not, sinks that weigh more and less than all else, and tokens
 /// that look both ways, alone and together, over one block and several.
 #[test]
@@ -46,6 +72,27 @@ fn biases_and_chunks() {
             case.check();
             case.bias.clear();
             case.check();
+        }
+    }
+}
+
+/// Keys and queries of distances, which go on for longer than the context or not.
+#[test]
+fn keys_and_queries_of_distances() {
+    let mut rng = Rng(23);
+    for (i, dtype) in DTYPES.into_iter().cycle().take(20).enumerate() {
+        let reach = [0, 1, 20, 400][i % 4];
+        let (d, heads) = [(16, 2), (24, 1), (10, 30), (64, 1)][i / 2 % 4];
+        for (positions, more) in [(vec![3, 4, 9], 30), ((250..262).collect::<Vec<i32>>(), 300), (vec![0], 1)] {
+            let slots = *positions.last().expect("tokens") as usize + more;
+            let mut case = Case::of(dtype, (d, d, heads), 0, (positions, slots), &mut rng);
+            (case.reach, case.end) = (reach, Some(slots));
+            let count = 3 * heads * d * case.bias_width();
+            let mut table = || (0..count).map(|_| rng.signed()).collect();
+            case.relative = vec![table(), table()];
+            case.check();
+            let heads = case.run_heads(Level::Scalar, 0..1, std::slice::from_ref(&(0..ATTEND_PARTS)), 0..3);
+            assert_eq!(heads[case.heads * d..][..case.heads * d], case.run(Level::Scalar, 0..1));
         }
     }
 }
