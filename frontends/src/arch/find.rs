@@ -84,15 +84,3 @@ impl Supported {
         self.0.iter().map(|a| a.model_type).collect()
     }
 }
-
-/// What a JSON value is, in words.
-pub(super) fn kind(v: &Value) -> &'static str {
-    match v {
-        Value::Null => "`null`",
-        Value::Bool(_) => "a truth value",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
-}
