@@ -99,6 +99,24 @@ fn embed() {
     }
 }
 
+/// Ids as numbers, and rows by hashes of them, to the bit.
+#[test]
+fn ids_and_hashes() {
+    let compiler = Compiler::new();
+    for seed in 0..CASES {
+        let mut g = Gen::new(seed, 4, 40);
+        let body = g.token_ids();
+        let case = g.case(body);
+        assert_eq!(case.run(&compiler, target(seed)), case.expected(), "{}", case.text());
+        let mut g = Gen::new(seed, 4, 40);
+        let cols = if seed % 2 == 0 { g.rng.below(1, 150) } else { 4 * g.rng.below(1, 40) };
+        let format = g.format(&FORMATS).with_packing(Packing::Fragment);
+        let body = g.embed_hashed(cols, format);
+        let case = g.case(body);
+        assert_eq!(case.run(&compiler, target(seed)), case.expected(), "{}", case.text());
+    }
+}
+
 /// The same for formats that only their descriptions tell of.
 #[test]
 fn embed_any_format() {
@@ -153,6 +171,7 @@ fn every_field_of_a_kernel_matters() {
     for texts in [
         &[edits::ROW_NORM, edits::GATHER][..],
         &[edits::EMBED, edits::EMBED_TYPES],
+        &[edits::EMBED_HASHED],
         &[edits::ROPE_TABLE, edits::ROPE_TABLE_OF_TWO],
         &[edits::MATMUL],
         &[edits::ATTENTION, edits::CHUNKED, edits::BIASED, edits::BIDIRECTIONAL, edits::LATENT],

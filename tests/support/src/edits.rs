@@ -7,7 +7,7 @@
 use crate::recurrent::fixed_numbers;
 use crate::{Case, Gen};
 use llmcc_ir::eval::OperandData;
-use llmcc_ir::kernel::{Field, Kernel, ParamId, ParamKind};
+use llmcc_ir::kernel::{Body, Field, Kernel, ParamId, ParamKind};
 use llmcc_ir::state::{State, StateSpec};
 use llmcc_ir::text::{parse_kernel, print_kernel};
 use std::collections::BTreeSet;
@@ -88,6 +88,13 @@ fn words(text: &str) -> Vec<&str> {
     out
 }
 
+/// The name of the list that word `i` is in.
+fn list_of<'a>(words: &[&'a str], i: usize) -> Option<&'a str> {
+    let open = words[..i].iter().rposition(|w| *w == "=[")?;
+    let left = words[open..i].iter().any(|w| w.starts_with(']'));
+    words.get(open.checked_sub(1)?).copied().filter(|_| !left)
+}
+
 /// Texts that differ in one place: a number is another, an operand is another, a word or a part with
 /// its operand is gone. With the word that says what was changed.
 fn edits(text: &str) -> Vec<(String, String)> {
@@ -100,7 +107,7 @@ fn edits(text: &str) -> Vec<(String, String)> {
     };
     let body = words.iter().rposition(|w| *w == "param").map_or(0, |i| i + 3);
     for (i, word) in words.iter().enumerate() {
-        let key = if i >= 2 && words[i - 1] == "=" { words[i - 2] } else { word };
+        let key = if i >= 2 && words[i - 1] == "=" { words[i - 2] } else { list_of(&words, i).unwrap_or(word) };
         let of_state = i >= 2 && words[i - 2] == "window";
         if i <= body && !of_state || CUTS.contains(&key) {
             continue;
@@ -147,6 +154,9 @@ fn case_of(text: &str) -> Option<Case> {
             ParamKind::Vector { len } => g.vector(len),
             ParamKind::State(spec) => state_of(&mut g, spec),
         };
+    }
+    if let Body::EmbedHashed(k) = &kernel.body {
+        g.change_rows(k.ids, |x| (x.abs() * 1000.0).floor());
     }
     Some(g.case_named(kernel))
 }
@@ -230,6 +240,15 @@ pub const EMBED_TYPES: &str = "kernel @embed rows T {
   param %table: matrix f32[40, 64]
   param %out: rows f32[T, 64]
   embed table=%table types out=%out
+}
+";
+
+/// A look-up by hashes.
+pub const EMBED_HASHED: &str = "kernel @embed rows T {
+  param %table: matrix f32[400, 64]
+  param %ids: rows f32[T, 3]
+  param %out: rows f32[T, 256]
+  embed_hashed table=%table ids=%ids factors=[23703573157769, 20109073645365, 8052911324071] sizes=[31, 37, 41, 43] out=%out
 }
 ";
 

@@ -8,6 +8,7 @@ mod check;
 mod driver;
 pub mod edits;
 mod generate;
+mod hashed;
 mod newcomer;
 mod recurrent;
 mod rng;

@@ -105,6 +105,21 @@ proptest! {
     }
 
     #[test]
+    fn ids_and_hashes(seed in any::<u64>(), cols in 1usize..150) {
+        let mut g = random(seed, 5, 40);
+        let body = g.token_ids();
+        let case = g.case(body);
+        let oracle = case.expected();
+        run_all(&case, |got| assert!(same_bits(&got[0], &oracle[0]), "{}", case.text()));
+        let mut g = random(seed, 5, 40);
+        let format = g.format(&FORMATS);
+        let body = g.embed_hashed(cols, format);
+        let case = g.case(body);
+        let oracle = case.expected();
+        run_all(&case, |got| assert!(got.iter().zip(&oracle).all(|(a, b)| same_bits(a, b)), "{}", case.text()));
+    }
+
+    #[test]
     fn rope_table(seed in any::<u64>(), half in 1usize..70) {
         let mut g = random(seed, 5, 4000);
         g.rows = Dim::Tokens;

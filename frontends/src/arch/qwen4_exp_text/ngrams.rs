@@ -277,3 +277,101 @@ fn magnitude(f: &mut Draft, x: Value) -> Value {
     let less = f.unary(UnaryOp::Neg, x);
     f.op(Op::Binary(BinaryOp::Max), &[x, less])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{Model, entry::Shape};
+    use super::super::Qwen4;
+    use crate::testing::{config, with};
+    use llmcc_ir::graph::Hashes;
+    use serde_json::json;
+    use std::any::Any;
+
+    /// The sizes that the class of Transformers has where nothing is said; what it has drawn and found, and the
+    /// rows that it looks up for the tokens 248319, 12, 248046 (the end of a text) and 77777.
+    #[test]
+    fn tables_are_those_of_transformers() {
+        let sizes = json!({
+            "vocab_size": 248_320, "eos_token_id": 248_046, "num_hidden_layers": 8, "ple_layer_ids": [5, 1],
+            "ple_embed_dim": 2048, "heads_per_ngram": "absent", "ngram_vocab_size_base": "absent", "seed": "absent",
+            "make_ngram_vocab_size_divisible_by": "absent",
+        });
+        let model = Model::parse(&with(config("qwen4_exp_text"), sizes)).unwrap();
+        let shape: &dyn Any = &*model.shape as &dyn Any;
+        let Some(Qwen4 { ngrams: Some(ngrams), .. }) = shape.downcast_ref::<Qwen4>() else { panic!("none") };
+        let of = |layer: usize, name: &str| {
+            let tensor = format!("model.layers.{layer}.ple.ple_embedding.{name}");
+            model.shape.integers(&tensor).unwrap()
+        };
+        assert_eq!(of(0, "layer_multipliers"), [23_703_573_157_769, 20_109_073_645_365, 8_052_911_324_071]);
+        assert_eq!(of(4, "layer_multipliers"), [3_352_040_966_061, 19_752_442_147_475, 10_742_103_100_073]);
+        let [first, second] = [0, 4].map(|layer| of(layer, "ngram_heads_vocab_sizes"));
+        assert_eq!((first.len(), first[0], first[15]), (16, 20_000_003, 20_000_171));
+        assert_eq!((second.len(), second[0], second[15]), (16, 20_000_213, 20_000_429));
+        assert_eq!(of(4, "ngram_heads_offsets")[15], 300_004_617);
+        let padded: Vec<usize> = ngrams.layers.iter().map(|(_, rows)| rows.padded).collect();
+        assert_eq!(padded, [320_001_536, 320_005_120]);
+        let rows = |table: usize, ids: [u64; 3]| {
+            let of = &ngrams.layers[table].1;
+            Hashes { factors: &of.factors, sizes: &of.sizes }.rows(&ids)
+        };
+        let end = 248_046;
+        let expected = [
+            868_000,
+            23_476_279,
+            45_893_320,
+            62_523_585,
+            83_649_797,
+            117_596_033,
+            128_737_843,
+            157_342_449,
+            176_501_454,
+            196_721_779,
+            204_641_080,
+            227_461_658,
+            249_639_833,
+            272_014_958,
+            299_517_260,
+            317_356_054,
+        ];
+        assert_eq!(rows(0, [248_319, end, end]), expected);
+        let expected = [
+            7_041_993,
+            38_706_307,
+            57_153_943,
+            74_276_301,
+            80_083_642,
+            112_781_106,
+            128_599_025,
+            143_255_560,
+            179_625_773,
+            191_491_784,
+            211_827_531,
+            239_115_289,
+            257_530_779,
+            276_399_373,
+            298_664_260,
+            310_322_194,
+        ];
+        assert_eq!(rows(1, [end, 12, 248_319]), expected);
+        let expected = [
+            5_726_250,
+            28_334_079,
+            43_159_021,
+            75_152_437,
+            86_486_244,
+            107_141_214,
+            120_647_502,
+            159_955_053,
+            175_990_381,
+            181_323_497,
+            210_163_827,
+            236_629_250,
+            258_717_902,
+            272_811_845,
+            288_732_015,
+            312_826_605,
+        ];
+        assert_eq!(rows(1, [77_777, end, end]), expected);
+    }
+}

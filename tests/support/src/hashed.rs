@@ -1,0 +1,28 @@
+//! Kernels about ids of tokens.
+
+use crate::Gen;
+use llmcc_ir::kernel::{Body, EmbedHashed, RowElem, TokenIds};
+use llmcc_ir::quant::Format;
+use llmcc_ir::ty::Dim;
+
+impl Gen {
+    /// Ids as numbers.
+    pub fn token_ids(&mut self) -> Body {
+        self.rows = Dim::Tokens;
+        Body::TokenIds(TokenIds { out: self.output(1, RowElem::F32) })
+    }
+
+    /// Rows of a table by hashes of up to five ids, whose products with their factors have 63 bits.
+    pub fn embed_hashed(&mut self, cols: usize, format: Format) -> Body {
+        self.rows = Dim::Tokens;
+        let (count, each) = (self.rng.below(2, 6), self.rng.below(1, 4));
+        let sizes: Vec<usize> = (0..(count - 1) * each).map(|_| self.rng.below(1, 40)).collect();
+        let rows = sizes.iter().sum::<usize>() + self.rng.below(0, 20);
+        let table = self.matrix(rows, cols, format);
+        let ids = self.input(self.rows, count);
+        self.change_rows(ids, |x| (x.abs() * 8_388_607.0).floor());
+        let factors = (0..count).map(|_| self.rng.below(1, 1 << 20) << 19 | self.rng.below(1, 1 << 19)).collect();
+        let out = self.output(cols * sizes.len(), RowElem::F32);
+        Body::EmbedHashed(EmbedHashed { table, ids, factors, sizes, out })
+    }
+}
