@@ -187,6 +187,7 @@ FIXTURES = {
     "distilbert": ("bert", lambda c: {A.CAUSAL: False, A.LAYERNORM_EPS: 1e-12}, ""),
     "nomic_bert": ("nomic-bert", lambda c: {A.CAUSAL: False, L.POOLING_TYPE: 1}, ""),
     "jina_bert": ("jina-bert-v2", lambda c: {A.CAUSAL: False, L.POOLING_TYPE: 1}, ""),
+    "jina_bert_norms": ("jina-bert-v2", lambda c: {A.CAUSAL: False, L.POOLING_TYPE: 1}, ""),
     "jina_embeddings_v3": ("jina-bert-v3", lambda c: {A.CAUSAL: False, L.POOLING_TYPE: 1}, ""),
     "eurobert": ("eurobert", lambda c: {A.CAUSAL: False, L.POOLING_TYPE: 1, R.SCALING_TYPE: "none", R.DIMENSION_COUNT: 8}, ""),
     "modernbert": ("modern-bert", lambda c: {A.CAUSAL: False, A.SLIDING_WINDOW: c["local_attention"], A.SLIDING_WINDOW_PATTERN: c["global_attn_every_n_layers"], R.FREQ_BASE: 160000.0,

@@ -3,6 +3,7 @@
 
 import torch
 from transformers import AutoConfig, AutoModel, BertConfig, BertModel
+from transformers.models.bert.modeling_bert import BertSelfOutput
 
 ACTIVATIONS = {"geglu": torch.nn.functional.gelu, "reglu": torch.nn.functional.relu}
 
@@ -31,9 +32,32 @@ class Gated(torch.nn.Module):
         return self.act(gate) * up
 
 
+class Normed(torch.nn.Linear):
+    """Queries or keys, normalized over all heads."""
+
+    def __init__(self, config):
+        super().__init__(config.hidden_size, config.hidden_size)
+        self.norm = torch.nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, x):
+        return self.norm(super().forward(x))
+
+
+class Again(BertSelfOutput):
+    """What attention gives, its input added and normalized twice."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.again = torch.nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, x, given):
+        return self.again(super().forward(x, given) + given)
+
+
 class JinaConfig(BertConfig):
     model_type = "jina_twin"
     feed_forward_type: str = "geglu"
+    qk_post_norm: bool = False
 
 
 class JinaModel(BertModel):
@@ -44,6 +68,9 @@ class JinaModel(BertModel):
         self.embeddings.position_embeddings = NoPositions()
         for layer in self.encoder.layer:
             layer.intermediate = Gated(config)
+            if config.qk_post_norm:
+                layer.attention.self.query, layer.attention.self.key = Normed(config), Normed(config)
+                layer.attention.output = Again(config)
 
     def forward(self, input_ids, **more):
         places = torch.arange(input_ids.shape[1])
@@ -63,12 +90,20 @@ def twin(config):
     return same | {"architectures": ["JinaModel"], "model_type": "jina_twin"}
 
 
+# Of the model for code, as llama.cpp's tables of names have them.
+CODE = {".self.query.norm.": ".self.layer_norm_q.", ".self.key.norm.": ".self.layer_norm_k.", ".attention.output.again.": ".layer_norm_1.",
+        ".mlp.gated_layers.": ".mlp.up_gated_layer.", ".mlp.wo.": ".mlp.down_layer.", ".mlp.layernorm.": ".layer_norm_2."}
+
+
 def renamed(tensors, _):
     """Names as the authors' code has them."""
     out = {}
+    code = any(".again." in name for name in tensors)
     for name, t in tensors.items():
         for ours, theirs in ((".intermediate.gated_layers.", ".mlp.gated_layers."), (".output.dense.", ".mlp.wo."), (".output.LayerNorm.", ".mlp.layernorm.")):
             if ".attention." not in name:
                 name = name.replace(ours, theirs)
+        for ours, theirs in CODE.items() if code else ():
+            name = name.replace(ours, theirs)
         out[name] = t
     return out

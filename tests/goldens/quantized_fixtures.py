@@ -585,7 +585,7 @@ def auto_round_others():
         layer, size = torch.nn.Linear(k, n, bias=False), k if group == -1 else group
         w = layer.weight.data.reshape(n, -1, size)
         span = w.amax(-1) - w.amin(-1)
-        scales = (2 * w.abs().amax(-1) / (2**bits - 2) if symmetric else span / (2**bits - 1)).half().float()
+        scales = (2 * w.abs().amax(-1) / (2**bits - 2) if symmetric else 1.02 * span / (2**bits - 1)).half().float()
         zeros = 2 ** (bits - 1) if symmetric else torch.round(-w.amin(-1) / scales).clamp(1, 2**bits - 1)
         packed = module.QuantLinear(bits, group, k, n, False)
         packed.device = "cpu"

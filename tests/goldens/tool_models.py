@@ -33,17 +33,17 @@ def is_matrix(name):
     return name.endswith("_proj.weight")
 
 
-def hqq(tensors, rng):
-    """Options differ by matrix, which the tool takes by the names of layers."""
+def hqq(tensors, rng, axis=1):
+    """Options differ by matrix, which the tool takes by the names of layers. Groups along outputs (`axis` 0) in some."""
     from hqq.core.quantize import BaseQuantizeConfig as How, HQQLinear
     from hqq.models.hf.base import AutoHQQHFModel
 
     torch.manual_seed(21)
     how = {
         "self_attn.q_proj": How(nbits=4, group_size=64, axis=1), "self_attn.k_proj": How(nbits=8, group_size=32, axis=1),
-        "self_attn.v_proj": How(nbits=8, group_size=64, axis=0), "self_attn.o_proj": How(nbits=3, group_size=64, axis=1, view_as_float=True),
-        "mlp.gate_proj": How(nbits=4, group_size=32, axis=0), "mlp.up_proj": How(nbits=2, group_size=32, axis=1, view_as_float=True),
-        "mlp.down_proj": How(nbits=4, group_size=128, axis=1),
+        "self_attn.v_proj": How(nbits=8, group_size=64, axis=axis), "self_attn.o_proj": How(nbits=3, group_size=64, axis=1, view_as_float=True),
+        "mlp.gate_proj": How(nbits=4, group_size=32, axis=axis), "mlp.up_proj": How(nbits=2, group_size=32, axis=1, view_as_float=True),
+        "mlp.down_proj": How(nbits=3 if axis == 0 else 4, group_size=128, axis=axis),
     }
     with tempfile.TemporaryDirectory() as scratch:
         plain, made = Path(scratch) / "plain", Path(scratch) / "made"
@@ -161,6 +161,7 @@ WHOLE = LLAMA | {"num_key_value_heads": 4}
 MODELS = {
     "modelopt_awq": (LLAMA, {"quant_method": "modelopt", "quant_algo": "W4A16_AWQ", "ignore": ["lm_head", "model.embed_tokens"], "producer": {"name": "modelopt", "version": "0.47.0"}}, modelopt),
     "hqq": (LLAMA, None, hqq),
+    "hqq_columns": (LLAMA, None, lambda t, rng: hqq(t, rng, axis=0)),
     "fp8_blocks": (WHOLE, {"quant_method": "fp8"} | FP8, lambda t, rng: fp8(t, WHOLE, FP8)),
     "fp8_powers": (LLAMA, {"quant_method": "fp8"} | POWERS, lambda t, rng: fp8(t, LLAMA, POWERS)),
     "bitnet": (SMALL, {"quant_method": "bitnet"} | PACKED, lambda t, rng: bitnet(t, rng, **PACKED)),

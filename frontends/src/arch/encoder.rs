@@ -76,6 +76,8 @@ pub(super) fn placed(f: &mut Draft, x: Value, positions: Option<(Value, Value)>,
     x
 }
 
+/// The norm of what the input was added to once more.
+pub(super) const AGAIN_NORM: Part = Part("attn.again_norm");
 /// From the columns of the tables to the width of the layers.
 pub(super) const WIDEN: Part = Part("widen");
 /// Sines and cosines of rotary positions.
@@ -116,6 +118,8 @@ pub(super) struct Layer {
     pub attention: Attention,
     /// There is a norm before attention (if norms come first).
     pub attention_norm: bool,
+    /// The input is added once more to what attention and its norm gave, and normalized again.
+    pub again: bool,
     /// Its MLP.
     pub mlp: Mlp,
 }
@@ -244,7 +248,7 @@ impl Encoder {
             norm: Norm::layer(eps),
             norm_first: false,
             table_norm: true,
-            layers: vec![Layer { attention, attention_norm: true, mlp }; facts.layers],
+            layers: vec![Layer { attention, attention_norm: true, again: false, mlp }; facts.layers],
             positions: None,
             types: 0,
             tasks: 0,
@@ -400,7 +404,13 @@ impl Encoder {
         let positions = f.input(Input::Positions);
         let kv = f.kv("kv", a.heads.kv, (a.heads.dim, a.heads.dim), a.window);
         let block = |f: &mut Draft, h| attention(f, a, self.norm, h, kv, positions, rope);
-        let x = self.residual(&mut f, [ATTN_NORM, ATTN_POST_NORM], x, spec.attention_norm, block);
+        let y = self.residual(&mut f, [ATTN_NORM, ATTN_POST_NORM], x, spec.attention_norm, block);
+        let x = if spec.again {
+            let y = f.add(y, x);
+            norm(&mut f, AGAIN_NORM, self.norm, y, self.facts.hidden)
+        } else {
+            y
+        };
         let x = self.residual(&mut f, [MLP_NORM, MLP_POST_NORM], x, true, |f, h| mlp(f, &spec.mlp, h));
         Ok(f.call(&[x])?.pop().unwrap_or_default())
     }

@@ -1,12 +1,14 @@
 //! Jina's BERT of version 2 (arXiv 2310.19923): BERT whose scores fall with the distance of the key, on
-//! both sides, instead of learned positions, and whose MLPs may have gates.
+//! both sides, instead of learned positions, and whose MLPs may have gates. The model for code normalizes
+//! queries and keys, and what attention gave twice.
 //!
 //! Its files call themselves `bert`; the class tells them apart.
 
-use super::encoder::{Defaults, Encoder, FIELDS};
+use super::blocks::QkNorm;
+use super::encoder::{AGAIN_NORM, Defaults, Encoder, FIELDS};
 use super::entry::Arch;
 use super::names::{
-    ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_GATE, MLP_GATE_UP, MLP_POST_NORM, MLP_UP,
+    ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_Q_NORM, ATTN_V, CLASSES, MLP_DOWN, MLP_GATE, MLP_GATE_UP, MLP_POST_NORM, MLP_UP,
     Names, POOLER, TABLE, TABLE_NORM, TYPES, Table,
 };
 use super::scores::Distance;
@@ -14,6 +16,7 @@ use crate::config::common::MODEL;
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
+use serde_json::Value;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "jina_bert",
@@ -27,7 +30,7 @@ pub(super) const ARCH: Arch = Arch {
         ("attn_implementation", Neutral::Any),
         ("model_max_length", Neutral::Any),
     ],
-    goldens: &["jina_bert", "jina_bert_reglu"],
+    goldens: &["jina_bert", "jina_bert_reglu", "jina_bert_norms"],
     names: Names(&[NAMES]),
     read: |f| {
         let mut e = Encoder::read(f, &Defaults::BERT)?;
@@ -37,7 +40,13 @@ pub(super) const ARCH: Arch = Arch {
             Some("reglu") => Some(UnaryOp::Relu),
             _ => None,
         };
+        // The model for code, which its class says, or GGUF's tensors do.
+        let of_class = |v: &Value| v.as_str().is_some_and(|name| name.contains("qk-post-norm"));
+        let normed = f.flag("qk_post_norm") || f.object("auto_map").is_some_and(|map| map.values().any(of_class));
         for layer in &mut e.layers {
+            if normed {
+                (layer.attention.qk_norm, layer.again) = (Some(QkNorm::Row), true);
+            }
             layer.attention.distance = Some(Distance::BothWays);
             if let Some(act) = gated {
                 let m = &mut layer.mlp;
@@ -48,7 +57,11 @@ pub(super) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("feed_forward_type", Accepts::OneOf(&["original", "geglu", "reglu"]))];
+const OWN: &[Field] = &[
+    Field::new("feed_forward_type", Accepts::OneOf(&["original", "geglu", "reglu"])),
+    Field::new("qk_post_norm", Accepts::Flag),
+    Field::new("auto_map", Accepts::Object),
+];
 
 const NAMES: Table = &[
     (TABLE, "bert.embeddings.word_embeddings"),
@@ -69,6 +82,13 @@ const NAMES: Table = &[
     (MLP_UP, "bert.encoder.layer.{}.intermediate.dense"),
     (MLP_DOWN, "bert.encoder.layer.{}.output.dense"),
     (MLP_POST_NORM, "bert.encoder.layer.{}.output.LayerNorm"),
+    // Of the model for code.
+    (ATTN_Q_NORM, "bert.encoder.layer.{}.attention.self.layer_norm_q"),
+    (ATTN_K_NORM, "bert.encoder.layer.{}.attention.self.layer_norm_k"),
+    (AGAIN_NORM, "bert.encoder.layer.{}.layer_norm_1"),
+    (MLP_GATE_UP, "bert.encoder.layer.{}.mlp.up_gated_layer"),
+    (MLP_DOWN, "bert.encoder.layer.{}.mlp.down_layer"),
+    (MLP_POST_NORM, "bert.encoder.layer.{}.layer_norm_2"),
     (POOLER, "bert.pooler.dense"),
     (CLASSES, "classifier"),
 ];

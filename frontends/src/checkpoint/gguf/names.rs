@@ -155,9 +155,9 @@ pub(super) fn hugging_face(tensor: &str, own: &[Names]) -> String {
 fn pattern(name: &str) -> (String, &str) {
     // Of models with a decoder too, layers of the encoder.
     for before in ["blk.", "enc.blk."] {
-        match name.strip_prefix(before).and_then(|rest| rest.split_once('.')) {
-            Some((layer, rest)) if layer.parse::<u32>().is_ok() => return (format!("{before}{{}}.{rest}"), layer),
-            _ => {}
+        let found = name.strip_prefix(before).and_then(|rest| rest.split_once('.'));
+        if let Some((layer, rest)) = found.filter(|(layer, _)| layer.parse::<u32>().is_ok()) {
+            return (format!("{before}{{}}.{rest}"), layer);
         }
     }
     (name.to_string(), "")

@@ -453,3 +453,32 @@ fn texts_of_embedders() {
     assert!(error.contains("`default_prompt_name` is \"p\", which `prompts` has not"), "{error}");
     assert!(of(json!({}), json!({ "max_seq_length": "9" }), "a", true).is_err());
 }
+
+/// GGUF's vocabularies of words between spaces: characters are merged as they are, and spaces are gone.
+#[test]
+fn words_between_spaces_are_merged() {
+    use crate::checkpoint::gguf::{Metadata, Value};
+    let texts = |list: &[&str]| Value::List(list.iter().map(|s| Value::Text((*s).into())).collect());
+    let said = |kind: &str, lower: bool| -> Metadata {
+        [
+            ("model", Value::Text(kind.into())),
+            ("pre", Value::Text("whitespace".into())),
+            ("tokens", texts(&["<unk>", "\u{4f60}", "\u{597d}", "\u{4f60}\u{597d}", "h", "i", "hi", "H"])),
+            ("merges", texts(&["\u{4f60} \u{597d}", "h i"])),
+            ("unknown_token_id", Value::Unsigned(0)),
+            ("normalizer.lowercase", Value::Bool(lower)),
+        ]
+        .into_iter()
+        .map(|(name, value)| (format!("tokenizer.ggml.{name}"), value))
+        .collect()
+    };
+    for kind in ["whitespace", "gpt2"] {
+        for (lower, first) in [(true, vec![6]), (false, vec![7, 5])] {
+            let json = gguf::tokenizer_json(&said(kind, lower)).unwrap().unwrap().to_string();
+            let tokenizer: Tokenizer = json.parse().unwrap();
+            let ids = tokenizer.encode("Hi \t\u{4f60}\u{597d}\n\u{597d}\u{4f60}x", false).unwrap();
+            let wanted: Vec<u32> = [first, vec![3, 2, 1, 0]].concat();
+            assert_eq!(ids.get_ids(), wanted, "{kind} {lower}");
+        }
+    }
+}

@@ -172,9 +172,11 @@ const JINA_BERT: Family = Family {
     keys: &[&[LAYER_NORM]],
     quiet: QUIET,
     adapt: |f, config| {
-        if f.has("blk.0.attn_q_norm.weight") || f.has("blk.0.attn_norm_2.weight") {
-            return f.refused("has norms of queries and keys, as Jina's model for code, which is not compiled");
+        let normed = [f.has("blk.0.attn_q_norm.weight"), f.has("blk.0.attn_norm_2.weight")];
+        if normed[0] != normed[1] {
+            return f.refused("has one of the two kinds of norms of Jina's model for code, and not the other");
         }
+        config.insert("qk_post_norm".into(), normed[0].into());
         // Files do not say which of the two activations there is; llama.cpp takes this one.
         config.insert("feed_forward_type".into(), "geglu".into());
         kinds(f, config)
@@ -248,6 +250,9 @@ const JINA_FUSED: Names = &[("blk.{}.ffn_up", "bert.encoder.layer.{}.mlp.gated_l
 
 /// Before [`BERT`].
 const JINA: Names = &[
+    ("blk.{}.attn_q_norm", "bert.encoder.layer.{}.attention.self.layer_norm_q"),
+    ("blk.{}.attn_k_norm", "bert.encoder.layer.{}.attention.self.layer_norm_k"),
+    ("blk.{}.attn_norm_2", "bert.encoder.layer.{}.layer_norm_1"),
     ("blk.{}.ffn_gate", "bert.encoder.layer.{}.mlp.gated_layers_w"),
     ("blk.{}.ffn_up", "bert.encoder.layer.{}.mlp.gated_layers_v"),
     ("blk.{}.ffn_down", "bert.encoder.layer.{}.mlp.wo"),

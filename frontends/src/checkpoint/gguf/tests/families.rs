@@ -205,6 +205,7 @@ fn names_are_undone() {
         "granitemoehybrid",
         "granitemoeshared",
         "jina_bert",
+        "jina_bert_norms",
         "jina_embeddings_v3",
         "modernbert",
         "modernbert_classes",
