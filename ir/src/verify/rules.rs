@@ -42,6 +42,10 @@ pub const RULES: &[(&str, &str)] = &[
         "adapter-parts",
         "parts of a product with an adapter are whole blocks of its rows, and read columns that there are",
     ),
+    (
+        "hashes",
+        "hashes have a factor for each id, as many sizes for each number of ids, and rows of the table to choose from",
+    ),
     ("conv-taps", "a convolution has a tap per channel and token that it sees"),
     ("recurrence-groups", "groups of queries and keys divide the heads of a recurrence"),
     ("recurrence-update", "a recurrence has keys of what is erased if it erases"),
