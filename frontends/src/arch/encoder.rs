@@ -1,7 +1,7 @@
 //! Encoders: every token sees the whole text (or pair of texts), and there are no logits. What their
 //! architectures differ in is data.
 
-use super::blocks::{Attention, Norm, attention, linear, norm};
+use super::blocks::{Attention, Norm, QkNorm, attention, linear, norm};
 use super::decoder::inv_freq;
 use super::ends::{gathered, projected};
 use super::entry::Shape;
@@ -118,8 +118,9 @@ pub(super) struct Layer {
     pub attention: Attention,
     /// There is a norm before attention (if norms come first).
     pub attention_norm: bool,
-    /// The input is added once more to what attention and its norm gave, and normalized again.
-    pub again: bool,
+    /// The input is added once more to what attention and its norm gave, and normalized again. False:
+    /// where the checkpoint has that norm, with norms of queries and keys.
+    pub again: Option<bool>,
     /// Its MLP.
     pub mlp: Mlp,
 }
@@ -248,7 +249,7 @@ impl Encoder {
             norm: Norm::layer(eps),
             norm_first: false,
             table_norm: true,
-            layers: vec![Layer { attention, attention_norm: true, again: false, mlp }; facts.layers],
+            layers: vec![Layer { attention, attention_norm: true, again: None, mlp }; facts.layers],
             positions: None,
             types: 0,
             tasks: 0,
@@ -394,18 +395,21 @@ impl Encoder {
         x: &Carried,
         ropes: &[Carried],
     ) -> Result<Carried, FrontendError> {
-        let a = &spec.attention;
         let mut f = match inner {
             Some(inner) => l.half("layer", i, inner),
             None => l.layer("layer", i),
         };
+        let mut a = spec.attention;
+        let again = spec.again.is_some_and(|always| always || f.stores(AGAIN_NORM, Kind::Gain));
+        a.qk_norm = if again { Some(QkNorm::Row) } else { a.qk_norm };
+        let a = &a;
         let x = f.carried("x", x);
         let rope = a.rotary.and_then(|table| ropes.get(table)).map(|rope| f.carried("rope", rope));
         let positions = f.input(Input::Positions);
         let kv = f.kv("kv", a.heads.kv, (a.heads.dim, a.heads.dim), a.window);
         let block = |f: &mut Draft, h| attention(f, a, self.norm, h, kv, positions, rope);
         let y = self.residual(&mut f, [ATTN_NORM, ATTN_POST_NORM], x, spec.attention_norm, block);
-        let x = if spec.again {
+        let x = if again {
             let y = f.add(y, x);
             norm(&mut f, AGAIN_NORM, self.norm, y, self.facts.hidden)
         } else {

@@ -4,7 +4,6 @@
 //!
 //! Its files call themselves `bert`; the class tells them apart.
 
-use super::blocks::QkNorm;
 use super::encoder::{AGAIN_NORM, Defaults, Encoder, FIELDS};
 use super::entry::Arch;
 use super::names::{
@@ -16,7 +15,6 @@ use crate::config::common::MODEL;
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
-use serde_json::Value;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "jina_bert",
@@ -40,13 +38,10 @@ pub(super) const ARCH: Arch = Arch {
             Some("reglu") => Some(UnaryOp::Relu),
             _ => None,
         };
-        // The model for code, which its class says, or GGUF's tensors do.
-        let of_class = |v: &Value| v.as_str().is_some_and(|name| name.contains("qk-post-norm"));
-        let normed = f.flag("qk_post_norm") || f.object("auto_map").is_some_and(|map| map.values().any(of_class));
+        // The model for code does not say so: it has the tensors.
+        let normed = f.flag("qk_post_norm");
         for layer in &mut e.layers {
-            if normed {
-                (layer.attention.qk_norm, layer.again) = (Some(QkNorm::Row), true);
-            }
+            layer.again = Some(normed);
             layer.attention.distance = Some(Distance::BothWays);
             if let Some(act) = gated {
                 let m = &mut layer.mlp;
@@ -60,7 +55,6 @@ pub(super) const ARCH: Arch = Arch {
 const OWN: &[Field] = &[
     Field::new("feed_forward_type", Accepts::OneOf(&["original", "geglu", "reglu"])),
     Field::new("qk_post_norm", Accepts::Flag),
-    Field::new("auto_map", Accepts::Object),
 ];
 
 const NAMES: Table = &[

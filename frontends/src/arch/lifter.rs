@@ -144,7 +144,13 @@ impl<'a> Lifter<'a> {
     /// What the checkpoint calls a tensor of a layer or none, and of one of its experts or halves;
     /// `None` where no table has the part.
     fn tensor_of(&self, part: Part, kind: Kind, layer: Option<usize>, expert: Option<usize>) -> Option<String> {
-        let has = |name: &str| self.has(name);
+        // Of encoders by its name without the first part, too.
+        let has = |name: &str| match &self.origin.source {
+            Source::Checkpoint(ckpt) if !self.origin.nested && self.entry.output != Output::Logits => {
+                self.has(&without_prefix(ckpt, name.to_string()))
+            }
+            _ => self.has(name),
+        };
         let name = self.origin.names.tensor_of(part, kind, (layer, expert), has)?;
         match &self.origin.source {
             Source::Checkpoint(ckpt) if self.origin.nested => Some(nested::located(ckpt, name)),
