@@ -17,6 +17,7 @@ mod recurrence;
 mod rope_table;
 mod route;
 mod row_norm;
+mod sinkhorn;
 mod top_k;
 mod wkv;
 

@@ -41,6 +41,7 @@ mod rope;
 mod route;
 mod rownorm;
 mod sample;
+mod sinkhorn;
 mod supported;
 mod tokens;
 mod wkv;
@@ -114,6 +115,7 @@ fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
         Body::CausalConv(body) => causal_conv::emit(cx, body),
         Body::Recurrence(body) => recurrence::emit(cx, body),
         Body::Wkv(body) => wkv::emit(cx, body),
+        Body::Sinkhorn(body) => sinkhorn::emit(cx, body),
         Body::AdapterMatmul(body) => adapters::emit(cx, body),
     } in tests {
         Body::Climb(_) => unreachable!("`supported` refuses it"),

@@ -96,6 +96,7 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
         | Body::RopeTable(_)
         | Body::Route(_)
         | Body::Wkv(_)
+        | Body::Sinkhorn(_)
         | Body::AdapterMatmul(_) => Ok(()),
     } in tests {
         Body::Climb(_) => Err("rows that climb have no GPU kernel; compile for a CPU".into()),

@@ -16,6 +16,8 @@ pub(super) enum Limits {
     },
     /// Most of the activation of `g`, and of the magnitude of `u`.
     Activated(f32),
+    /// Most of `g` before its activation, and of the magnitude of `u`.
+    Entering(f32),
 }
 
 /// `act(gate)·up`, within limits.
@@ -39,13 +41,24 @@ pub(super) fn activated(
         Some(Limits::Activated(limit)) => {
             let gate = f.unary(act, gate);
             let up = up(f);
-            let [most, least] = [limit, -limit].map(|x| f.scalar(x));
-            let gate = f.op(Op::Binary(BinaryOp::Min), &[gate, most]);
-            let up = f.op(Op::Binary(BinaryOp::Min), &[up, most]);
-            let up = f.op(Op::Binary(BinaryOp::Max), &[up, least]);
+            let [gate, up] = limited(f, limit, gate, up);
+            f.mul(gate, up)
+        }
+        Some(Limits::Entering(limit)) => {
+            let up = up(f);
+            let [gate, up] = limited(f, limit, gate, up);
+            let gate = f.unary(act, gate);
             f.mul(gate, up)
         }
     }
+}
+
+/// What is no larger than `limit`, and what has no larger magnitude.
+fn limited(f: &mut Draft, limit: f32, gate: Value, up: Value) -> [Value; 2] {
+    let [most, least] = [limit, -limit].map(|x| f.scalar(x));
+    let gate = f.op(Op::Binary(BinaryOp::Min), &[gate, most]);
+    let up = f.op(Op::Binary(BinaryOp::Min), &[up, most]);
+    [gate, f.op(Op::Binary(BinaryOp::Max), &[up, least])]
 }
 
 /// What [`Limits::Clamped`] says.

@@ -59,6 +59,7 @@ mod selective;
 mod shared_cache;
 mod sines;
 mod soft_caps;
+mod streams;
 mod t5_encoder;
 mod tensors;
 mod weights;

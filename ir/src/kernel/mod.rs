@@ -26,6 +26,7 @@
 //! - [`Body::ExpertMatmul`]: as [`Body::Matmul`], with the matrices of each token's experts.
 //! - [`Body::CausalConv`], [`Body::Recurrence`], [`Body::Wkv`]: as at the graph level, the tokens of
 //!   a sequence in order, with a state that they update.
+//! - [`Body::Sinkhorn`]: square matrices whose rows and columns are brought near a sum of one.
 //! - [`Body::AdapterMatmul`]: as at the graph level, with the adapter of each token's sequence.
 //! - [`Body::TopK`]: the most probable tokens of each row of logits, and how much all others weigh.
 
@@ -46,6 +47,7 @@ mod rope_table;
 mod route;
 mod row_norm;
 mod rows;
+mod sinkhorn;
 #[cfg(test)]
 mod tests;
 mod top_k;
@@ -69,6 +71,7 @@ pub use rope_table::RopeTable;
 pub use route::Route;
 pub use row_norm::RowNorm;
 pub use rows::RowElem;
+pub use sinkhorn::Sinkhorn;
 pub use top_k::TopK;
 pub use wkv::Wkv;
 
@@ -170,6 +173,8 @@ family::families! {
     Recurrence "recurrence" "recurrence";
     /// Means with weights that decay.
     Wkv "wkv" "wkv";
+    /// Square matrices, balanced.
+    Sinkhorn "sinkhorn" "sinkhorn";
     /// Products with the matrices of each sequence's adapter.
     AdapterMatmul "adapter_matmul" "adapter";
   in tests:

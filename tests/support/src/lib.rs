@@ -11,6 +11,7 @@ mod generate;
 mod newcomer;
 mod recurrent;
 mod rng;
+mod sinkhorn;
 
 pub use bound::{Approx, ULP, reference};
 pub use case::{Case, row_of};
