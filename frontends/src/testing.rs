@@ -133,6 +133,7 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
             "index_block_size",
             "sparse_attention_config",
         ],
+        "glm5_next_text" => &["index_topk", "index_kpool", "index_kpool_always_select_tail"],
         "granitemoe_swa" => &["rope_theta"],
         "jina_bert" => &["hidden_act"],
         "gla" => &["hidden_ratio", "conv_size"],
@@ -149,6 +150,7 @@ pub(crate) fn other_count(field: &str) -> usize {
         "num_kv_shared_layers" => 2,
         "pad_token_id" => 5,
         "altup_active_idx" => 1,
+        "qk_rope_head_dim" => 2,
         _ => 0,
     }
 }

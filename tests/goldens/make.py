@@ -490,10 +490,12 @@ VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "n
 SMALL_VISION = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "mlp_ratio": 1, "num_heads": 2, "patch_size": 2}
 DEEP_VISION = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "out_hidden_size": 32, "patch_size": 2, "num_position_embeddings": 4, "deepstack_visual_indexes": [0]}
 STEP_VISION = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14, "mlp_ratio": 1.0}
+NEXT_VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 8, "projection_intermediate_size": 8, "num_heads": 2, "out_hidden_size": 32, "image_size": 8, "patch_size": 2}
 AUDIO = {"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "num_mel_bins": 8, "output_dim": 32, "downsample_hidden_size": 8}
 
 FOREIGN = {
     "muse_glimmer_text": (lambda config: of_parts(config, "muse_glimmer", VISION), text_part),
+    "glm5_next_text": (lambda config: of_parts(config, "glm5_next", NEXT_VISION), text_part),
     "qwen2_vl_text": (lambda config: of_parts(config, "qwen2_vl", SMALL_VISION), text_part),
     "qwen3_vl_text": (lambda config: of_parts(config, "qwen3_vl", DEEP_VISION), text_part),
     "qwen3_vl_moe_text": (lambda config: of_parts(config, "qwen3_vl_moe", DEEP_VISION), turned_stacks),

@@ -46,7 +46,7 @@ pub(super) struct Latent {
     pub kv_rank: usize,
     /// Elements of a query and key head that are not rotated.
     pub nope: usize,
-    /// Elements that are, keys having them in common.
+    /// Elements that are, keys having them in common; none where positions say nothing.
     pub rope: usize,
     /// Elements of a value head; at most `nope + rope`.
     pub value: usize,
@@ -56,6 +56,8 @@ pub(super) struct Latent {
     pub bias: bool,
     /// Multiplies the latent.
     pub factor: Option<f32>,
+    /// What the norms of what is short add to mean squares.
+    pub eps: f32,
 }
 
 /// What an attention block is.

@@ -36,6 +36,7 @@ pub(super) const ARCH: Arch = Arch {
             interleaved: f.flag_or("rope_interleave", true),
             bias: f.flag("attention_bias"),
             factor: None,
+            eps: Latent::DEEPSEEK.eps,
         };
         let d = latent_decoder::decoder(f, defaults, latent)?;
         let router = sigmoids(f, 4, 1.8)?;

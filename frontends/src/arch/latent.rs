@@ -66,7 +66,15 @@ impl Latent {
         interleaved: true,
         bias: false,
         factor: None,
+        // That of no file.
+        eps: 1e-6,
     };
+
+    /// Columns of a key before the latent: those that are rotated. A latent state has some; where positions
+    /// say nothing they are zeros.
+    pub(super) fn beside(&self) -> usize {
+        if self.rope == 0 { self.kv_rank.min(16) } else { self.rope }
+    }
 
     /// Reads [`LATENT`] for `heads` query heads; absent fields are as in `default`. The queries of
     /// attention have the width that is returned beside, before they are those of the latent.
@@ -89,8 +97,12 @@ impl Latent {
             value: size("v_head_dim", default.value),
             ..default
         };
+        if latent.rope != 0 && default.rope == 0 {
+            let help = "this architecture has no rotated part, and 0 there".to_string();
+            return Err(f.unsupported("qk_rope_head_dim", latent.rope.to_string(), help));
+        }
         let dim = latent.nope + latent.rope;
-        if latent.rope == 0 || !latent.rope.is_multiple_of(2) {
+        if latent.rope == 0 && default.rope != 0 || !latent.rope.is_multiple_of(2) {
             return Err(f.invalid("qk_rope_head_dim", &latent.rope, "even, as pairs of elements are rotated".into()));
         }
         if let Some(n) = f.size("qk_head_dim").value().filter(|n| *n != dim) {
@@ -115,14 +127,16 @@ pub(super) fn attention(
 ) -> Value {
     let (heads, hidden) = (a.heads.queries, f.facts().hidden);
     let (up, part) = up(f, heads, l);
-    let (mut own, q) = queries(f, l, heads, spec, h);
-    let (latent, mut k) = keys(f, l, spec, h);
-    if let Some(rope) = rope {
-        own = f.op(Op::Rope { head_dim: l.rope }, &[own, rope]);
-        k = f.op(Op::Rope { head_dim: l.rope }, &[k, rope]);
-    }
+    let (own, q) = queries(f, l, heads, spec, h);
+    let (latent, k) = keys(f, l, spec, h);
+    let [own, k] = [own, k].map(|x| match (x, rope) {
+        (Some(x), Some(rope)) => Some(f.op(Op::Rope { head_dim: l.rope }, &[x, rope])),
+        (x, _) => x,
+    });
     let wk = by_heads(f, heads, up[0], part[0], l.kv_rank);
     let mut q = f.op(Op::HeadMatMul { heads, cols: l.kv_rank }, &[q, wk]);
+    let mut own = own.unwrap_or_else(|| zeros_of(f, q, heads.saturating_mul(l.beside())));
+    let k = k.unwrap_or_else(|| zeros_of(f, latent, l.beside()));
     if let Some(tuning) = &a.tuning {
         [q, own] = tuned(f, tuning, [q, own], positions);
     }
@@ -153,25 +167,40 @@ fn up(f: &mut Draft, heads: usize, l: &Latent) -> ([Value; 2], [Run; 2]) {
     ([both; 2], [part(0, l.nope, true), part(l.nope, l.value, false)])
 }
 
-/// Queries of all heads: those to be rotated, and the others.
-fn queries(f: &mut Draft, l: &Latent, heads: usize, spec: Norm, h: Value) -> (Value, Value) {
+/// As many columns of zeros as are asked for, of rows that have no fewer.
+fn zeros_of(f: &mut Draft, x: Value, len: usize) -> Value {
+    let x = f.op(Op::SliceCols { start: 0, len }, &[x]);
+    scaled(f, x, Some(0.0))
+}
+
+/// Queries of all heads: those to be rotated, if there are any, and the others.
+fn queries(f: &mut Draft, l: &Latent, heads: usize, spec: Norm, h: Value) -> (Option<Value>, Value) {
     let (hidden, dim) = (f.facts().hidden, l.nope + l.rope);
     let rows = heads.saturating_mul(dim);
     let (x, w) = match l.q_rank {
         None => (h, f.matrix(ATTN_Q, [rows, hidden])),
         Some(rank) => {
             let x = linear(f, Q_DOWN, [rank, hidden], l.bias, h);
-            let x = norm(f, Q_DOWN_NORM, of_latent(spec), x, rank);
+            let x = norm(f, Q_DOWN_NORM, Norm { eps: l.eps, ..spec }, x, rank);
             (x, f.matrix(Q_UP, [rows, rank]))
         }
     };
+    if l.rope == 0 {
+        return (None, f.matmul(x, w));
+    }
     let rotated = f.op(Op::PickRows { run: dim, start: l.nope, len: l.rope, pairs: pairs(l) }, &[w]);
     let rest = f.op(Op::PickRows { run: dim, start: 0, len: l.nope, pairs: 0 }, &[w]);
-    (f.matmul(x, rotated), f.matmul(x, rest))
+    (Some(f.matmul(x, rotated)), f.matmul(x, rest))
 }
 
-/// The latent, and the key of all heads that is to be rotated.
-fn keys(f: &mut Draft, l: &Latent, spec: Norm, h: Value) -> (Value, Value) {
+/// The latent, and the key of all heads that is to be rotated, if there is one.
+fn keys(f: &mut Draft, l: &Latent, spec: Norm, h: Value) -> (Value, Option<Value>) {
+    let spec = Norm { eps: l.eps, ..spec };
+    if l.rope == 0 {
+        let latent = linear(f, KV_DOWN, [l.kv_rank, f.facts().hidden], l.bias, h);
+        let latent = norm(f, KV_DOWN_NORM, spec, latent, l.kv_rank);
+        return (scaled(f, latent, l.factor), None);
+    }
     let down = f.matrix(KV_DOWN, [l.kv_rank + l.rope, f.facts().hidden]);
     let bias = l.bias.then(|| f.bias(KV_DOWN, l.kv_rank + l.rope));
     let in_order = Op::PickRows { run: l.rope, start: 0, len: l.rope, pairs: pairs(l) };
@@ -184,16 +213,11 @@ fn keys(f: &mut Draft, l: &Latent, spec: Norm, h: Value) -> (Value, Value) {
         let of_key = f.op(in_order, &[of_key]);
         k = f.add(k, of_key);
     }
-    let latent = norm(f, KV_DOWN_NORM, of_latent(spec), latent, l.kv_rank);
-    (scaled(f, latent, l.factor), k)
+    let latent = norm(f, KV_DOWN_NORM, spec, latent, l.kv_rank);
+    (scaled(f, latent, l.factor), Some(k))
 }
 
 /// Rows of a rotated part that are stored as neighbours.
 fn pairs(l: &Latent) -> usize {
     if l.interleaved { l.rope } else { 0 }
-}
-
-/// The norms of what is short have an `eps` of their own, that of no file.
-fn of_latent(spec: Norm) -> Norm {
-    Norm { eps: 1e-6, ..spec }
 }

@@ -35,6 +35,7 @@ pub(super) const ARCH: Arch = Arch {
             interleaved: false,
             bias: f.flag("attention_bias"),
             factor: None,
+            eps: Latent::DEEPSEEK.eps,
         };
         let mut d = latent_decoder::decoder(f, defaults, latent)?;
         // `null` stands for no scale, absence for a number.

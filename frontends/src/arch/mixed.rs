@@ -35,7 +35,7 @@ impl Context {
         let positions = f.input(Input::Positions);
         let kv = match (&a.latent, spec.shares) {
             (_, Some(of)) => f.kv_of("kv", of),
-            (Some(l), None) => f.latent_kv("kv", (l.rope + l.kv_rank, l.kv_rank), a.window),
+            (Some(l), None) => f.latent_kv("kv", (l.beside() + l.kv_rank, l.kv_rank), a.window),
             (None, None) => f.kv("kv", a.heads.kv, (a.heads.dim, a.value_dim()), a.window),
         };
         Context { rope, attended: Some(Attended { positions, kv }) }

@@ -45,6 +45,7 @@ mod names;
 mod neighbours;
 mod nested;
 mod olmo_experts;
+mod options;
 mod origin;
 mod output;
 mod qwen_experts;
@@ -79,6 +80,7 @@ use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::output::Output;
 use names::{ATTN_K, ATTN_K_NORM, ATTN_V, HEAD, Kind, Part, TABLE};
+pub use options::Options;
 pub(crate) use origin::Wanted;
 use origin::{Origin, Source};
 use serde_json::Value;
@@ -137,6 +139,7 @@ archs! {
     mod step3p5;
     mod deepseek_v32;
     mod glm_moe_dsa;
+    mod glm5_next_text;
     mod gpt2;
     mod openai_gpt;
     mod gpt_neox;
@@ -443,23 +446,6 @@ fn kind(v: &Value) -> &'static str {
         Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
-    }
-}
-
-/// Choices of the user that shape the graph.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Element type of cached keys and values.
-    pub kv_dtype: KvDType,
-    /// Longest sequence, in tokens; `None` = all positions of the model.
-    pub max_context: Option<usize>,
-    /// Embeddings are wanted, whatever the checkpoint's class.
-    pub embed: bool,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { kv_dtype: KvDType::F16, max_context: None, embed: false }
     }
 }
 

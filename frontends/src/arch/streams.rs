@@ -33,19 +33,25 @@ pub(super) const ATTN_SITE: Site =
 pub(super) const MLP_SITE: Site =
     Site { weights: Part("mlp.streams"), base: Part("mlp.streams.base"), scale: Part("mlp.streams.scale") };
 
-/// What Transformers calls them.
+/// What published checkpoints call them, and Transformers.
 pub(super) const NAMES: Table = &[
+    (ATTN_SITE.weights, "model.layers.{}.hc_attn_fn"),
     (ATTN_SITE.weights, "model.layers.{}.attn_hc.fn"),
+    (ATTN_SITE.base, "model.layers.{}.hc_attn_base"),
     (ATTN_SITE.base, "model.layers.{}.attn_hc.base"),
+    (ATTN_SITE.scale, "model.layers.{}.hc_attn_scale"),
     (ATTN_SITE.scale, "model.layers.{}.attn_hc.scale"),
+    (MLP_SITE.weights, "model.layers.{}.hc_ffn_fn"),
     (MLP_SITE.weights, "model.layers.{}.ffn_hc.fn"),
+    (MLP_SITE.base, "model.layers.{}.hc_ffn_base"),
     (MLP_SITE.base, "model.layers.{}.ffn_hc.base"),
+    (MLP_SITE.scale, "model.layers.{}.hc_ffn_scale"),
     (MLP_SITE.scale, "model.layers.{}.ffn_hc.scale"),
 ];
 
 /// The fields that [`Streams::read`] reads.
 pub(super) const STREAMS: &[Field] = &[
-    Field::new("hc_mult", Accepts::Size(Balance::MOST_SIDE)),
+    Field::new("hc_mult", Accepts::Size(64)),
     Field::new("hc_sinkhorn_iters", Accepts::Size(Balance::MOST_ROUNDS)),
     Field::new("hc_eps", Accepts::Number),
 ];
@@ -67,6 +73,10 @@ impl Streams {
     /// Reads [`STREAMS`]; rows are normalized with `norm_eps`.
     pub(super) fn read(f: &Fields, norm_eps: f32) -> Result<Streams, ConfigError> {
         let (count, rounds) = (f.size("hc_mult").or(4), f.size("hc_sinkhorn_iters").or(20));
+        if count > Balance::MOST_SIDE {
+            let help = format!("this architecture has up to {} streams here", Balance::MOST_SIDE);
+            return Err(f.unsupported("hc_mult", count.to_string(), help));
+        }
         Ok(Streams { count, rounds, eps: common::eps(f, "hc_eps", 1e-6)?, norm_eps })
     }
 
