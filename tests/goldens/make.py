@@ -191,14 +191,23 @@ def random_weights(folder, seed):
     with tempfile.TemporaryDirectory() as scratch:
         model.to(config.dtype).save_pretrained(scratch)
         (folder / "model.safetensors").write_bytes((Path(scratch) / "model.safetensors").read_bytes())
+    if config.model_type == "minimax":
+        without(folder, lambda name: name.endswith(COMPUTED))
     return config.get_text_config().vocab_size
+
+
+def without(folder, spare):
+    path = folder / "model.safetensors"
+    save_file({k: v for k, v in load_file(path).items() if not spare(k)}, path, metadata={"format": "pt"})
 
 
 def without_spare(folder, experts):
     """Takes out the matrices that Transformers' class has, and does not use, for experts that compute nothing; no published checkpoint has them."""
-    path = folder / "model.safetensors"
-    spare = lambda name: ".experts." in name and int(name.split(".experts.")[1].split(".")[0]) >= experts
-    save_file({k: v for k, v in load_file(path).items() if not spare(k)}, path, metadata={"format": "pt"})
+    without(folder, lambda name: ".experts." in name and int(name.split(".experts.")[1].split(".")[0]) >= experts)
+
+
+# What Transformers' class computes of the configuration, and stores rounded to the type of the weights, where the numbers no longer fit each other.
+COMPUTED = ("slope_rate", "query_decay", "key_decay", "diagonal_decay")
 
 
 # ---- embedders and classifiers

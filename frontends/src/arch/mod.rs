@@ -33,6 +33,7 @@ mod latent_experts;
 mod layer;
 mod layer_rows;
 mod lifter;
+mod lightning;
 mod limits;
 mod linear_unit;
 mod mamba_fields;
@@ -214,6 +215,7 @@ archs! {
     mod phimoe;
     mod ernie4_5_moe;
     mod ernie4_5_vl_moe_text;
+    mod minimax;
     mod minimax_m2;
     mod minimax_m3_vl_text;
     mod hunyuan_v1_moe;
