@@ -135,6 +135,7 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
             "index_block_size",
             "sparse_attention_config",
         ],
+        "glm5_next_text" => &["index_topk", "index_kpool", "index_kpool_always_select_tail"],
         "granitemoe_swa" => &["rope_theta"],
         "qwen4_exp_text" => &["full_attention_interval", "indexer_budget", "indexer_compress_ratio"],
         "jina_bert" => &["hidden_act"],
@@ -152,6 +153,7 @@ pub(crate) fn other_count(field: &str) -> usize {
         "num_kv_shared_layers" => 2,
         "pad_token_id" => 5,
         "altup_active_idx" => 1,
+        "qk_rope_head_dim" => 2,
         _ => 0,
     }
 }

@@ -18,6 +18,7 @@ mod recurrence;
 mod rope_table;
 mod route;
 mod row_norm;
+mod sinkhorn;
 mod token_ids;
 mod top_k;
 mod wkv;

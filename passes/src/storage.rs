@@ -46,7 +46,7 @@ pub struct Matrix {
     pub table: bool,
     /// The format of the codes that it is made of.
     pub coded: Option<Format>,
-    /// Whether its products choose experts.
+    /// Whether its products choose experts, or it is a part of what mixes residual streams.
     pub routes: bool,
 }
 
@@ -90,6 +90,16 @@ pub fn matrices(module: &Module, opts: &Options, func: usize, g: &Graph) -> Resu
             }
         }
     }
+    // Of one tensor all parts are alike.
+    let leaves = |m: &Matrix| {
+        let mut all = BTreeSet::new();
+        m.expr.leaves(&mut |w| {
+            all.insert(w);
+        });
+        all
+    };
+    let parts: BTreeSet<usize> = out.values().filter(|m| m.routes).flat_map(leaves).collect();
+    out.values_mut().for_each(|m| m.routes |= leaves(m).is_subset(&parts) && !parts.is_empty());
     Ok(out)
 }
 
@@ -123,12 +133,12 @@ fn coded(g: &Graph, w: Id) -> bool {
     g[w].data.ty.as_ref().and_then(ValueType::tensor).is_some_and(|t| t.dtype.coded().is_some())
 }
 
-/// Classes of matrices whose products, whatever is added to them, choose experts.
+/// Classes of matrices whose products, whatever is added to them, choose experts or mix streams.
 fn routers(g: &Graph) -> BTreeSet<Id> {
     let mut logits: Vec<Id> = vec![];
     for t in g.classes().flat_map(|c| &c.nodes) {
-        if let Term::Op(Head::Route, children) = t {
-            logits.extend(children.get(Head::Route.attributes().len()).map(|id| g.find(*id)));
+        if let Term::Op(head @ (Head::Route | Head::Sinkhorn), children) = t {
+            logits.extend(children.get(head.attributes().len()).map(|id| g.find(*id)));
         }
     }
     let (mut seen, mut out) = (BTreeSet::new(), BTreeSet::new());

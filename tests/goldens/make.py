@@ -197,14 +197,23 @@ def random_weights(folder, seed):
     with tempfile.TemporaryDirectory() as scratch:
         model.to(config.dtype).save_pretrained(scratch)
         (folder / "model.safetensors").write_bytes((Path(scratch) / "model.safetensors").read_bytes())
+    if config.model_type == "minimax":
+        without(folder, lambda name: name.endswith(COMPUTED))
     return config.get_text_config().vocab_size
+
+
+def without(folder, spare):
+    path = folder / "model.safetensors"
+    save_file({k: v for k, v in load_file(path).items() if not spare(k)}, path, metadata={"format": "pt"})
 
 
 def without_spare(folder, experts):
     """Takes out the matrices that Transformers' class has, and does not use, for experts that compute nothing; no published checkpoint has them."""
-    path = folder / "model.safetensors"
-    spare = lambda name: ".experts." in name and int(name.split(".experts.")[1].split(".")[0]) >= experts
-    save_file({k: v for k, v in load_file(path).items() if not spare(k)}, path, metadata={"format": "pt"})
+    without(folder, lambda name: ".experts." in name and int(name.split(".experts.")[1].split(".")[0]) >= experts)
+
+
+# What Transformers' class computes of the configuration, and stores rounded to the type of the weights, where the numbers no longer fit each other.
+COMPUTED = ("slope_rate", "query_decay", "key_decay", "diagonal_decay")
 
 
 def as_published(folder):
@@ -514,6 +523,7 @@ VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "n
 SMALL_VISION = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "mlp_ratio": 1, "num_heads": 2, "patch_size": 2}
 DEEP_VISION = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "out_hidden_size": 32, "patch_size": 2, "num_position_embeddings": 4, "deepstack_visual_indexes": [0]}
 STEP_VISION = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14, "mlp_ratio": 1.0}
+NEXT_VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 8, "projection_intermediate_size": 8, "num_heads": 2, "out_hidden_size": 32, "image_size": 8, "patch_size": 2}
 AUDIO = {"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "num_mel_bins": 8, "output_dim": 32, "downsample_hidden_size": 8}
 
 PIXTRAL_VISION = VISION | {"model_type": "pixtral", "image_size": 28, "patch_size": 14}
@@ -521,6 +531,7 @@ PIXTRAL_VISION = VISION | {"model_type": "pixtral", "image_size": 28, "patch_siz
 FOREIGN = {
     "mistral_large4_text": (lambda config: of_parts(config, "mistral_large4", PIXTRAL_VISION), published_text_part),
     "muse_glimmer_text": (lambda config: of_parts(config, "muse_glimmer", VISION), text_part),
+    "glm5_next_text": (lambda config: of_parts(config, "glm5_next", NEXT_VISION), text_part),
     "qwen2_vl_text": (lambda config: of_parts(config, "qwen2_vl", SMALL_VISION), text_part),
     "qwen3_vl_text": (lambda config: of_parts(config, "qwen3_vl", DEEP_VISION), text_part),
     "qwen3_vl_moe_text": (lambda config: of_parts(config, "qwen3_vl_moe", DEEP_VISION), turned_stacks),

@@ -42,6 +42,7 @@ mod rope;
 mod route;
 mod rownorm;
 mod sample;
+mod sinkhorn;
 mod supported;
 mod token_ids;
 mod tokens;
@@ -118,6 +119,7 @@ fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
         Body::CausalConv(body) => causal_conv::emit(cx, body),
         Body::Recurrence(body) => recurrence::emit(cx, body),
         Body::Wkv(body) => wkv::emit(cx, body),
+        Body::Sinkhorn(body) => sinkhorn::emit(cx, body),
         Body::AdapterMatmul(body) => adapters::emit(cx, body),
     } in tests {
         Body::Climb(_) => unreachable!("`supported` refuses it"),

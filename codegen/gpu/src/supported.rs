@@ -98,6 +98,7 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
         | Body::Wkv(_)
         | Body::TokenIds(_)
         | Body::EmbedHashed(_)
+        | Body::Sinkhorn(_)
         | Body::AdapterMatmul(_) => Ok(()),
     } in tests {
         Body::Climb(_) => Err("rows that climb have no GPU kernel; compile for a CPU".into()),

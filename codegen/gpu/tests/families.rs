@@ -6,7 +6,7 @@ mod support;
 use llmcc_abi::layout::BLOCK;
 use llmcc_gpu::llvm::Compiler;
 use llmcc_ir::eval::{OperandData, Rows};
-use llmcc_ir::graph::{F32, UnaryOp};
+use llmcc_ir::graph::{Balance, F32, UnaryOp};
 use llmcc_ir::kernel::{Body, Embed, Expr, Norm, Pointwise, RopeTable, RowElem, RowNorm, Segment, Store};
 use llmcc_ir::quant::Packing;
 use llmcc_ir::target::{TargetSpec, find};
@@ -19,6 +19,18 @@ const CASES: u64 = 40;
 
 fn target(seed: u64) -> &'static TargetSpec {
     find(["sm80", "sm90"][(seed % 2) as usize]).expect("a target")
+}
+
+#[test]
+fn sinkhorn() {
+    let compiler = Compiler::new();
+    for seed in 0..CASES {
+        let mut g = Gen::new(seed, 9, 40);
+        g.rows = g.rng.pick(&[Dim::Tokens, Dim::Rows]);
+        let body = g.sinkhorn(1 + seed as usize % Balance::MOST_SIDE);
+        let case = g.case(body);
+        case.check_sinkhorn(&case.run(&compiler, target(seed)));
+    }
 }
 
 #[test]

@@ -203,4 +203,5 @@ fn every_field_of_a_kernel_matters() {
     edits::check(&[edits::CAUSAL_CONV], &run);
     edits::check(&[edits::RECURRENCE, edits::ERASING, edits::BONUS, edits::SCAN], &run);
     edits::check(&[edits::WKV], &run);
+    edits::check(&[edits::SINKHORN], &run);
 }

@@ -48,6 +48,7 @@ mod rope;
 mod route;
 mod rownorm;
 mod runs;
+mod sinkhorn;
 mod store;
 mod supported;
 mod token_ids;
@@ -234,6 +235,7 @@ fn build(kernel: Checked<'_>, isa: &dyn isa::TargetIsa, has_fma: bool, portable:
         Body::CausalConv(body) => recurrent::convolution(&low, &mut e, body),
         Body::Recurrence(body) => recurrent::recurrence(&low, &mut e, body),
         Body::Wkv(body) => recurrent::wkv(&low, &mut e, body),
+        Body::Sinkhorn(body) => sinkhorn::lower(&low, &mut e, body),
         Body::AdapterMatmul(body) => adapters::lower(&low, &mut e, body),
         Body::TopK(_) => unreachable!("`supported` refuses it"),
     } in tests {

@@ -10,7 +10,7 @@ use super::latent::{KV_DOWN, KV_DOWN_NORM, KV_UP, LATENT, Latent};
 use super::latent_decoder;
 use super::latent_experts::{experts, sigmoids};
 use super::mixer::Mixer;
-use super::names::{ATTN_GATE, ATTN_OUT, ATTN_Q, DEEPSEEK_EXPERTS, HUGGING_FACE, Names, TABLE, Table};
+use super::names::{ATTN_GATE, ATTN_OUT, ATTN_Q, DEEPSEEK_EXPERTS, HUGGING_FACE, Kind, Names, TABLE, Table};
 use super::recurrent::{
     CONV_K, CONV_Q, CONV_V, DELTA_K, DELTA_Q, DELTA_RATE, DELTA_V, SSM_A, SSM_DT, SSM_NORM, SSM_OUT,
 };
@@ -110,6 +110,7 @@ fn delta(f: &Fields, heads: usize) -> Result<KimiDelta, ConfigError> {
         dim: f.size("linear_head_dim").value().unwrap_or(f.size("head_dim").or(128)),
         conv,
         act: common::activation(f, "hidden_act", UnaryOp::Silu),
+        rates: Kind::Bare,
         low_rank: false,
         floor: f.flag_or("kda_safe_gate", true).then_some(floor),
     })

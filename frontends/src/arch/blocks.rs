@@ -48,7 +48,7 @@ pub(super) struct Latent {
     pub kv_rank: usize,
     /// Elements of a query and key head that are not rotated.
     pub nope: usize,
-    /// Elements that are, keys having them in common.
+    /// Elements that are, keys having them in common; none where positions say nothing.
     pub rope: usize,
     /// Elements of a value head; at most `nope + rope`.
     pub value: usize,

@@ -26,6 +26,8 @@ pub(super) struct KimiDelta {
     pub conv: usize,
     /// Activation of the convolution.
     pub act: UnaryOp,
+    /// How the rates of heads are stored.
+    pub rates: Kind,
     /// Decays and gates are made by two matrices, with [`dim`](KimiDelta::dim) columns between.
     pub low_rank: bool,
     /// Decays are `e^(floor·σ(e^A·(f + b)))`, no less than `e^floor`, instead of
@@ -92,7 +94,7 @@ fn decays(f: &mut Draft, m: &KimiDelta, h: Value) -> Value {
     let dt = made(f, m, [DECAY_DOWN, DECAY_UP], h);
     let bias = f.weight(SSM_DT, Kind::Bare, &[m.heads * m.dim]);
     let dt = f.add(dt, bias);
-    let a = f.weight(SSM_A, if m.low_rank { Kind::OfHeads } else { Kind::Bare }, &[m.heads]);
+    let a = f.weight(SSM_A, m.rates, &[m.heads]);
     let a = f.unary(UnaryOp::Exp, a);
     let repeated = Op::RepeatEach { times: m.dim };
     let decay = match m.floor {

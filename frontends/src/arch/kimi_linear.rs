@@ -10,7 +10,7 @@ use super::latent_decoder;
 use super::latent_experts::sigmoids;
 use super::mixer::Mixer;
 use super::names::{
-    HUGGING_FACE, MIXTRAL_EXPERTS, MLP_DOWN, MLP_GATE, MLP_UP, Names, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
+    HUGGING_FACE, Kind, MIXTRAL_EXPERTS, MLP_DOWN, MLP_GATE, MLP_UP, Names, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
 };
 use crate::config::ConfigError;
 use crate::config::common::{self, DIVIDED, MLP, MODEL, TOKENS, WIDTH};
@@ -127,7 +127,7 @@ fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigErro
         return Err(f.unsupported(field, found, help.into()));
     };
     let act = common::activation(f, "hidden_act", UnaryOp::Silu);
-    Ok((KimiDelta { heads, dim, conv, act, low_rank: true, floor: None }, linear))
+    Ok((KimiDelta { heads, dim, conv, act, rates: Kind::OfHeads, low_rank: true, floor: None }, linear))
 }
 
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {

@@ -97,7 +97,12 @@ impl Latent {
             ..default
         };
         let dim = latent.nope + latent.rope;
-        if latent.rope == 0 || !latent.rope.is_multiple_of(2) {
+        let rotates = default.rope > 0;
+        if !rotates && latent.rope > 0 {
+            let help = "this architecture has no rotated part, and 0 there".to_string();
+            return Err(f.unsupported("qk_rope_head_dim", latent.rope.to_string(), help));
+        }
+        if rotates && (latent.rope == 0 || !latent.rope.is_multiple_of(2)) {
             return Err(f.invalid("qk_rope_head_dim", &latent.rope, "even, as pairs of elements are rotated".into()));
         }
         if let Some(n) = f.size("qk_head_dim").value().filter(|n| *n != dim) {
@@ -105,6 +110,8 @@ impl Latent {
                 format!("this architecture has `qk_nope_head_dim` and `qk_rope_head_dim` together ({dim}) there");
             return Err(f.unsupported("qk_head_dim", n.to_string(), help));
         }
+        // A latent state has some columns before the latent.
+        let latent = if rotates { latent } else { Latent { whole: true, rope: latent.nope.min(16), ..latent } };
         Ok((latent, Heads { queries, kv: queries, dim }))
     }
 }

@@ -4,6 +4,7 @@ use super::blocks::Norm;
 use super::gated_linear::{GatedLinear, gated_linear};
 use super::kimi_delta::{KimiDelta, kimi_delta};
 use super::lifter::Draft;
+use super::lightning::{Lightning, lightning};
 use super::linear_unit::{LinearUnit, linear_unit};
 use super::recurrent::{GatedDelta, Mamba2, ShortConv, gated_conv, gated_delta, mamba2};
 use super::selective::{Mamba1, mamba1};
@@ -26,6 +27,8 @@ pub(super) enum Mixer {
     Linear(LinearUnit),
     /// Linear attention with a gate behind it.
     GatedLinear(GatedLinear),
+    /// Lightning attention.
+    Lightning(Lightning),
 }
 
 impl Mixer {
@@ -45,6 +48,7 @@ impl Mixer {
             Mixer::Kimi(m) => kimi_delta(f, m, eps, h),
             Mixer::Linear(m) => linear_unit(f, m, h),
             Mixer::GatedLinear(m) => gated_linear(f, m, eps, rope, h),
+            Mixer::Lightning(m) => lightning(f, m, h),
         }
     }
 }

@@ -35,6 +35,7 @@ mod latent_experts;
 mod layer;
 mod layer_rows;
 mod lifter;
+mod lightning;
 mod limits;
 mod linear_unit;
 mod mamba_fields;
@@ -47,6 +48,7 @@ mod names;
 mod neighbours;
 mod nested;
 mod olmo_experts;
+mod options;
 mod origin;
 mod output;
 mod qwen_experts;
@@ -61,6 +63,7 @@ mod selective;
 mod shared_cache;
 mod sines;
 mod soft_caps;
+mod streams;
 mod t5_encoder;
 mod tensors;
 mod weights;
@@ -80,6 +83,7 @@ use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::output::Output;
 use names::{ATTN_K, ATTN_K_NORM, ATTN_V, HEAD, Kind, Part, TABLE};
+pub use options::Options;
 pub(crate) use origin::Wanted;
 use origin::{Origin, Source};
 use serde_json::Value;
@@ -140,6 +144,7 @@ archs! {
     mod hy_v4;
     mod deepseek_v32;
     mod glm_moe_dsa;
+    mod glm5_next_text;
     mod gpt2;
     mod openai_gpt;
     mod gpt_neox;
@@ -217,6 +222,7 @@ archs! {
     mod phimoe;
     mod ernie4_5_moe;
     mod ernie4_5_vl_moe_text;
+    mod minimax;
     mod minimax_m2;
     mod minimax_m3_vl_text;
     mod hunyuan_v1_moe;
@@ -444,23 +450,6 @@ fn elsewhere(name: &str) -> Option<Neutral> {
         ARCHS.iter().rev().flat_map(|a| a.fields.iter().rev().copied().flatten()).flat_map(names).collect()
     });
     RULES.get(name).copied()
-}
-
-/// Choices of the user that shape the graph.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Element type of cached keys and values.
-    pub kv_dtype: KvDType,
-    /// Longest sequence, in tokens; `None` = all positions of the model.
-    pub max_context: Option<usize>,
-    /// Embeddings are wanted, whatever the checkpoint's class.
-    pub embed: bool,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { kv_dtype: KvDType::F16, max_context: None, embed: false }
-    }
 }
 
 /// The fixtures of `tests/goldens` that hold architectures against Transformers.

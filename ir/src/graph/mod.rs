@@ -13,7 +13,7 @@ mod value;
 
 pub use build::{FuncBuilder, Mistake};
 pub use op::{
-    Attr, AttrKind, AttrType, BinaryOp, Facts, Hashes, Head, Input, Op, Reads, Router, Score, Stage, UnaryOp, Update,
+    Attr, AttrKind, AttrType, Balance, BinaryOp, Facts, Hashes, Head, Input, Op, Reads, Router, Score, Stage, UnaryOp, Update,
     picked_row, places, row_norm,
 };
 pub(crate) use op::{Operands, column, combined, expert, hashed_ids};

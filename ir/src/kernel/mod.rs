@@ -27,6 +27,7 @@
 //! - [`Body::ExpertMatmul`]: as [`Body::Matmul`], with the matrices of each token's experts.
 //! - [`Body::CausalConv`], [`Body::Recurrence`], [`Body::Wkv`]: as at the graph level, the tokens of
 //!   a sequence in order, with a state that they update.
+//! - [`Body::Sinkhorn`]: square matrices whose rows and columns are brought near a sum of one.
 //! - [`Body::AdapterMatmul`]: as at the graph level, with the adapter of each token's sequence.
 //! - [`Body::TopK`]: the most probable tokens of each row of logits, and how much all others weigh.
 
@@ -48,6 +49,7 @@ mod rope_table;
 mod route;
 mod row_norm;
 mod rows;
+mod sinkhorn;
 #[cfg(test)]
 mod tests;
 mod token_ids;
@@ -73,6 +75,7 @@ pub use rope_table::RopeTable;
 pub use route::Route;
 pub use row_norm::RowNorm;
 pub use rows::RowElem;
+pub use sinkhorn::Sinkhorn;
 pub use token_ids::TokenIds;
 pub use top_k::TopK;
 pub use wkv::Wkv;
@@ -175,6 +178,8 @@ family::families! {
     Recurrence "recurrence" "recurrence";
     /// Means with weights that decay.
     Wkv "wkv" "wkv";
+    /// Square matrices, balanced.
+    Sinkhorn "sinkhorn" "sinkhorn";
     /// Products with the matrices of each sequence's adapter.
     AdapterMatmul "adapter_matmul" "adapter";
     /// Ids of tokens as numbers.

@@ -4,8 +4,8 @@
 //! for what may be printed, not for what may be run.
 
 use crate::graph::{
-    Arg, Attr, AttrKind, BinaryOp, Call, F32, Func, Head, Input, ModelInfo, Module, Node, Op, Param, Role, Router,
-    Score, UnaryOp, Update, Value, ValueType, Weight,
+    Arg, Attr, AttrKind, Balance, BinaryOp, Call, F32, Func, Head, Input, ModelInfo, Module, Node, Op, Param, Role,
+    Router, Score, UnaryOp, Update, Value, ValueType, Weight,
 };
 use crate::kernel::{self, Body, Expr, Kernel, Norm, ParamKind, Prologue, RowElem, Segment, Store};
 use crate::kv::{KvDType, KvSpec};
@@ -346,6 +346,9 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
         1 => (vec(0..params, 6), vec(size(), 2)).prop_map(|(p, n)| Body::Wkv(kernel::Wkv {
             k: p[0], k_start: n[0], v: p[1], v_start: n[1], decay: p[2], bonus: p[3], state: p[4], out: p[5],
         })),
+        1 => (0..params, (size(), size(), attr()), 0..params).prop_map(|(x, (side, rounds, eps), out)| {
+            Body::Sinkhorn(kernel::Sinkhorn { x, balance: Balance { side, rounds, eps }, out })
+        }),
         1 => (vec(0..params, 3), size(), vec(size(), 0..4)).prop_map(|(p, start, parts)| {
             Body::AdapterMatmul(kernel::AdapterMatmul { x: p[0], start, parts, adapter: p[1], out: p[2] })
         }),

@@ -6,9 +6,9 @@ use super::{Context, OpNode, quantize};
 use crate::egraph::{Graph, Head, Term};
 use crate::spec::Draft;
 use egg::Id;
-use llmcc_ir::graph::{Attr, F32};
+use llmcc_ir::graph::{Attr, Balance, F32};
 use llmcc_ir::kernel::{
-    Attention, Body, Embed, Expr, Index, Matmul, ParamId, ParamKind, RopeTable, RowElem, RowNorm, Segment, Store,
+    Attention, Body, Embed, Expr, Index, Matmul, ParamId, ParamKind, RopeTable, RowElem, RowNorm, Segment, Sinkhorn, Store,
 };
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Format;
@@ -54,6 +54,11 @@ pub fn rope_table(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
 /// Copies of rows.
 pub fn gather(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
     gathered(cx, class, op).into_iter().collect()
+}
+
+/// Square matrices with sums near one.
+pub fn balanced(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
+    matrices(cx, class, op).into_iter().collect()
 }
 
 /// Integer attribute.
@@ -200,5 +205,18 @@ fn gathered(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
         let x = d.input(op.args[0], kind);
         let out = d.output(cols, RowElem::F32);
         Body::RowNorm(RowNorm { gather: true, ..RowNorm::plain(x, out) })
+    }))
+}
+
+fn matrices(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+    let (rows, cols) = cx.rows_of(class)?;
+    let [side, rounds, eps] = op.attrs[..] else { return None };
+    let g = &*cx.graph;
+    let balance = Balance { side: int(g, side)?, rounds: int(g, rounds)?, eps: float(g, eps)? };
+    let kind = cx.rows_kind(op.args[0])?;
+    Some(Draft::new(rows, |d| {
+        let x = d.input(op.args[0], kind);
+        let out = d.output(cols, RowElem::F32);
+        Body::Sinkhorn(Sinkhorn { x, balance, out })
     }))
 }

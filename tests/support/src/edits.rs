@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 const CUTS: [&str; 2] = ["tile_m", "tile_n"];
 /// What rows and widths of the operands say as well: one without the other is refused by the
 /// verifier.
-const TIED: [&str; 3] = ["gather", "heads", "width"];
+const TIED: [&str; 4] = ["gather", "heads", "side", "width"];
 
 /// Changes everything that kernels of a family, in `texts`, say of themselves. `run`: the operands
 /// after a kernel, `None` if the backend refuses it. What comes out of a changed kernel must be
@@ -413,5 +413,13 @@ pub const WKV: &str = "kernel @wkv rows T {
   param %s: state<f32, 1x3x24>
   param %out: rows f32[T, 24]
   wkv k=%k k_start=5 v=%v v_start=7 decay=%decay bonus=%bonus state=%s out=%out
+}
+";
+
+/// Matrices of four rows, far from sums of one.
+pub const SINKHORN: &str = "kernel @sinkhorn rows T {
+  param %x: rows f32[T, 16]
+  param %out: rows f32[T, 16]
+  sinkhorn x=%x side=4 rounds=1 eps=0.5 out=%out
 }
 ";

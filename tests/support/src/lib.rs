@@ -12,6 +12,7 @@ mod hashed;
 mod newcomer;
 mod recurrent;
 mod rng;
+mod sinkhorn;
 
 pub use bound::{Approx, ULP, reference};
 pub use case::{Case, row_of};

@@ -5,7 +5,7 @@ use super::jit::{Guarded, Jit, Run, same_bits};
 use super::{config, own_error, run_all};
 use llmcc_abi::{QuantRowsFn, Uk};
 use llmcc_ir::eval::{KvState, OperandData, q8_rows_from_bytes};
-use llmcc_ir::graph::F32;
+use llmcc_ir::graph::{Balance, F32};
 use llmcc_ir::kernel::{Attention, Body, Embed, Norm, ParamId, ParamKind, RopeTable, RowElem, RowNorm};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::ty::Dim;
@@ -83,6 +83,14 @@ proptest! {
         }
         let want = OperandData::Q8(q8_rows_from_bytes(k, group, &want));
         run_all(&case, |got| assert!(same_bits(&got[out], &want), "{:?}\n{want:?}", got[out]));
+    }
+
+    #[test]
+    fn sinkhorn(seed in any::<u64>(), side in 1usize..=Balance::MOST_SIDE) {
+        let mut g = random(seed, 5, 40);
+        let body = g.sinkhorn(side);
+        let case = g.case(body);
+        run_all(&case, |got| case.check_sinkhorn(got));
     }
 
     #[test]

@@ -71,6 +71,7 @@ pub(super) fn field_samples(
         Accepts::Numbers if name == "kv_source_layers" => (json!(["x"]), json!([0, 0])),
         Accepts::Numbers if name == "layer_rope_theta" => (json!(["x"]), json!([0, 500])),
         Accepts::Numbers => (json!(["x"]), json!([0, 1])),
+        Accepts::Object if name == "linear_attn_config" => (json!([]), json!({ "head_dim": 20 })),
         Accepts::Object => (json!([]), json!({ "rope_type": "linear", "factor": 2 })),
         Accepts::Any if name == "mlp_layer_types" => (json!({ "0": "dense" }), json!(["sparse", "sparse"])),
         Accepts::Any if name == "gating" => (json!("none"), json!("per-element")),

@@ -24,6 +24,7 @@ mod products;
 mod recurrent;
 mod route;
 mod rule;
+mod sinkhorn;
 mod table;
 mod weights;
 
@@ -38,6 +39,7 @@ pub use recurrent::Update;
 pub use route::{Router, Score};
 pub(crate) use route::{combined, expert};
 pub(crate) use rule::Operands;
+pub use sinkhorn::Balance;
 pub use weights::{picked_row, row_norm};
 
 use super::value::{F32, ValueType};
@@ -145,6 +147,17 @@ table::operations! {
         eps: F32,
         /// Columns per run.
         width: usize,
+    } Run (x: Any);
+    /// `sinkhorn{side,rounds,eps}(x [M,side²]) → [M,side²]`: each row as a square matrix: the softmax of
+    /// each column, plus `eps`; then `rounds` times its rows, and between them its columns, divided by
+    /// their sums plus `eps`: see [`Balance`].
+    Sinkhorn "sinkhorn" {
+        /// Rows of the matrix, and columns.
+        side: usize,
+        /// How often rows are divided.
+        rounds: usize,
+        /// Added to elements first, and to sums.
+        eps: F32,
     } Run (x: Any);
     /// `rope_table{scale}(positions i32[T], inv_freq [D/2]) → [T,D]`: `D/2` cosines, then `D/2`
     /// sines of `f32(position · inv_freq)`, times `scale` (the attention factor of YaRN, else 1).

@@ -1,0 +1,20 @@
+//! What a user chooses of a graph.
+
+use llmcc_ir::kv::KvDType;
+
+/// Choices of the user that shape the graph.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Element type of cached keys and values.
+    pub kv_dtype: KvDType,
+    /// Longest sequence, in tokens; `None` = all positions of the model.
+    pub max_context: Option<usize>,
+    /// Embeddings are wanted, whatever the checkpoint's class.
+    pub embed: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { kv_dtype: KvDType::F16, max_context: None, embed: false }
+    }
+}

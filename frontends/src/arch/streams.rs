@@ -1,0 +1,164 @@
+//! Several residual streams that every block mixes (manifold-constrained hyper-connections, mHC,
+//! arXiv 2512.24880; hyper-connections, arXiv 2409.19606).
+//!
+//! All streams of a token are one row, one behind the other, `[T, streams·hidden]`. A block reads a
+//! weighted sum of them. What it makes is added to each with a weight, and the streams themselves are
+//! mixed by a matrix whose rows and columns have sums near one, so that nothing grows from layer to
+//! layer. All weights are made of the token's row.
+
+use super::lifter::Draft;
+use super::names::{Kind, Part, Table};
+use super::weights::{run_parts, split_rows};
+use crate::config::ConfigError;
+use crate::config::common;
+use crate::config::fields::{Accepts, Field, Fields};
+use llmcc_ir::graph::{Balance, F32, Op, UnaryOp, Value};
+
+/// What the weights around a block are made by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Site {
+    /// `[(2 + n)·n, n·hidden]` for `n` streams: rows that make weights of the sum, of what is added, and
+    /// of the mixing matrix, a column of it after the other.
+    weights: Part,
+    /// Added to them, `[(2 + n)·n]`.
+    base: Part,
+    /// Multiplies each of the three before, `[3]`.
+    scale: Part,
+}
+
+/// Around attention, or what stands in its place.
+pub(super) const ATTN_SITE: Site =
+    Site { weights: Part("attn.streams"), base: Part("attn.streams.base"), scale: Part("attn.streams.scale") };
+/// Around the MLP, or the experts.
+pub(super) const MLP_SITE: Site =
+    Site { weights: Part("mlp.streams"), base: Part("mlp.streams.base"), scale: Part("mlp.streams.scale") };
+
+/// What published checkpoints call them, and Transformers.
+pub(super) const NAMES: Table = &[
+    (ATTN_SITE.weights, "model.layers.{}.hc_attn_fn"),
+    (ATTN_SITE.weights, "model.layers.{}.attn_hc.fn"),
+    (ATTN_SITE.base, "model.layers.{}.hc_attn_base"),
+    (ATTN_SITE.base, "model.layers.{}.attn_hc.base"),
+    (ATTN_SITE.scale, "model.layers.{}.hc_attn_scale"),
+    (ATTN_SITE.scale, "model.layers.{}.attn_hc.scale"),
+    (MLP_SITE.weights, "model.layers.{}.hc_ffn_fn"),
+    (MLP_SITE.weights, "model.layers.{}.ffn_hc.fn"),
+    (MLP_SITE.base, "model.layers.{}.hc_ffn_base"),
+    (MLP_SITE.base, "model.layers.{}.ffn_hc.base"),
+    (MLP_SITE.scale, "model.layers.{}.hc_ffn_scale"),
+    (MLP_SITE.scale, "model.layers.{}.ffn_hc.scale"),
+];
+
+/// The fields that [`Streams::read`] reads.
+pub(super) const STREAMS: &[Field] = &[
+    Field::new("hc_mult", Accepts::Size(64)),
+    Field::new("hc_sinkhorn_iters", Accepts::Size(Balance::MOST_ROUNDS)),
+    Field::new("hc_eps", Accepts::Number),
+];
+
+/// The streams of a model.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Streams {
+    /// How many.
+    count: usize,
+    /// How often rows of the mixing matrix are divided by their sums.
+    rounds: usize,
+    /// Added to these sums, and to what is at least that.
+    eps: f32,
+    /// Added to the mean square of a token's row.
+    norm_eps: f32,
+}
+
+impl Streams {
+    /// Reads [`STREAMS`]; rows are normalized with `norm_eps`.
+    pub(super) fn read(f: &Fields, norm_eps: f32) -> Result<Streams, ConfigError> {
+        let (count, rounds) = (f.size("hc_mult").or(4), f.size("hc_sinkhorn_iters").or(20));
+        if count > Balance::MOST_SIDE {
+            let help = format!("this architecture has up to {} streams here", Balance::MOST_SIDE);
+            return Err(f.unsupported("hc_mult", count.to_string(), help));
+        }
+        Ok(Streams { count, rounds, eps: common::eps(f, "hc_eps", 1e-6)?, norm_eps })
+    }
+
+    /// All streams where there is nothing yet but `x`, `[T, hidden]`, which each of them is.
+    #[track_caller]
+    pub(super) fn begin(self, f: &mut Draft, x: Value) -> Value {
+        side_by_side(f, &vec![x; self.count])
+    }
+
+    /// The mean of the streams `x`, `[M, hidden]`.
+    #[track_caller]
+    pub(super) fn mean(self, f: &mut Draft, x: Value) -> Value {
+        let hidden = f.facts().hidden;
+        let each: Vec<Value> =
+            (0..self.count).map(|i| f.op(Op::SliceCols { start: i * hidden, len: hidden }, &[x])).collect();
+        let sum = each.into_iter().reduce(|sum, x| f.add(sum, x)).unwrap_or_else(|| f.stop());
+        let part = f.scalar((1.0 / self.count as f64) as f32);
+        f.mul(sum, part)
+    }
+
+    /// The streams `x` after a block, which is given the sum that it reads.
+    #[track_caller]
+    pub(super) fn around(
+        self,
+        f: &mut Draft,
+        site: Site,
+        x: Value,
+        block: impl FnOnce(&mut Draft, Value) -> Value,
+    ) -> Value {
+        let n = self.count;
+        let [read, added, mixed] = self.weights(f, site, x);
+        let h = f.op(Op::Combine, &[read, x]);
+        let y = block(f, h);
+        let each: Vec<Value> = (0..n)
+            .map(|i| {
+                let of_streams = f.op(Op::SliceCols { start: i * n, len: n }, &[mixed]);
+                let of_block = f.op(Op::SliceCols { start: i, len: 1 }, &[added]);
+                let kept = f.op(Op::Combine, &[of_streams, x]);
+                let more = f.op(Op::Combine, &[of_block, y]);
+                f.add(kept, more)
+            })
+            .collect();
+        side_by_side(f, &each)
+    }
+
+    /// Weights `[T, n]` of the sum that a block reads and of what it makes, and `[T, n²]` of the streams:
+    /// those of what becomes of the first, then those of the second…
+    fn weights(self, f: &mut Draft, site: Site, x: Value) -> [Value; 3] {
+        let n = self.count;
+        let (rows, width) = ([n, n, n * n], n.saturating_mul(f.facts().hidden));
+        let all = rows.iter().sum();
+        let w = f.weight(site.weights, Kind::Bare, &[all, width]);
+        let b = f.weight(site.base, Kind::Bare, &[all]);
+        let scale = f.weight(site.scale, Kind::Bare, &[3]);
+        let [mut w, mut b] = [w, b].map(|all| split_rows(f, all, rows));
+        // Stored column by column of what is made here row by row.
+        [w[2], b[2]] = [w[2], b[2]].map(|mix| turned(f, mix, n));
+        let scale = split_rows(f, scale, [1; 3]);
+        let h = f.op(Op::Normalize { eps: F32::new(self.norm_eps), width }, &[x]);
+        let mut made = |i: usize| {
+            let y = f.matmul(h, w[i]);
+            let y = f.mul(y, scale[i]);
+            f.add(y, b[i])
+        };
+        let [read, added, mixed] = [made(0), made(1), made(2)];
+        let read = f.unary(UnaryOp::Sigmoid, read);
+        let least = f.scalar(self.eps);
+        let read = f.add(read, least);
+        let added = f.unary(UnaryOp::Sigmoid, added);
+        let two = f.scalar(2.0);
+        let added = f.mul(added, two);
+        let Streams { rounds, eps, .. } = self;
+        [read, added, f.op(Op::Sinkhorn { side: n, rounds, eps: F32::new(eps) }, &[mixed])]
+    }
+}
+
+/// Rows `0, n, 2n…` of `n²`, then rows `1, n + 1…`: those of the transposed matrix. Also of a vector.
+fn turned(f: &mut Draft, w: Value, n: usize) -> Value {
+    let each: Vec<Value> = (0..n).map(|start| run_parts(f, w, n, start, 1)).collect();
+    if let [one] = each[..] { one } else { f.op(Op::ConcatRows, &each) }
+}
+
+fn side_by_side(f: &mut Draft, x: &[Value]) -> Value {
+    if let [one] = *x { one } else { f.op(Op::ConcatCols, x) }
+}
