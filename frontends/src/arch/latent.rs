@@ -96,7 +96,7 @@ impl Latent {
             value: size("v_head_dim", default.value),
             ..default
         };
-        let dim = latent.nope + latent.rope;
+        let dim = latent.nope.saturating_add(latent.rope);
         let rotates = default.rope > 0;
         if !rotates && latent.rope > 0 {
             let help = "this architecture has no rotated part, and 0 there".to_string();
