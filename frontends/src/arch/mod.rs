@@ -45,6 +45,7 @@ mod mlp;
 mod names;
 mod neighbours;
 mod nested;
+mod norm_gates;
 mod olmo_experts;
 mod origin;
 mod output;
@@ -134,6 +135,7 @@ archs! {
     mod deepseek_v3;
     mod kimi_k2;
     mod axk1;
+    mod axk2;
     mod step3p5;
     mod mistral_large4;
     mod hy_v4;
