@@ -156,6 +156,7 @@ archs! {
     mod cohere;
     mod cohere2;
     mod cohere2_moe;
+    mod cohere_compass_text;
     mod olmo;
     mod olmo3;
     mod glm4;

@@ -134,6 +134,13 @@ fn what_these_do_not_compute() {
     refused("mistral_large4_text", json!({ "rope_theta": 5e5 }), &["`rope_theta` is 500000", "a base of 10000"]);
     refused("mistral_large4_text", json!({ "layer_types": ["full_attention"] }), &["`layer_types`"]);
     refused("mistral_large4_text", json!({ "final_logit_softcapping": 0 }), &["`final_logit_softcapping`"]);
+    let kinds = |rotated: Value| {
+        let changes = json!({ "layer_types": ["full_attention", "sliding_attention"], "rope_parameters": rotated });
+        refused("cohere_compass_text", changes, &["`rope_parameters`"]);
+    };
+    kinds(json!({ "full_attention": null }));
+    kinds(json!({ "rope_type": "default", "rope_theta": 1e4 }));
+    kinds(json!({ "full_attention": 3, "sliding_attention": null }));
     refused("axk2", json!({ "n_group": 4, "topk_group": 2 }), &["`n_group` is 4", "experts without groups"]);
     refused("axk2", json!({ "topk_group": 2 }), &["`topk_group` is 2", "experts without groups"]);
     refused("axk2", json!({ "q_lora_rank": null }), &["`q_lora_rank` is missing"]);
