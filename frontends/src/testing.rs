@@ -67,7 +67,8 @@ pub(crate) fn config(model_type: &str) -> Value {
         "num_attention_heads_per_layer",
     ];
     // Not off: without, it would be another one.
-    let kept = [("gpt_oss", "rope_scaling"), ("mistral4", "rope_parameters")];
+    let kept =
+        [("gpt_oss", "rope_scaling"), ("mistral4", "rope_parameters"), ("cohere_compass_text", "rope_parameters")];
     let off = off.iter().filter(|name| !kept.contains(&(model_type, name)));
     // What only says the same as a field that is read.
     let same =
@@ -139,6 +140,7 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
         "granitemoe_swa" => &["rope_theta"],
         "qwen4_exp_text" => &["full_attention_interval", "indexer_budget", "indexer_compress_ratio"],
         "jina_bert" => &["hidden_act"],
+        "cohere_compass_text" => &["sliding_window"],
         "gla" => &["hidden_ratio", "conv_size"],
         "retnet" => &["hidden_ratio"],
         "esm" => &["pad_token_id"],

@@ -130,7 +130,7 @@ pub(super) struct Attention {
     /// It is differential, with this number to begin with: values are those of two heads.
     pub differential: Option<f32>,
     /// Keys and values are made of one row; the rest but `heads`, `scale`, `rotary`, `tuning`,
-    /// `head_tuning`, `sinks` and a gate by a matrix of its own means nothing then.
+    /// `head_tuning`, `sinks` and a gate, if not one for each head, means nothing then.
     pub latent: Option<Latent>,
     /// Queries of latent attention are multiplied by a number that grows with the position, a learned
     /// one for each head.

@@ -3,8 +3,10 @@
 use super::blocks::Norm;
 use super::decoder::{Decoder, Defaults, Norms};
 use crate::config::ConfigError;
-use crate::config::common;
+use crate::config::common::{self, Heads};
 use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::rope;
+use crate::rope::RopeConfig;
 
 pub(super) const LOGIT_SCALE: &[Field] = &[Field::new("logit_scale", Accepts::Number)];
 
@@ -21,8 +23,17 @@ pub(super) const DEFAULTS: Defaults = Defaults {
 
 /// What both generations have in common.
 pub(super) fn read(f: &Fields, defaults: &Defaults) -> Result<Decoder, ConfigError> {
+    read_with(f, defaults, |heads, max| Ok(vec![rope::read(f, heads.dim, max, defaults.theta)?]))
+}
+
+/// The same with other rotary tables.
+pub(super) fn read_with(
+    f: &Fields,
+    defaults: &Defaults,
+    ropes: impl FnOnce(Heads, usize) -> Result<Vec<RopeConfig>, ConfigError>,
+) -> Result<Decoder, ConfigError> {
     let bias = f.flag("attention_bias");
-    let mut d = Decoder::read(f, defaults)?;
+    let mut d = Decoder::read_with(f, defaults, ropes)?;
     (d.norm, d.norms) = (Norm { bias: false, ..Norm::layer(d.norm.eps) }, Norms::Parallel { own: false });
     d.scales.logits = if f.number("logit_scale").is_some() { common::factor(f, "logit_scale")? } else { Some(0.0625) };
     Ok(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.neighbours) = (bias, bias, a.heads.dim)))

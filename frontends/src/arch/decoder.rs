@@ -15,6 +15,7 @@ use super::mlp::{Mlp, mlp};
 use super::names::{
     ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, LAYER_SCALE, MLP_NORM, MLP_POST_NORM, POSITIONS, Part, SCORE, TABLE_NORM,
 };
+use super::norm_gates::{ATTN_NORM_GATE, MLP_NORM_GATE, gated_norm};
 use super::sines::Sines;
 use super::weights::root_of_width;
 use super::yields::Yields;
@@ -49,6 +50,8 @@ pub(super) struct Decoder {
     /// Rows of the table and of the head have so many columns, and a matrix each to the width of the
     /// layers and back.
     pub narrow: Option<usize>,
+    /// Norms before attention and before experts have gates of this rank.
+    pub norm_gates: Option<usize>,
     /// Norms of the blocks, before and after them, where they are not `norm`.
     pub block_norms: Option<[Norm; 2]>,
     /// Embeddings are normalized.
@@ -157,6 +160,7 @@ impl Decoder {
             learned: None,
             sines: None,
             narrow: None,
+            norm_gates: None,
             block_norms: None,
             table_norm: None,
             last_norm: true,
@@ -332,7 +336,10 @@ pub(super) fn layer(
     let x = f.carried("x", x);
     let rows = rows.map(|rows| f.carried("rows", rows));
     let context = Context::of(&mut f, spec, ropes);
-    let attend = |f: &mut Draft, h| mixed(f, d.norm, spec, context, h);
+    let attend = |f: &mut Draft, h| {
+        let h = gated_norm(f, ATTN_NORM_GATE, d.norm_gates, h);
+        mixed(f, d.norm, spec, context, h)
+    };
     let x = if let Norms::Parallel { own } = norms {
         let h = norm(&mut f, ATTN_NORM, d.norm, x, d.facts.hidden);
         let second = if own { norm(&mut f, MLP_NORM, d.norm, x, d.facts.hidden) } else { h };
@@ -380,6 +387,7 @@ pub(super) fn feed(f: &mut Draft, d: &Decoder, spec: &Layer, x: Value, h: Value)
             f.add(y, z)
         }
         Some(experts) => {
+            let h = gated_norm(f, MLP_NORM_GATE, d.norm_gates, h);
             let y = mixture(f, experts, h, h);
             if experts.out_norm { norm(f, EXPERTS_POST_NORM, d.norm, y, d.facts.hidden) } else { y }
         }

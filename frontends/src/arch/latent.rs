@@ -8,10 +8,10 @@
 
 pub(super) use super::blocks::Latent;
 use super::blocks::{Attention, Norm, linear, norm, product, scaled, tuned};
-use super::gates::gated;
+use super::gates::{Gate, gated};
 use super::lifter::Draft;
 use super::names::{ATTN_OUT, ATTN_Q, ATTN_SINKS, Kind, Part, Table};
-use super::weights::{Run, by_heads, split_rows};
+use super::weights::{Run, by_heads, run_parts, split_rows};
 use crate::config::ConfigError;
 use crate::config::common::Heads;
 use crate::config::fields::{Accepts, Field, Fields, Given};
@@ -130,7 +130,8 @@ pub(super) fn attention(
 ) -> Value {
     let (heads, hidden, spec) = (a.heads.queries, f.facts().hidden, Norm { eps: l.eps, ..spec });
     let (up, part) = up(f, heads, l);
-    let (mut own, mut q) = queries(f, l, heads, spec, h);
+    let beside = a.gate == Some(Gate::BesideQueries);
+    let ([mut own, mut q], gate) = queries(f, (l, beside), heads, spec, h);
     let mut appended = (!stored).then(|| keys(f, l, spec, h, own));
     if let Some(rope) = rope {
         own = f.op(Op::Rope { head_dim: l.rope }, &[own, rope]);
@@ -152,7 +153,7 @@ pub(super) fn attention(
     let y = f.op(Op::LatentAttention { heads, scale: F32::new(a.scale) }, &operands);
     let wv = by_heads(f, heads, up[1], part[1], l.value);
     let y = f.op(Op::HeadMatMul { heads, cols: l.value }, &[y, wv]);
-    let y = gated(f, (a.gate, a.gate_act), None, h, y, [heads, l.value]);
+    let y = gated(f, (a.gate, a.gate_act), gate, h, y, [heads, l.value]);
     let out = f.matrix(ATTN_OUT, [hidden, heads.saturating_mul(l.value)]);
     let y = f.matmul(y, out);
     if !l.bias {
@@ -176,25 +177,41 @@ fn up(f: &mut Draft, heads: usize, l: &Latent) -> ([Value; 2], [Run; 2]) {
 }
 
 /// Queries of all heads: those to be rotated, and the others. Where nothing is, the first of the
-/// others stand for those, as their keys are zeros.
-fn queries(f: &mut Draft, l: &Latent, heads: usize, spec: Norm, h: Value) -> (Value, Value) {
-    let (hidden, dim) = (f.facts().hidden, if l.whole { l.nope } else { l.nope + l.rope });
-    let rows = heads.saturating_mul(dim);
+/// others stand for those, as their keys are zeros. With gates `beside` them both are made of the short
+/// row, normalized and as it is, and the gate of a head comes after its queries.
+fn queries(
+    f: &mut Draft,
+    (l, beside): (&Latent, bool),
+    heads: usize,
+    spec: Norm,
+    h: Value,
+) -> ([Value; 2], Option<Value>) {
+    let hidden = f.facts().hidden;
+    let dim = if l.whole { l.nope } else { l.nope + l.rope };
+    let run = if beside { dim + l.value } else { dim };
+    let rows = heads.saturating_mul(run);
     let (x, w) = match l.q_rank {
         None => (h, f.matrix(ATTN_Q, [rows, hidden])),
         Some(rank) => {
-            let x = linear(f, Q_DOWN, [rank, hidden], l.bias, h);
-            let x = norm(f, Q_DOWN_NORM, spec, x, rank);
-            (x, f.matrix(Q_UP, [rows, rank]))
+            let short = linear(f, Q_DOWN, [rank, hidden], l.bias, h);
+            let x = norm(f, Q_DOWN_NORM, spec, short, rank);
+            let (x, columns) =
+                if beside { (f.op(Op::ConcatCols, &[x, short]), rank.saturating_mul(2)) } else { (x, rank) };
+            (x, f.matrix(Q_UP, [rows, columns]))
         }
     };
     if l.whole {
         let q = f.matmul(x, w);
-        return (f.op(Op::SliceCols { start: 0, len: heads.saturating_mul(l.rope) }, &[q]), q);
+        return ([f.op(Op::SliceCols { start: 0, len: heads.saturating_mul(l.rope) }, &[q]), q], None);
     }
-    let rotated = f.op(Op::PickRows { run: dim, start: l.nope, len: l.rope, pairs: pairs(l) }, &[w]);
-    let rest = f.op(Op::PickRows { run: dim, start: 0, len: l.nope, pairs: 0 }, &[w]);
-    (f.matmul(x, rotated), f.matmul(x, rest))
+    let rotated = f.op(Op::PickRows { run, start: l.nope, len: l.rope, pairs: pairs(l) }, &[w]);
+    let rest = f.op(Op::PickRows { run, start: 0, len: l.nope, pairs: 0 }, &[w]);
+    let q = [f.matmul(x, rotated), f.matmul(x, rest)];
+    let gate = beside.then(|| {
+        let w = run_parts(f, w, run, dim, l.value);
+        f.matmul(x, w)
+    });
+    (q, gate)
 }
 
 /// The latent, and the key of all heads that is to be rotated: zeros where nothing is, as many as

@@ -47,6 +47,7 @@ mod mlp;
 mod names;
 mod neighbours;
 mod nested;
+mod norm_gates;
 mod olmo_experts;
 mod options;
 mod origin;
@@ -139,6 +140,7 @@ archs! {
     mod deepseek_v3;
     mod kimi_k2;
     mod axk1;
+    mod axk2;
     mod step3p5;
     mod mistral_large4;
     mod hy_v4;
@@ -160,6 +162,7 @@ archs! {
     mod cohere;
     mod cohere2;
     mod cohere2_moe;
+    mod cohere_compass_text;
     mod olmo;
     mod olmo3;
     mod glm4;

@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn contexts_end_where_tokens_would_be_left_out() {
-        for arch in ["deepseek_v32", "glm_moe_dsa", "mistral_large4_text", "hy_v4"] {
+        for arch in ["deepseek_v32", "glm_moe_dsa", "mistral_large4_text", "hy_v4", "axk2"] {
             let read = |topk: usize, max: usize| {
                 let sizes = json!({ "index_topk": topk, "max_position_embeddings": max });
                 Model::parse(&with(config(arch), sizes)).unwrap()

@@ -101,9 +101,17 @@ fn hunyuan_4_by_any_names() {
     }
 }
 
+/// The fixture has the names that SK Telecom publishes; Transformers has others in memory.
+#[test]
+fn ax_k2_by_either_names() {
+    const IN_MEMORY: Renamings = &[("W_down", "mlp.fc1"), ("W_up", "mlp.fc2"), ("q_b_proj", "q_gate_proj")];
+    let config = Checkpoint::open(&golden("axk2")).unwrap().config().clone();
+    means_the_same("axk2", &config, &renamed("axk2", IN_MEMORY, &[]));
+}
+
 /// Files that ask for what is not compiled, each refused in words that name it.
 #[test]
-fn what_the_two_do_not_compute() {
+fn what_these_do_not_compute() {
     let refused = |arch: &str, changes: Value, words: &[&str]| {
         let error = Model::parse(&with(config(arch), changes.clone())).unwrap_err().to_string();
         assert!(words.iter().all(|w| error.contains(w)), "{changes}: {error}");
@@ -126,6 +134,16 @@ fn what_the_two_do_not_compute() {
     refused("mistral_large4_text", json!({ "rope_theta": 5e5 }), &["`rope_theta` is 500000", "a base of 10000"]);
     refused("mistral_large4_text", json!({ "layer_types": ["full_attention"] }), &["`layer_types`"]);
     refused("mistral_large4_text", json!({ "final_logit_softcapping": 0 }), &["`final_logit_softcapping`"]);
+    let kinds = |rotated: Value| {
+        let changes = json!({ "layer_types": ["full_attention", "sliding_attention"], "rope_parameters": rotated });
+        refused("cohere_compass_text", changes, &["`rope_parameters`"]);
+    };
+    kinds(json!({ "full_attention": null }));
+    kinds(json!({ "rope_type": "default", "rope_theta": 1e4 }));
+    kinds(json!({ "full_attention": 3, "sliding_attention": null }));
+    refused("axk2", json!({ "n_group": 4, "topk_group": 2 }), &["`n_group` is 4", "experts without groups"]);
+    refused("axk2", json!({ "topk_group": 2 }), &["`topk_group` is 2", "experts without groups"]);
+    refused("axk2", json!({ "q_lora_rank": null }), &["`q_lora_rank` is missing"]);
     refused("hy_v4", json!({ "q_lora_rank": null }), &["`q_lora_rank` is missing"]);
     refused("hy_v4", json!({ "swiglu_limit": 0 }), &["`swiglu_limit` is 0", "above 0"]);
     refused("hy_v4", json!({ "hc_magnitude": -1 }), &["`hc_magnitude` is -1"]);
