@@ -100,8 +100,9 @@ fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, 
     let (rows, cols) = cx.rows_of(class)?;
     let (heads, scale) = (int(cx.graph, op.attrs[0])?, float(cx.graph, op.attrs[1])?);
     let softcap = float(cx.graph, op.attrs[2]).filter(|cap| cap.get() != 0.0);
-    let [causal, chunked, biased] = [3, 4, 5].map(|i| flag(cx.graph, op.attrs[i]));
-    let (causal, chunked, biased) = (causal?, chunked?, biased?);
+    let [causal, chunked, biased, sums] = [3, 4, 5, 7].map(|i| flag(cx.graph, op.attrs[i]));
+    let (causal, chunked, biased, sums) = (causal?, chunked?, biased?, sums?);
+    let every = int(cx.graph, op.attrs[6])?;
     let q = op.args[0];
     let mut more = op.args.get(3..)?.iter().map(|id| Some((*id, cx.vector_of(*id)?))).collect::<Option<Vec<_>>>()?;
     let bias = if biased { more.pop() } else { None };
@@ -110,11 +111,10 @@ fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, 
     Some(Draft::new(rows, |d| {
         let q = d.input(q, q_kind);
         let kv = d.input(kv, ParamKind::State(spec.into()));
-        let own = None;
         let [sinks, bias] = [sinks, bias].map(|v| v.map(|(v, len)| d.input(v, ParamKind::Vector { len })));
         let out = d.output(cols, RowElem::F32);
-        let tile_m = 1;
-        Body::Attention(Attention { q, own, kv, out, heads, scale, softcap, sinks, bias, causal, chunked, tile_m })
+        let usual = Attention::usual([q, kv, out], heads, scale);
+        Body::Attention(Attention { softcap, sinks, bias, causal, chunked, every, sums, ..usual })
     }))
 }
 
@@ -128,8 +128,7 @@ fn latent_attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (K
         let own = Some(d.input(own, own_kind));
         let kv = d.input(kv, ParamKind::State(spec.into()));
         let out = d.output(cols, RowElem::F32);
-        let (softcap, sinks, bias, causal, chunked, tile_m) = (None, None, None, true, false, 1);
-        Body::Attention(Attention { q, own, kv, out, heads, scale, softcap, sinks, bias, causal, chunked, tile_m })
+        Body::Attention(Attention { own, ..Attention::usual([q, kv, out], heads, scale) })
     }))
 }
 
