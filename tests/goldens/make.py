@@ -105,6 +105,10 @@ def randomize(model, seed):
         for name, b in sorted(model.named_buffers()):
             if name.endswith(("e_score_correction_bias", "expert_bias")):
                 b.copy_(0.2 * torch.randn(b.shape, generator=rng))
+            if name.endswith("tid2eid"):
+                # Each token's experts.
+                experts = model.config.n_routed_experts
+                b.copy_(torch.stack([torch.randperm(experts, generator=rng)[: b.shape[1]] for _ in b]))
             if name.endswith("layer_scalar"):
                 b.copy_(0.5 + torch.rand(b.shape, generator=rng))
 

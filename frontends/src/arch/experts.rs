@@ -9,6 +9,7 @@ use super::names::{
     EXPERTS_GATE_BIAS, EXPERTS_GATE_UP, EXPERTS_GATE_UP_BIAS, EXPERTS_UP, EXPERTS_UP_BIAS, Kind, Part, ROUTER,
     SHARED_DOWN, SHARED_GATE, SHARED_GATE_UP, SHARED_MIX, SHARED_UP,
 };
+use super::token_experts::of_token;
 use super::weights::split_rows;
 use crate::config::ConfigError;
 use crate::config::fields::Fields;
@@ -39,6 +40,10 @@ pub(super) struct Experts {
     pub router_turned: bool,
     /// They come closer to this than to any larger number.
     pub router_cap: Option<f32>,
+    /// Scores are the roots of their softplus.
+    pub root_softplus: bool,
+    /// A token has the experts that a table has for it, whatever their scores, which weigh them only.
+    pub by_token: bool,
     /// How the matrices are stored.
     pub stored: Stored,
     /// What is added to the scores for the choice only.
@@ -320,6 +325,13 @@ fn route(f: &mut Draft, m: &Experts, h: Value) -> Value {
     let (w, b) = stored(f, ROUTER, [count, hidden], m.router_bias, m.router_turned);
     let logits = product(f, h, w, b);
     let logits = capped(f, logits, m.router_cap);
+    let logits = if m.root_softplus {
+        let scores = f.unary(UnaryOp::Softplus, logits);
+        f.unary(UnaryOp::Sqrt, scores)
+    } else {
+        logits
+    };
+    let logits = if m.by_token { of_token(f, m, logits) } else { logits };
     let given = |part: &Part| *part != CORRECTION_IF_ANY || f.stores(*part, Kind::Bare);
     let bias = match m.correction.filter(given) {
         Some(CORRECTION_ROW) => {

@@ -62,6 +62,7 @@ mod soft_caps;
 mod streams;
 mod t5_encoder;
 mod tensors;
+mod token_experts;
 mod weights;
 mod xielu;
 mod yields;
@@ -136,6 +137,7 @@ archs! {
     mod axk1;
     mod step3p5;
     mod deepseek_v32;
+    mod deepseek_v4;
     mod glm_moe_dsa;
     mod gpt2;
     mod openai_gpt;
