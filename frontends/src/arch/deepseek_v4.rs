@@ -102,8 +102,8 @@ fn rotated(f: &Fields, dim: usize) -> Result<usize, ConfigError> {
         (Some(factor), part) => {
             let rotated = (dim as f64 * factor) as usize;
             if let Some(part) = part.filter(|part| *part != rotated) {
-                let help = format!("`partial_rotary_factor` says {rotated} of `head_dim` ({dim})");
-                return Err(f.unsupported("qk_rope_head_dim", part.to_string(), help));
+                let help = format!("this architecture has `qk_rope_head_dim` ({part}) of `head_dim` ({dim}) there");
+                return Err(f.unsupported("partial_rotary_factor", factor.to_string(), help));
             }
             rotated
         }
@@ -121,7 +121,13 @@ fn rotated(f: &Fields, dim: usize) -> Result<usize, ConfigError> {
 /// the longest in the first two layers and every other one where nothing is said.
 fn windows(f: &Fields, layers: usize) -> Result<Vec<Option<Windows>>, ConfigError> {
     let rates = match f.object("compress_rates") {
-        Some(map) => Some(f.inside(map, "compress_rates.", &[RATES])?),
+        Some(map) => {
+            if let Some((kind, v)) = map.iter().find(|(kind, _)| !KINDS[1..].contains(&kind.as_str())) {
+                let help = format!("this architecture has windows in layers of {:?}", &KINDS[1..]);
+                return Err(f.unsupported("compress_rates", format!("{kind}: {v}"), help));
+            }
+            Some(f.inside(map, "compress_rates.", &[RATES])?)
+        }
         None => None,
     };
     let rate = |kind: usize, default: usize| {
@@ -159,7 +165,7 @@ fn by_token(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     const TYPES: &str = "mlp_layer_types";
     let first = f.count("num_hash_layers").unwrap_or(3);
     let Some(v) = f.get(TYPES).value() else { return Ok((0..layers).map(|i| i < first).collect()) };
-    let list: Vec<bool> = v.as_array().into_iter().flatten().map(|v| v.as_str() == Some("hash_moe")).collect();
+    let list: Vec<bool> = v.as_array().into_iter().flatten().map(|v| v.as_str() == Some(MIXTURES[0])).collect();
     let expected = || format!("\"hash_moe\" or \"moe\" for each of {layers} layers");
     if list.len() < layers { Err(f.invalid_value(TYPES, v, expected())) } else { Ok(list) }
 }
@@ -289,6 +295,9 @@ impl Shape for DeepseekV4 {
 /// Kinds of layers, the second with short windows, the third with long ones.
 const KINDS: &[&str] = &["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"];
 
+/// Kinds of mixtures, the first with experts by tokens.
+const MIXTURES: &[&str] = &["hash_moe", "moe"];
+
 /// Most tokens of a window.
 const LENGTH: Accepts = Accepts::Size(1024);
 
@@ -313,7 +322,7 @@ const OWN: &[Field] = &[
     Field::new("moe_intermediate_size", WIDTH),
     Field::new("routed_scaling_factor", Accepts::Number),
     Field::new("swiglu_limit", Accepts::Number),
-    Field::new("mlp_layer_types", Accepts::ListOf(&["hash_moe", "moe"])),
+    Field::new("mlp_layer_types", Accepts::ListOf(MIXTURES)),
     Field::new("num_hash_layers", Accepts::Count),
 ];
 

@@ -123,7 +123,8 @@ impl<'a> Lifter<'a> {
             Source::Checkpoint(ckpt) => checked(ckpt, &tensor, &stored, self.origin.names, self.origin.class)?,
             Source::Wanted(list) => {
                 if !self.weights.contains_key(&tensor) {
-                    list.push(Wanted { name: tensor.clone(), shape: stored.clone(), gain: kind == Kind::Gain });
+                    let gain = kind == Kind::Gain;
+                    list.push(Wanted { name: tensor.clone(), shape: stored.clone(), gain, numbers: false });
                 }
                 DType::Bf16
             }
@@ -244,7 +245,7 @@ impl<'a> Draft<'_, 'a> {
         let found = match &mut l.origin.source {
             Source::Checkpoint(ckpt) => numbers_below(ckpt, &tensor, (shape, below), l.origin.names, l.origin.class),
             Source::Wanted(list) => {
-                list.push(Wanted { name: tensor.clone(), shape: shape.to_vec(), gain: false });
+                list.push(Wanted { name: tensor.clone(), shape: shape.to_vec(), gain: false, numbers: true });
                 Ok((0..shape[0]).flat_map(|_| 0..shape[1]).map(|n| n as f32).collect())
             }
         };

@@ -68,7 +68,11 @@ pub(super) fn numbers_below(
     let (path, wide) = (ckpt.dir().join(ckpt.shard_name(tensor)), info.dtype.dtype == Some(DType::I64));
     let wrong = |what: String| {
         let help = format!("download the checkpoint again, or write the tensor as whole numbers below {below}");
-        FrontendError::NotACheckpoint { path: path.clone(), what: format!("tensor `{tensor}` {what}"), help: help.into() }
+        FrontendError::NotACheckpoint {
+            path: path.clone(),
+            what: format!("tensor `{tensor}` {what}"),
+            help: help.into(),
+        }
     };
     let data = ckpt.tensor(tensor).filter(|_| wide || info.dtype.dtype == Some(DType::I32));
     let Some(data) = data.map(|t| t.data) else { return Err(wrong(format!("is stored as {}", info.dtype.name))) };

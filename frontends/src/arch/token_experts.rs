@@ -17,12 +17,15 @@ pub(super) fn of_token(f: &mut Draft, m: &Experts, scores: Value) -> Value {
     let tokens = f.input(Input::Tokens);
     let own = f.op(Op::Embed, &[table, tokens]);
     let numbers =
-        f.computed("router.numbers", &format!("$router.numbers{count}"), (0..count).map(|e| e as f32).collect());
+        f.shared_constant("router.numbers", &format!("$router.numbers{count}"), (0..count).map(|e| e as f32).collect());
     let [one, nothing] = [1.0, 0.0].map(|x| f.scalar(x));
     // Each column is 1 − |distance| of an expert from one that the token has, or 0: numbers are whole.
     let chosen = (0..top).map(|slot| {
-        let order =
-            f.computed(&format!("router.slot{slot}"), &format!("$router.slot{slot}.{count}"), vec![slot as f32; count]);
+        let order = f.shared_constant(
+            &format!("router.slot{slot}"),
+            &format!("$router.slot{slot}.{count}"),
+            vec![slot as f32; count],
+        );
         let number = f.op(Op::PickCols, &[own, order]);
         let (after, before) = (f.op(Op::Binary(BinaryOp::Sub), &[number, numbers]), f.scalar(-1.0));
         let before = f.mul(after, before);

@@ -307,8 +307,7 @@ pub(crate) fn attention(
     for (i, q) in q.iter().enumerate() {
         let end = (!of.causal).then_some(ends[i] as usize);
         let position = batch.positions[i] as usize;
-        let seen: Vec<usize> =
-            of.sees(&kv.spec, position, end).filter(|j| (j + 1).is_multiple_of(of.every)).collect();
+        let seen: Vec<usize> = of.sees(&kv.spec, position, end).filter(|j| (j + 1).is_multiple_of(of.every)).collect();
         let (mut row, mut sums) = (vec![], [vec![], vec![]]);
         for (h, q) in q.chunks(d).enumerate() {
             let (values, [most, sum]) = kv.attend((batch.seqs[i], position, &seen), q, h, of)?;

@@ -22,7 +22,10 @@ impl StateKind for KvSpec {
     fn verify(&self) -> Vec<(&'static str, String)> {
         let mut found = vec![];
         if self.latent && self.key_dim < self.value_dim {
-            return vec![("kv-spec", format!("{self}: a key is something of its own or nothing, followed by the value"))];
+            return vec![(
+                "kv-spec",
+                format!("{self}: a key is something of its own or nothing, followed by the value"),
+            )];
         }
         let keyless = !self.latent && self.key_dim == 0;
         if self.kv_heads == 0 || keyless || self.value_dim == 0 || self.window == Some(0) {

@@ -37,6 +37,7 @@ use crate::split::{self, Share};
 mod bias;
 mod exp;
 mod merge;
+pub(crate) mod results;
 mod score;
 mod soften;
 mod weigh;
@@ -151,6 +152,8 @@ struct Run<'a> {
     own: usize,
     /// The page after the last one to be read.
     end_page: usize,
+    /// The last slot that any token sees.
+    last: usize,
     /// Bytes of a KV head's keys in a page, and from those of the first KV head of the call to this
     /// one's, and whether another follows.
     keys: usize,
@@ -235,7 +238,7 @@ impl Group<'_> {
 impl<'a> Run<'a> {
     /// The call for one of its KV heads.
     #[inline(always)]
-    fn new(with: &'a AttendWith, rows: usize, end_page: usize) -> Run<'a> {
+    fn new(with: &'a AttendWith, rows: usize, (end_page, last): (usize, usize)) -> Run<'a> {
         Run {
             a: &with.args,
             more: &with.more,
@@ -245,6 +248,7 @@ impl<'a> Run<'a> {
             values: with.value_dim(),
             own: with.own_dim(),
             end_page,
+            last,
             keys: with.head_bytes(true),
             keys_before: 0,
             follows: false,
@@ -355,7 +359,12 @@ pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
     }
     unsafe {
         let share = Share::new(a, more);
-        let end_page = split::end(a, more, a.tokens as usize - 1).div_ceil(PAGE_TOKENS).min(share.own.end * PAGES);
+        if share.all.is_empty() {
+            // Nobody has a block; who has the first part says so.
+            return if a.part_from == 0 { results::without(with) } else { 0 };
+        }
+        let end = split::end(a, more, a.tokens as usize - 1);
+        let seen = (end.div_ceil(PAGE_TOKENS).min(share.own.end * PAGES), end - 1);
         let alone = share.alone();
         // Groups of about the same size.
         let most = rows.div_ceil(rows.div_ceil(ATTEND_ROWS));
@@ -368,7 +377,7 @@ pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
         for step in share.own.start * kv_heads..share.own.end * kv_heads {
             let (block, head) = (step / kv_heads, step % kv_heads);
             let one = with.kv_head(head);
-            let run = Run::new(&one, rows, end_page);
+            let run = Run::new(&one, rows, seen);
             let run = Run { keys_before: head * run.keys, follows: head + 1 < kv_heads, ..run };
             let state = state.wrapping_add(2 * head * rows);
             let mut first = 0;
@@ -399,12 +408,12 @@ pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
             }
         }
         if alone {
-            return 1;
+            return results::more(with, state);
         }
         if !share.arrive(a) {
             return 0;
         }
-        let run = Run::new(with, rows, end_page);
+        let run = Run::new(with, rows, seen);
         for block in share.all.clone() {
             let mut first = 0;
             while first < rows {
@@ -417,6 +426,6 @@ pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
                 first += count;
             }
         }
+        results::more(with, state)
     }
-    1
 }

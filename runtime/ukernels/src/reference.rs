@@ -8,6 +8,7 @@ use core::ops::Range;
 use llmcc_abi::layout::{self, groups};
 use llmcc_abi::{ATTEND_BLOCK, AttendArgs, AttendMore, AttendWith, PAGE_TOKENS, attend_record, kv_dtype};
 
+use crate::attend::results;
 use crate::split::{Share, end, oldest};
 
 mod map;
@@ -218,6 +219,9 @@ pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
             return 1;
         }
         let (share, d) = (Share::new(a, more), with.value_dim());
+        if share.all.is_empty() && a.part_from > 0 {
+            return 0;
+        }
         let position = |token: usize| a.positions.add(token).read() as usize;
         let of_row = |row: usize| (row % a.heads as usize, position(row / a.heads as usize));
         let rows = |f: &mut dyn FnMut(usize, Range<usize>, (*const f32, *const f32), *mut f32)| {
@@ -242,6 +246,10 @@ pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
             }
         }
         rows(&mut |row, seen, q, out| {
+            let (token, head) = (row / a.heads as usize, row % a.heads as usize);
+            if seen.is_empty() {
+                return results::put(with, token, head, None);
+            }
             let (mut maximum, mut sum) = (f32::NEG_INFINITY, 0.0f32);
             if !more.sinks.is_null() {
                 (maximum, sum) = (more.sinks.add(row % a.heads as usize).read(), 1.0);
@@ -262,6 +270,7 @@ pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
                 (0..d).for_each(|i| out.add(i).write(libm::fmaf(out.add(i).read(), keep, record.add(i).read() * take)));
             }
             (0..d).for_each(|i| out.add(i).write(out.add(i).read() / sum));
+            results::put(with, token, head, Some((maximum, sum)));
         });
         1
     }
@@ -296,10 +305,15 @@ unsafe fn attend_block(
     let slots = seen.start.max(block * ATTEND_BLOCK)..seen.end.min((block + 1) * ATTEND_BLOCK);
     let mut p = [f32::NEG_INFINITY; ATTEND_BLOCK];
     unsafe {
-        let page = |slot: usize| a.pool.add(a.pages.add(slot / PAGE_TOKENS).read() as usize * a.page_bytes as usize);
+        let more = &with.more;
+        let place = |slot: usize| more.position(slot) % PAGE_TOKENS;
+        let page = |slot: usize| {
+            let number = a.pages.add(more.position(slot) / PAGE_TOKENS).read();
+            a.pool.add(number as usize * a.page_bytes as usize)
+        };
         let scale = |part: u64, slot: usize| {
             if matches!(a.dtype, kv_dtype::INT8 | kv_dtype::INT4) {
-                read(page(slot), part as usize + slot % PAGE_TOKENS * 4)
+                read(page(slot), part as usize + place(slot) * 4)
             } else {
                 1.0f32
             }
@@ -307,8 +321,8 @@ unsafe fn attend_block(
         for slot in slots.clone() {
             let (keys, values) = (page(slot).add(a.k as usize), page(slot).add(a.v as usize));
             let (of_key, of_value) = (scale(a.k_scales, slot), scale(a.v_scales, slot));
-            let key = |i| cached(keys, (true, own_dim, slot % PAGE_TOKENS, i), a.dtype);
-            let value = |i| cached(values, (false, d, slot % PAGE_TOKENS, i), a.dtype);
+            let key = |i| cached(keys, (true, own_dim, place(slot), i), a.dtype);
+            let value = |i| cached(values, (false, d, place(slot), i), a.dtype);
             let product = if with.latent() {
                 let term = |acc, i| libm::fmaf(key(i) * of_key, own.add(i).read(), acc);
                 let first = (0..own_dim).fold(0.0, term);
@@ -332,12 +346,11 @@ unsafe fn attend_block(
         record.add(d + 1).write(total[0]);
         for i in 0..d {
             let term = |acc, slot: usize| {
-                let weight = p[slot % ATTEND_BLOCK] * scale(a.v_scales, slot);
-                libm::fmaf(
-                    cached(page(slot).add(a.v as usize), (false, d, slot % PAGE_TOKENS, i), a.dtype),
-                    weight,
-                    acc,
-                )
+                let (weight, scale) = (p[slot % ATTEND_BLOCK], scale(a.v_scales, slot));
+                let value = cached(page(slot).add(a.v as usize), (false, d, place(slot), i), a.dtype);
+                // Rows that are brought together are multiplied by their scales first.
+                let (value, weight) = if more.every > 1 { (value * scale, weight) } else { (value, weight * scale) };
+                libm::fmaf(value, weight, acc)
             };
             record.add(i).write(slots.clone().fold(0.0, term));
         }

@@ -147,8 +147,9 @@ pub fn emit(cx: &Cx<'_>, k: &Attention) -> Source {
 impl Shape {
     fn new(cx: &Cx<'_>, k: &Attention) -> Shape {
         // All of it is named, so that nothing is overlooked.
-        let Attention { q: queries, own, kv, out: to, heads, scale, softcap, sinks, bias, causal, chunked, tile_m: _ } =
-            *k;
+        let Attention { q: queries, own, kv, out: to, heads, scale, softcap, sinks, bias, .. } = *k;
+        // (`supported` has refused all but one position after the other, without sums.)
+        let Attention { causal, chunked, every: _, sums: _, tile_m: _, .. } = *k;
         let spec = cx.kernel.kv(kv);
         let rows = |param: ParamId| {
             let (cols, elem) = cx.rows(param);

@@ -129,7 +129,7 @@ pub(super) fn attention(f: &mut Draft, s: &Sizes, windows: Option<Windows>, give
         y = joined(f, s, [y, far]);
     }
     let back = [1.0, -1.0].into_iter().flat_map(|sign| std::iter::repeat_n(sign, s.rotated / 2)).collect();
-    let back = f.computed("attn.back", "$attention.back", back);
+    let back = f.shared_constant("attn.back", "$attention.back", back);
     let back = f.mul(rope, back);
     let y = rotated(f, s, s.heads, y, back);
     let down = f.matrix(OUT_DOWN, [s.groups.saturating_mul(s.out_rank), width / s.groups.max(1)]);
@@ -152,8 +152,11 @@ fn rotated(f: &mut Draft, s: &Sizes, heads: usize, x: Value, table: Value) -> Va
         let pair = move |j: usize| h * dim + still + 2 * (j % half) + j / half;
         (0..turned).map(pair)
     });
-    let tails =
-        f.computed(&format!("tails{heads}"), &format!("$attention.tails{heads}"), tails.map(|j| j as f32).collect());
+    let tails = f.shared_constant(
+        &format!("tails{heads}"),
+        &format!("$attention.tails{heads}"),
+        tails.map(|j| j as f32).collect(),
+    );
     let tail = f.op(Op::PickCols, &[x, tails]);
     let tail = f.op(Op::Rope { head_dim: turned }, &[tail, table]);
     let both = f.op(Op::ConcatCols, &[x, tail]);
@@ -161,8 +164,11 @@ fn rotated(f: &mut Draft, s: &Sizes, heads: usize, x: Value, table: Value) -> Va
         None => i,
         Some(j) => heads * dim + i / dim * turned + j % 2 * half + j / 2,
     });
-    let whole =
-        f.computed(&format!("whole{heads}"), &format!("$attention.whole{heads}"), whole.map(|j| j as f32).collect());
+    let whole = f.shared_constant(
+        &format!("whole{heads}"),
+        &format!("$attention.whole{heads}"),
+        whole.map(|j| j as f32).collect(),
+    );
     f.op(Op::PickCols, &[both, whole])
 }
 
@@ -184,8 +190,12 @@ fn pooled(f: &mut Draft, s: &Sizes, windows: Windows, h: Value) -> Value {
     let places = f.op(Op::Transpose, &[places]);
     let taps = if overlap {
         // The first of a token's two rows counts in the next window.
-        let nothing = f.scalar(0.0);
-        let parts = split_rows(f, places, [s.dim; 2]).map(|part| f.op(Op::Transpose, &[part]));
+        let [one, nothing] = [1.0, 0.0].map(|x| f.scalar(x));
+        let parts = split_rows(f, places, [s.dim; 2]).map(|part| {
+            let part = f.op(Op::Transpose, &[part]);
+            // What is multiplied is f32, as zeros are.
+            f.mul(part, one)
+        });
         let zeros = f.mul(parts[0], nothing);
         let each = [[parts[0], zeros], [zeros, parts[1]]].map(|taps| {
             let taps = f.op(Op::ConcatRows, &taps);
@@ -223,7 +233,7 @@ fn joined(f: &mut Draft, s: &Sizes, found: [Value; 2]) -> Value {
     }
     let sum = f.add(shares[0], shares[1]);
     let of_heads = (0..width).map(|i| (i / s.dim) as f32).collect();
-    let of_heads = f.computed("attn.heads", "$attention.heads", of_heads);
+    let of_heads = f.shared_constant("attn.heads", "$attention.heads", of_heads);
     let mut parts = shares.into_iter().zip(values).map(|(share, values)| {
         let share = f.op(Op::Binary(BinaryOp::Div), &[share, sum]);
         let share = f.op(Op::PickCols, &[share, of_heads]);

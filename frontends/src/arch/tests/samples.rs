@@ -38,7 +38,9 @@ pub(super) fn field_samples(
             json!(match name {
                 "block_multiple_of" => 5,
                 "linear_head_dim" => 20,
-                _ => 12,
+                "o_groups" => 4,
+                "o_lora_rank" => 20,
+                _ => 12.min(max),
             }),
         ),
         Accepts::Count => (json!(-1), json!(other_count(name))),
@@ -47,7 +49,7 @@ pub(super) fn field_samples(
             match name {
                 "partial_rotary_factor" => json!(1.0),
                 "expand_k" | "expand_v" => json!(1.5),
-                name if name.starts_with("rope") => json!(5e5),
+                name if name.contains("rope") => json!(5e5),
                 _ => json!(3e-3),
             },
         ),
@@ -58,6 +60,9 @@ pub(super) fn field_samples(
             (json!("none"), json!(other))
         }
         Accepts::OneOf(_) => (json!("sigmoid"), json!("relu")),
+        Accepts::ListOf(names) if !names.contains(&"full_attention") => {
+            (json!([names[0], 3]), json!([names[1], names[1]]))
+        }
         Accepts::ListOf(_) => (
             json!(["sliding_attention", 3]),
             json!([if upper { "sliding_attention" } else { "full_attention" }, "sliding_attention"]),
@@ -66,7 +71,9 @@ pub(super) fn field_samples(
         Accepts::Numbers if name == "num_attention_heads_per_layer" => (json!([2, 3]), json!([2, 6])),
         Accepts::Numbers if ["hybrid_layer_pattern", "moe_layer_freq"].contains(&name) => (json!(["x"]), json!([1, 1])),
         Accepts::Numbers if name == "layer_rope_theta" => (json!(["x"]), json!([0, 500])),
+        Accepts::Numbers if name == "compress_ratios" => (json!(["x"]), json!([128, 0])),
         Accepts::Numbers => (json!(["x"]), json!([0, 1])),
+        Accepts::Object if name == "compress_rates" => (json!([]), json!({ "compressed_sparse_attention": 6 })),
         Accepts::Object => (json!([]), json!({ "rope_type": "linear", "factor": 2 })),
         Accepts::Any if name == "mlp_layer_types" => (json!({ "0": "dense" }), json!(["sparse", "sparse"])),
         Accepts::Any if name == "gating" => (json!("none"), json!("per-element")),
