@@ -7,7 +7,7 @@ mod attention;
 
 use super::decoder::{self, Decoder, Defaults};
 use super::entry::{Arch, Shape};
-use super::experts::{CORRECTION, Experts, Shared, mixture};
+use super::experts::{CORRECTION, Experts, Shared, TOKEN_EXPERTS, mixture};
 use super::lifter::{Carried, Lifter};
 use super::limits::Limits;
 use super::names::{
@@ -16,7 +16,6 @@ use super::names::{
 };
 use super::selected::{Selection, dense_of};
 use super::streams::{self, ATTN_SITE, MLP_SITE, STREAMS, Streams};
-use super::token_experts::TOKEN_EXPERTS;
 use super::yields::Yields;
 use crate::config::common::{self, ATTENTION, Facts, MODEL, RMS_NORM, TOKENS, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};

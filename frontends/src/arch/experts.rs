@@ -1,6 +1,8 @@
 //! Mixtures of experts: a router chooses a few of many gated MLPs for each token, and adds up what
 //! they make of it. One MLP for all tokens may stand beside them.
 
+mod by_token;
+
 use super::blocks::{Norm, capped, linear, norm, product, scaled, stored};
 use super::lifter::Draft;
 use super::limits::{Limits, activated};
@@ -9,10 +11,11 @@ use super::names::{
     EXPERTS_GATE_BIAS, EXPERTS_GATE_UP, EXPERTS_GATE_UP_BIAS, EXPERTS_UP, EXPERTS_UP_BIAS, Kind, Part, ROUTER,
     SHARED_DOWN, SHARED_GATE, SHARED_GATE_UP, SHARED_MIX, SHARED_UP,
 };
-use super::token_experts::of_token;
 use super::weights::split_rows;
 use crate::config::ConfigError;
 use crate::config::fields::Fields;
+pub(super) use by_token::TOKEN_EXPERTS;
+use by_token::of_token;
 use llmcc_ir::graph::{BinaryOp, Op, Router, UnaryOp, Value};
 use llmcc_ir::quant::BLOCK;
 

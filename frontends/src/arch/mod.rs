@@ -62,7 +62,6 @@ mod soft_caps;
 mod streams;
 mod t5_encoder;
 mod tensors;
-mod token_experts;
 mod weights;
 mod xielu;
 mod yields;

@@ -220,15 +220,13 @@ pub(crate) fn read_compressed(
     max_position: usize,
 ) -> Result<Vec<RopeConfig>, ConfigError> {
     const OTHER: &str = "compress_rope_theta";
-    let kinds = [("main", "rope_parameters.main."), ("compress", COMPRESS)];
     let theta = [f.number("rope_theta").unwrap_or(1e4), f.number(OTHER).unwrap_or(160_000.0)];
     let of = |kind: &str| f.object("rope_parameters").and_then(|m| m.get(kind)?.as_object());
-    let mut ropes = match kinds.map(|(kind, _)| of(kind)) {
-        [Some(main), Some(compress)] => {
-            let each = [main, compress].into_iter().zip(kinds).zip(theta);
-            each.map(|((map, (_, at)), theta)| read_object(f, at, map, head_dim, max_position, theta))
-                .collect::<Result<Vec<_>, _>>()?
-        }
+    let mut ropes = match [of("main"), of("compress")] {
+        [Some(main), Some(compress)] => vec![
+            read_object(f, "rope_parameters.main.", main, head_dim, max_position, theta[0])?,
+            read_object(f, COMPRESS, compress, head_dim, max_position, theta[1])?,
+        ],
         _ => {
             let (at, map) = object(f)?;
             let mut rest = read_object(f, at, map, head_dim, max_position, theta[1])?;

@@ -317,7 +317,8 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
         ),
         1 => ((0..params, part(), 0..params, 0..params, size(), attr(), size()),
             option::of(attr()), (part(), part()), (any::<bool>(), any::<bool>(), any::<bool>()), size())
-            .prop_map(|((q, own, kv, out, heads, scale, tile_m), softcap, (sinks, bias), (causal, chunked, sums), every)| {
+            .prop_map(|(first, softcap, (sinks, bias), (causal, chunked, sums), every)| {
+                let (q, own, kv, out, heads, scale, tile_m) = first;
                 Body::Attention(kernel::Attention {
                     q, own, kv, out, heads, scale, softcap, sinks, bias, causal, chunked, every, sums, tile_m,
                 })

@@ -238,7 +238,9 @@ impl Group<'_> {
 impl<'a> Run<'a> {
     /// The call for one of its KV heads.
     #[inline(always)]
-    fn new(with: &'a AttendWith, rows: usize, (end_page, last): (usize, usize)) -> Run<'a> {
+    unsafe fn new(with: &'a AttendWith, rows: usize, share: &Share) -> Run<'a> {
+        let end = unsafe { split::end(&with.args, &with.more, with.args.tokens as usize - 1) };
+        let (end_page, last) = (end.div_ceil(PAGE_TOKENS).min(share.own.end * PAGES), end - 1);
         Run {
             a: &with.args,
             more: &with.more,
@@ -360,11 +362,8 @@ pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
     unsafe {
         let share = Share::new(a, more);
         if share.all.is_empty() {
-            // Nobody has a block; who has the first part says so.
-            return if a.part_from == 0 { results::without(with) } else { 0 };
+            return results::without(with);
         }
-        let end = split::end(a, more, a.tokens as usize - 1);
-        let seen = (end.div_ceil(PAGE_TOKENS).min(share.own.end * PAGES), end - 1);
         let alone = share.alone();
         // Groups of about the same size.
         let most = rows.div_ceil(rows.div_ceil(ATTEND_ROWS));
@@ -377,7 +376,7 @@ pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
         for step in share.own.start * kv_heads..share.own.end * kv_heads {
             let (block, head) = (step / kv_heads, step % kv_heads);
             let one = with.kv_head(head);
-            let run = Run::new(&one, rows, seen);
+            let run = Run::new(&one, rows, &share);
             let run = Run { keys_before: head * run.keys, follows: head + 1 < kv_heads, ..run };
             let state = state.wrapping_add(2 * head * rows);
             let mut first = 0;
@@ -407,13 +406,10 @@ pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
                 first += count;
             }
         }
-        if alone {
-            return results::more(with, state);
+        if alone || !share.arrive(a) {
+            return if alone { results::more(with, state) } else { 0 };
         }
-        if !share.arrive(a) {
-            return 0;
-        }
-        let run = Run::new(with, rows, seen);
+        let run = Run::new(with, rows, &share);
         for block in share.all.clone() {
             let mut first = 0;
             while first < rows {

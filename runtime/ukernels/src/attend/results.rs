@@ -30,11 +30,14 @@ pub(super) unsafe fn more(with: &AttendWith, state: *const f32) -> u64 {
     1
 }
 
-/// The same where no token sees anything.
+/// The same where no token sees anything, and nobody has a block: who has the first part says so.
 ///
 /// # Safety
 /// As [`llmcc_abi::AttendFn`].
 pub(super) unsafe fn without(with: &AttendWith) -> u64 {
+    if with.args.part_from > 0 {
+        return 0;
+    }
     for token in 0..with.args.tokens as usize {
         for head in 0..(with.args.heads * with.args.kv_heads) as usize {
             unsafe { put(with, token, head, None) };

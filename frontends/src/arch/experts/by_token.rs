@@ -1,12 +1,12 @@
 //! Experts that a table has for each token (DeepSeek-V4): the router's scores weigh them only.
 
-use super::experts::Experts;
-use super::lifter::Draft;
-use super::names::Part;
+use super::super::lifter::Draft;
+use super::super::names::Part;
+use super::Experts;
 use llmcc_ir::graph::{BinaryOp, Input, Op, Value};
 
 /// Numbers of each token's experts, `[vocab, top]`.
-pub(super) const TOKEN_EXPERTS: Part = Part("router.token_experts");
+pub(in super::super) const TOKEN_EXPERTS: Part = Part("router.token_experts");
 
 /// `scores`, which are not negative, of the experts that the tokens of the step have, and −1 for the
 /// others: so the best of them are those.
