@@ -61,8 +61,13 @@ pub fn random_tensors(config: &Value, seed: u64) -> Vec<Tensor> {
     wanted.into_iter().map(|w| random_tensor(w, &mut state)).collect()
 }
 
-/// bf16 noise; gains around 1.
+/// bf16 noise; gains around 1; numbers of columns, where those are wanted.
 fn random_tensor(w: Wanted, seed: &mut u64) -> Tensor {
+    if w.numbers {
+        let (all, columns) = (w.shape.iter().product::<usize>(), w.shape[1].max(1));
+        let data = (0..all).flat_map(|i| ((i % columns) as i64).to_le_bytes()).collect();
+        return Tensor { name: w.name, dtype: "I64", shape: w.shape, data };
+    }
     let scale = if w.shape.len() == 1 { 0.1 } else { (3.0 / w.shape[1] as f32).sqrt() };
     let mut value = || half::bf16::from_f32(noise(seed, scale) + if w.gain { 1.0 } else { 0.0 });
     let data = (0..w.shape.iter().product()).flat_map(|_| value().to_le_bytes()).collect();

@@ -121,6 +121,19 @@ impl KvSpec {
         first..after
     }
 
+    /// Why attention cannot see one of `every` positions only, if it cannot; `plain`: it looks behind
+    /// a token, and nothing is added to scores.
+    pub(crate) fn misfit(&self, every: usize, plain: bool) -> Option<String> {
+        let rows_alone = self.latent && self.own_dim() == 0 && self.window.is_none();
+        match every {
+            0 => Some("sees one of 0 positions".into()),
+            1 => None,
+            _ if !rows_alone => Some(format!("{self} is no state whose keys are its values, without a window")),
+            _ if !plain => Some("one of several positions is seen behind a token, by scores alone".into()),
+            _ => None,
+        }
+    }
+
     /// Elements of a key that are stored as such: all, but for those that are the value.
     pub const fn own_dim(&self) -> usize {
         if self.latent { self.key_dim.saturating_sub(self.value_dim) } else { self.key_dim }

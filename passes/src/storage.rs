@@ -149,7 +149,7 @@ fn routers(g: &Graph) -> BTreeSet<Id> {
         for t in &g[class].nodes {
             match t {
                 Term::Op(Head::MatMul, children) => out.extend(children.get(1).map(|w| g.find(*w))),
-                Term::Op(Head::Binary(_), children) => {
+                Term::Op(Head::Binary(_) | Head::Unary(_), children) => {
                     logits.extend(children.iter().map(|c| g.find(*c)).filter(|c| !g[*c].data.weight));
                 }
                 _ => {}
@@ -213,6 +213,9 @@ impl<'a> Products<'a> {
         if self.computed(m) {
             return vec![(self.exact(), None)];
         }
+        if m.table && self.whole(m) {
+            return vec![(self.plain(m), None)];
+        }
         if m.table && !m.bound.is_empty() && m.bound.is_disjoint(&self.multiplied) {
             return vec![(self.table_format(m), None)];
         }
@@ -243,6 +246,17 @@ impl<'a> Products<'a> {
         let mut leaves = vec![];
         m.bound.iter().for_each(|expr| expr.leaves(&mut |w| leaves.push(w)));
         !leaves.is_empty() && leaves.iter().all(|w| self.module.weights.get(*w).is_some_and(|w| w.data.is_some()))
+    }
+
+    /// Whether a table is one of whole numbers that a front end has made, which say what is to be done.
+    fn whole(&self, m: &Matrix) -> bool {
+        let mut leaves = vec![];
+        m.bound.iter().for_each(|expr| expr.leaves(&mut |w| leaves.push(w)));
+        let whole = |w: &usize| {
+            let data = self.module.weights.get(*w).and_then(|w| w.data.as_ref());
+            data.is_some_and(|data| data.iter().all(|x| x.fract() == 0.0))
+        };
+        !leaves.is_empty() && leaves.iter().all(whole)
     }
 
     /// Storage of a table that is only looked up. It costs memory, not time, so that it keeps 8

@@ -111,6 +111,10 @@ def randomize(model, seed):
                 b.copy_(0.2 * torch.randn(b.shape, generator=rng))
             if name.endswith("rotary_emb.alpha"):
                 b.copy_(0.3 * torch.randn(b.shape, generator=rng))
+            if name.endswith("tid2eid"):
+                # Each token's experts.
+                experts = model.config.n_routed_experts
+                b.copy_(torch.stack([torch.randperm(experts, generator=rng)[: b.shape[1]] for _ in b]))
             if name.endswith("layer_scalar"):
                 b.copy_(0.5 + torch.rand(b.shape, generator=rng))
 

@@ -125,7 +125,7 @@ impl Token {
 
     fn scores(&self, b: &mut Builder, score: Score) -> Vec<V> {
         match score {
-            Score::Chosen | Score::Mixer => self.logits.clone(),
+            Score::Chosen | Score::Mixer | Score::Given => self.logits.clone(),
             Score::Sigmoid | Score::SigmoidOfChosen => {
                 self.logits.iter().map(|z| unary(b, UnaryOp::Sigmoid, *z)).collect()
             }

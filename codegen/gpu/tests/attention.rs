@@ -105,12 +105,7 @@ impl Shape {
         };
         let kv = Param { name: "kv".into(), kind: ParamKind::State(self.spec().into()) };
         let body = Attention {
-            q: 0,
             own: self.latent.then_some(3),
-            kv: 1,
-            out: 2,
-            heads: self.heads(),
-            scale: F32::new(self.scale()),
             softcap: self.softcap.map(F32::new),
             sinks: self.sinks.then_some(3 + usize::from(self.latent)),
             bias: self.bias.map(|_| 3 + usize::from(self.latent) + usize::from(self.sinks)),
@@ -118,6 +113,7 @@ impl Shape {
             causal: self.causal,
             chunked: self.chunked && self.window.is_some(),
             tile_m: self.tile_m,
+            ..Attention::usual([0, 1, 2], self.heads(), F32::new(self.scale()))
         };
         let vector = |name: &str, len| Param { name: name.into(), kind: ParamKind::Vector { len } };
         let mut params = vec![rows("q", self.dq(), self.q), kv, rows("a", self.dv(), self.out)];

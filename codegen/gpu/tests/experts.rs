@@ -194,6 +194,9 @@ fn choices() {
         let (pairs, normalize) = (groups > 1 && g.rng.chance(2), g.rng.chance(2));
         let router = Router { score, top, normalize, eps, scale: F32::new(1.5), groups, kept, pairs };
         let (x, bias) = (g.input(Dim::Tokens, experts), g.vector(experts));
+        if score == Score::Given {
+            g.change_rows(x, f32::abs);
+        }
         let out = g.output(2 * top, RowElem::F32);
         let case = g.case(Body::Route(Route { x, bias, router, out }));
         let (got, want) = (case.run(&compiler, target(seed)), case.expected());

@@ -50,21 +50,7 @@ fn attention(dtype: KvDType, head_dim: usize, tile_m: usize) -> Kernel {
         rows(cols, RowElem::F32),
     ];
     let scale = F32::new(0.1);
-    let body = Attention {
-        q: 0,
-        own: None,
-        kv: 1,
-        out: 2,
-        heads,
-        scale,
-        softcap: None,
-        sinks: None,
-        bias: None,
-        relative: None,
-        causal: true,
-        chunked: false,
-        tile_m,
-    };
+    let body = Attention { tile_m, ..Attention::usual([0, 1, 2], heads, scale) };
     kernel(kinds, Body::Attention(body))
 }
 

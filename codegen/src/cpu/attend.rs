@@ -45,6 +45,9 @@ struct Plan {
     own: Option<ParamId>,
     causal: bool,
     chunked: bool,
+    every: usize,
+    /// Heads whose maxima and sums come after the values.
+    sums_of: Option<usize>,
     softcap: f32,
     spec: KvSpec,
     page: Page,
@@ -164,21 +167,8 @@ fn slot(low: &Lowering, e: &mut Emit, item: Value, kv_units: usize) -> Value {
 impl Plan {
     fn new(low: &Lowering, frame: &mut Frame, k: &Attention) -> Plan {
         // What of it is used elsewhere is named here, too, so that nothing is overlooked.
-        let Attention {
-            q: _,
-            own,
-            kv,
-            out,
-            heads,
-            scale: _,
-            softcap,
-            sinks,
-            bias,
-            relative,
-            causal,
-            chunked,
-            tile_m: _,
-        } = *k;
+        let Attention { q: _, own, kv, out, heads, scale: _, softcap, sinks, bias, relative, .. } = *k;
+        let Attention { causal, chunked, every, sums, tile_m: _, .. } = *k;
         let spec = low.kernel.kv(kv);
         let (out_cols, out_elem) = low.rows(out);
         let heads = heads / spec.kv_heads;
@@ -186,6 +176,7 @@ impl Plan {
         let query = if spec.latent { spec.value_dim } else { spec.key_dim };
         let rounded = out_elem != RowElem::F32;
         let with = softcap.is_some() || sinks.is_some() || bias.is_some() || !causal || chunked || !spec.uniform();
+        let with = with || every > 1 || sums;
         Plan {
             with,
             sinks,
@@ -195,6 +186,8 @@ impl Plan {
             own,
             causal,
             chunked,
+            every,
+            sums_of: sums.then_some(k.heads),
             softcap: softcap.map_or(0.0, F32::get),
             spec,
             page: spec.page(),
@@ -213,7 +206,8 @@ impl Plan {
     /// Stores the arguments that are the same in every call.
     fn constants(&self, low: &Lowering, e: &mut Emit, k: &Attention, call: Value) {
         let row = |of_head: usize| row_bytes(self.spec.kv_heads * of_head, RowElem::F32);
-        let out_stride = if self.out_elem == RowElem::F32 { row(self.width) } else { self.width * 4 };
+        let out_stride =
+            if self.out_elem == RowElem::F32 { row_bytes(self.out_cols, RowElem::F32) } else { self.width * 4 };
         let numbers = [
             (offset_of!(AttendArgs, q_stride), row(self.query_width)),
             (offset_of!(AttendArgs, heads), self.heads),
@@ -254,6 +248,10 @@ impl Plan {
             }
             let chunked = e.b.ins().iconst(I32, i64::from(self.chunked));
             e.store(chunked, call, more(offset_of!(AttendMore, chunked)));
+            let of_sums = [self.every, self.sums_of.unwrap_or(0)].map(|n| e.b.ins().iconst(I32, n as i64));
+            e.store(of_sums[0], call, more(offset_of!(AttendMore, every)));
+            e.store(of_sums[1], call, more(offset_of!(AttendMore, sums_after)));
+            e.store(none, call, more(offset_of!(AttendMore, sums)));
             let values = e.b.ins().iconst(I32, self.spec.value_dim as i64);
             e.store(values, call, more(offset_of!(AttendMore, values)));
             let own_stride = e.int(row(self.own_width()) as i64);
@@ -267,7 +265,7 @@ impl Plan {
     }
 
     /// Stores what only [`Uk::AttendWith`] takes.
-    fn store_more(&self, low: &Lowering, e: &mut Emit, call: Value, at: &Item) {
+    fn store_more(&self, low: &Lowering, e: &mut Emit, call: Value, (at, q, results): (&Item, Value, Value)) {
         if let Some(sinks) = self.sinks {
             let sinks = e.index(low.args.operand(sinks), at.head, self.heads * 4);
             e.store(sinks, call, more(offset_of!(AttendMore, sinks)));
@@ -290,6 +288,17 @@ impl Plan {
             let own = e.index(low.args.operand(own), at.token, row);
             let own = e.index(own, at.head, self.own_width() * 4);
             e.store(own, call, more(offset_of!(AttendMore, own)));
+        } else if self.spec.latent {
+            // Queries of nothing, which are anywhere.
+            e.store(q, call, more(offset_of!(AttendMore, own)));
+        }
+        if self.sums_of.is_some() {
+            // Results are those of this KV head; sums are behind those of all.
+            let before = e.times(at.head, self.width * 4);
+            let row = e.sub(results, before);
+            let sums = e.offset(row, self.spec.kv_heads * self.width * 4);
+            let sums = e.index(sums, at.head, self.heads * 4);
+            e.store(sums, call, more(offset_of!(AttendMore, sums)));
         }
         if !self.causal {
             let ends = low.args.step(e, offset_of!(StepCtx, ends));
@@ -346,7 +355,7 @@ impl Plan {
         signature.returns.push(AbiParam::new(I64));
         let signature = e.b.import_signature(signature);
         if self.with {
-            self.store_more(low, e, call, at);
+            self.store_more(low, e, call, (at, q, results));
         }
         let which = if self.with { Uk::AttendWith } else { Uk::Attend };
         let function = super::rope::microkernel(low, e, which);

@@ -215,6 +215,8 @@ impl Experts {
             router_bias: false,
             router_turned: false,
             router_cap: None,
+            root_softplus: false,
+            by_token: false,
             stored: Stored::Each,
             correction: None,
             shared: None,

@@ -1,6 +1,8 @@
 //! Mixtures of experts: a router chooses a few of many gated MLPs for each token, and adds up what
 //! they make of it. One MLP for all tokens may stand beside them.
 
+mod by_token;
+
 use super::blocks::{Norm, capped, linear, norm, product, scaled, stored};
 use super::lifter::Draft;
 use super::limits::{Limits, activated};
@@ -12,6 +14,8 @@ use super::names::{
 use super::weights::split_rows;
 use crate::config::ConfigError;
 use crate::config::fields::Fields;
+pub(super) use by_token::TOKEN_EXPERTS;
+use by_token::of_token;
 use llmcc_ir::graph::{BinaryOp, Op, Router, UnaryOp, Value};
 use llmcc_ir::quant::BLOCK;
 
@@ -39,6 +43,10 @@ pub(super) struct Experts {
     pub router_turned: bool,
     /// They come closer to this than to any larger number.
     pub router_cap: Option<f32>,
+    /// Scores are the roots of their softplus.
+    pub root_softplus: bool,
+    /// A token has the experts that a table has for it, whatever their scores, which weigh them only.
+    pub by_token: bool,
     /// How the matrices are stored.
     pub stored: Stored,
     /// What is added to the scores for the choice only.
@@ -329,6 +337,13 @@ fn route(f: &mut Draft, m: &Experts, h: Value) -> Value {
     let (w, b) = stored(f, ROUTER, [count, hidden], m.router_bias, m.router_turned);
     let logits = product(f, h, w, b);
     let logits = capped(f, logits, m.router_cap);
+    let logits = if m.root_softplus {
+        let scores = f.unary(UnaryOp::Softplus, logits);
+        f.unary(UnaryOp::Sqrt, scores)
+    } else {
+        logits
+    };
+    let logits = if m.by_token { of_token(f, m, logits) } else { logits };
     let given = |part: &Part| *part != CORRECTION_IF_ANY || f.stores(*part, Kind::Bare);
     let bias = match m.correction.filter(given) {
         Some(CORRECTION_ROW) => {

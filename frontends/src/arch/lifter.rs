@@ -4,7 +4,7 @@ use super::names::{HEAD, Kind, Part, TABLE};
 use super::nested;
 use super::origin::{Origin, Source, Wanted};
 use super::rounded_inputs::Rounded;
-use super::tensors::{checked, without_prefix};
+use super::tensors::{checked, numbers_below, without_prefix};
 use super::yields::Entry;
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::safetensors::TensorInfo;
@@ -123,7 +123,8 @@ impl<'a> Lifter<'a> {
             Source::Checkpoint(ckpt) => checked(ckpt, &tensor, &stored, self.origin.names, self.origin.class)?,
             Source::Wanted(list) => {
                 if !self.weights.contains_key(&tensor) {
-                    list.push(Wanted { name: tensor.clone(), shape: stored.clone(), gain: kind == Kind::Gain });
+                    let gain = kind == Kind::Gain;
+                    list.push(Wanted { name: tensor.clone(), shape: stored.clone(), gain, numbers: false });
                 }
                 DType::Bf16
             }
@@ -243,6 +244,26 @@ impl<'a> Draft<'_, 'a> {
         self.info(part, kind).is_some_and(|i| i.shape == shape)
     }
 
+    /// A table of the whole numbers below `below` that a tensor has, of which no row has one twice.
+    pub(super) fn numbers(&mut self, part: Part, shape: [usize; 2], below: usize) -> Value {
+        let l = &mut *self.lifter;
+        let Some(tensor) = l.tensor_of(part, Kind::Bare, self.layer, None) else { return self.f.stop() };
+        let found = match &mut l.origin.source {
+            Source::Checkpoint(ckpt) => numbers_below(ckpt, &tensor, (shape, below), l.origin.names, l.origin.class),
+            Source::Wanted(list) => {
+                list.push(Wanted { name: tensor.clone(), shape: shape.to_vec(), gain: false, numbers: true });
+                Ok((0..shape[0]).flat_map(|_| 0..shape[1]).map(|n| n as f32).collect())
+            }
+        };
+        match found {
+            Ok(data) => self.table(part.0, &format!("${tensor}"), shape, data, Role::Weight),
+            Err(e) => {
+                self.error = self.error.take().or(Some(e));
+                self.f.stop()
+            }
+        }
+    }
+
     /// The matrix `[out, in]` of a part.
     pub(super) fn matrix(&mut self, part: Part, shape: [usize; 2]) -> Value {
         self.weight(part, Kind::Matrix, &shape)
@@ -354,8 +375,12 @@ impl<'a> Draft<'_, 'a> {
 
     /// The same as a table of so many rows and columns.
     pub(super) fn shared_table(&mut self, name: &str, constant: &str, shape: [usize; 2], data: Vec<f32>) -> Value {
+        self.table(name, constant, shape, data, Role::SharedWeight)
+    }
+
+    fn table(&mut self, name: &str, constant: &str, shape: [usize; 2], data: Vec<f32>, role: Role) -> Value {
         let ty = TensorType::new(DType::F32, shape.map(Dim::Static));
-        self.constant_of(name, constant, ty, data, Role::SharedWeight)
+        self.constant_of(name, constant, ty, data, role)
     }
 
     fn constant(&mut self, name: &str, constant: &str, data: Vec<f32>, role: Role) -> Value {

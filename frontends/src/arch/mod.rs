@@ -145,6 +145,7 @@ archs! {
     mod mistral_large4;
     mod hy_v4;
     mod deepseek_v32;
+    mod deepseek_v4;
     mod glm_moe_dsa;
     mod glm5_next_text;
     mod gpt2;

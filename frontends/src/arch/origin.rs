@@ -21,6 +21,8 @@ pub(crate) struct Wanted {
     pub shape: Vec<usize>,
     /// Multiplies a normalized row.
     pub gain: bool,
+    /// Whole numbers, each row having those of its columns.
+    pub numbers: bool,
 }
 
 /// What a module is lifted from.

@@ -33,7 +33,11 @@ pub(super) const ATTN_SITE: Site =
 pub(super) const MLP_SITE: Site =
     Site { weights: Part("mlp.streams"), base: Part("mlp.streams.base"), scale: Part("mlp.streams.scale") };
 
-/// What published checkpoints call them, and Transformers.
+/// Before the head: rows that make weights of the sum alone, `[n, n·hidden]`, with one scale.
+const HEAD_SITE: Site =
+    Site { weights: Part("head.streams"), base: Part("head.streams.base"), scale: Part("head.streams.scale") };
+
+/// What Transformers calls them, writes them, and what they were called when they were published.
 pub(super) const NAMES: Table = &[
     (ATTN_SITE.weights, "model.layers.{}.hc_attn_fn"),
     (ATTN_SITE.weights, "model.layers.{}.attn_hc.fn"),
@@ -47,6 +51,24 @@ pub(super) const NAMES: Table = &[
     (MLP_SITE.base, "model.layers.{}.ffn_hc.base"),
     (MLP_SITE.scale, "model.layers.{}.hc_ffn_scale"),
     (MLP_SITE.scale, "model.layers.{}.ffn_hc.scale"),
+    (ATTN_SITE.weights, "model.layers.{}.hc_attn_fn"),
+    (ATTN_SITE.base, "model.layers.{}.hc_attn_base"),
+    (ATTN_SITE.scale, "model.layers.{}.hc_attn_scale"),
+    (MLP_SITE.weights, "model.layers.{}.hc_ffn_fn"),
+    (MLP_SITE.base, "model.layers.{}.hc_ffn_base"),
+    (MLP_SITE.scale, "model.layers.{}.hc_ffn_scale"),
+    (ATTN_SITE.weights, "layers.{}.hc_attn_fn"),
+    (ATTN_SITE.base, "layers.{}.hc_attn_base"),
+    (ATTN_SITE.scale, "layers.{}.hc_attn_scale"),
+    (MLP_SITE.weights, "layers.{}.hc_ffn_fn"),
+    (MLP_SITE.base, "layers.{}.hc_ffn_base"),
+    (MLP_SITE.scale, "layers.{}.hc_ffn_scale"),
+    (HEAD_SITE.weights, "model.hc_head.hc_fn"),
+    (HEAD_SITE.base, "model.hc_head.hc_base"),
+    (HEAD_SITE.scale, "model.hc_head.hc_scale"),
+    (HEAD_SITE.weights, "hc_head_fn"),
+    (HEAD_SITE.base, "hc_head_base"),
+    (HEAD_SITE.scale, "hc_head_scale"),
 ];
 
 /// The fields that [`Streams::read`] reads.
@@ -97,6 +119,28 @@ impl Streams {
         f.mul(sum, part)
     }
 
+    /// The sum of the streams `x` with weights made of them, `[M, hidden]`.
+    #[track_caller]
+    pub(super) fn sum(self, f: &mut Draft, x: Value) -> Value {
+        let (n, width) = (self.count, self.count.saturating_mul(f.facts().hidden));
+        let w = f.weight(HEAD_SITE.weights, Kind::Bare, &[n, width]);
+        let b = f.weight(HEAD_SITE.base, Kind::Bare, &[n]);
+        let scale = f.weight(HEAD_SITE.scale, Kind::Bare, &[1]);
+        let h = f.op(Op::Normalize { eps: F32::new(self.norm_eps), width }, &[x]);
+        let y = f.matmul(h, w);
+        let y = f.mul(y, scale);
+        let y = f.add(y, b);
+        let read = self.positive(f, y);
+        f.op(Op::Combine, &[read, x])
+    }
+
+    /// What weighs streams that are read.
+    fn positive(self, f: &mut Draft, y: Value) -> Value {
+        let y = f.unary(UnaryOp::Sigmoid, y);
+        let least = f.scalar(self.eps);
+        f.add(y, least)
+    }
+
     /// The streams `x` after a block, which is given the sum that it reads.
     #[track_caller]
     pub(super) fn around(
@@ -142,9 +186,7 @@ impl Streams {
             f.add(y, b[i])
         };
         let [read, added, mixed] = [made(0), made(1), made(2)];
-        let read = f.unary(UnaryOp::Sigmoid, read);
-        let least = f.scalar(self.eps);
-        let read = f.add(read, least);
+        let read = self.positive(f, read);
         let added = f.unary(UnaryOp::Sigmoid, added);
         let two = f.scalar(2.0);
         let added = f.mul(added, two);

@@ -2,6 +2,7 @@
 
 use super::names::{HEAD, Kind, Names};
 use crate::checkpoint::Checkpoint;
+use crate::checkpoint::safetensors::TensorInfo;
 use crate::error::FrontendError;
 use llmcc_ir::ty::DType;
 
@@ -23,6 +24,23 @@ pub(super) fn checked(
     names: Names,
     class: &'static str,
 ) -> Result<DType, FrontendError> {
+    let info = shaped(ckpt, tensor, shape, names, class)?;
+    match info.dtype.dtype {
+        Some(t @ (DType::F32 | DType::F16 | DType::Bf16)) => Ok(t),
+        // Vectors are f32 when running.
+        Some(t @ DType::Coded(_)) if shape.len() == 2 => Ok(t),
+        _ => Err(ckpt.bad_dtype(tensor, info)),
+    }
+}
+
+/// A tensor that is there and has the shape.
+fn shaped<'a>(
+    ckpt: &'a Checkpoint,
+    tensor: &str,
+    shape: &[usize],
+    names: Names,
+    class: &'static str,
+) -> Result<&'a TensorInfo, FrontendError> {
     let info = ckpt.info(tensor).ok_or_else(|| missing(ckpt, tensor, shape, names, class))?;
     if info.shape != shape {
         return Err(FrontendError::TensorShape {
@@ -32,12 +50,44 @@ pub(super) fn checked(
             found: info.shape.clone(),
         });
     }
-    match info.dtype.dtype {
-        Some(t @ (DType::F32 | DType::F16 | DType::Bf16)) => Ok(t),
-        // Vectors are f32 when running.
-        Some(t @ DType::Coded(_)) if shape.len() == 2 => Ok(t),
-        _ => Err(ckpt.bad_dtype(tensor, info)),
+    Ok(info)
+}
+
+/// A tensor of whole numbers below `below`, of which no row has one twice.
+///
+/// # Errors
+/// It is missing, or of another shape, or has something else.
+pub(super) fn numbers_below(
+    ckpt: &Checkpoint,
+    tensor: &str,
+    (shape, below): ([usize; 2], usize),
+    names: Names,
+    class: &'static str,
+) -> Result<Vec<f32>, FrontendError> {
+    let info = shaped(ckpt, tensor, &shape, names, class)?;
+    let (path, wide) = (ckpt.dir().join(ckpt.shard_name(tensor)), info.dtype.dtype == Some(DType::I64));
+    let wrong = |what: String| {
+        let help = format!("download the checkpoint again, or write the tensor as whole numbers below {below}");
+        FrontendError::NotACheckpoint {
+            path: path.clone(),
+            what: format!("tensor `{tensor}` {what}"),
+            help: help.into(),
+        }
+    };
+    let data = ckpt.tensor(tensor).filter(|_| wide || info.dtype.dtype == Some(DType::I32));
+    let Some(data) = data.map(|t| t.data) else { return Err(wrong(format!("is stored as {}", info.dtype.name))) };
+    let numbers: Vec<i64> = match wide {
+        true => data.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b)).collect(),
+        false => data.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b).into()).collect(),
+    };
+    for (i, row) in numbers.chunks(shape[1].max(1)).enumerate() {
+        let fits = |n: &i64| usize::try_from(*n).is_ok_and(|n| n < below);
+        let twice = |j: usize| row.iter().skip(j + 1).any(|n| row.get(j) == Some(n));
+        if !row.iter().all(fits) || (0..row.len()).any(twice) {
+            return Err(wrong(format!("has {row:?} in row {i}")));
+        }
     }
+    Ok(numbers.into_iter().map(|n| n as f32).collect()) // Below 2²⁴: few experts are.
 }
 
 fn missing(ckpt: &Checkpoint, tensor: &str, shape: &[usize], names: Names, class: &'static str) -> FrontendError {

@@ -211,6 +211,47 @@ pub(crate) fn read_proportional(
     Ok(vec![RopeConfig { theta: base(f, &r, FULL, 1e6)?, dim: part_of_head(f, dims[0], 1.0)?, scaling }, sliding])
 }
 
+/// Reads two rotary embeddings as DeepSeek-V4 has them, of `dim` elements of heads of `head_dim`: of
+/// layers with a window alone, and of the others. They are objects in `rope_parameters`, or the former
+/// has `rope_theta`, the latter all the rest and `compress_rope_theta`.
+pub(crate) fn read_compressed(
+    f: &Fields,
+    [dim, head_dim]: [usize; 2],
+    max_position: usize,
+) -> Result<Vec<RopeConfig>, ConfigError> {
+    const OTHER: &str = "compress_rope_theta";
+    let theta = [f.number("rope_theta").unwrap_or(1e4), f.number(OTHER).unwrap_or(160_000.0)];
+    let of = |kind: &str| f.object("rope_parameters").and_then(|m| m.get(kind)?.as_object());
+    let mut ropes = match [of("main"), of("compress")] {
+        [Some(main), Some(compress)] => vec![
+            read_object(f, "rope_parameters.main.", main, head_dim, max_position, theta[0])?,
+            read_object(f, COMPRESS, compress, head_dim, max_position, theta[1])?,
+        ],
+        _ => {
+            let (at, map) = object(f)?;
+            let mut rest = read_object(f, at, map, head_dim, max_position, theta[1])?;
+            rest.theta = plain(f, OTHER, dim, theta[1])?.theta;
+            if let RopeScaling::Yarn { attention_factor, .. } = &mut rest.scaling
+                && !map.contains_key("attention_factor")
+            {
+                *attention_factor = 1.0;
+            }
+            vec![plain(f, "rope_theta", dim, theta[0])?, rest]
+        }
+    };
+    for rope in &mut ropes {
+        if rope.dim != dim && rope.dim != head_dim {
+            let help = format!("this architecture rotates the same {dim} of {head_dim} elements everywhere");
+            return Err(f.unsupported("partial_rotary_factor", format!("{} of {head_dim}", rope.dim), help));
+        }
+        rope.dim = dim;
+    }
+    Ok(ropes)
+}
+
+/// Where the second of these is.
+const COMPRESS: &str = "rope_parameters.compress.";
+
 /// Whether a rotary embedding is described, beside its base.
 pub(crate) fn described(f: &Fields) -> Result<bool, ConfigError> {
     Ok(!object(f)?.1.is_empty())
@@ -321,6 +362,7 @@ fn base(f: &Fields, r: &Fields, at: &str, default: f64) -> Result<f64, ConfigErr
         if let (Some(outer), Some(inner)) = (f.number(name), r.number(name))
             && outer != inner
             && !at.ends_with("_attention.")
+            && at != COMPRESS
         {
             return Err(f.invalid(name, &outer, format!("as `{at}{name}` ({inner:?}), or absent")));
         }

@@ -104,6 +104,8 @@ fn layer_func(kv: KvSpec) -> Func {
             causal: true,
             chunked: false,
             biased: false,
+            every: 1,
+            sums: false,
         },
         &[q, kv, positions],
     );
@@ -246,21 +248,7 @@ fn matmul(segments: Vec<Segment>, norm: Option<Prologue>) -> Body {
 
 /// Of queries 0 over the state 1 into rows 2.
 pub(crate) fn usual_attention() -> Attention {
-    Attention {
-        q: 0,
-        own: None,
-        kv: 1,
-        out: 2,
-        heads: HEADS,
-        scale: F32::new(SCALE),
-        softcap: None,
-        sinks: None,
-        bias: None,
-        relative: None,
-        causal: true,
-        chunked: false,
-        tile_m: 1,
-    }
+    Attention::usual([0, 1, 2], HEADS, F32::new(SCALE))
 }
 
 /// The kernels of the plan: embed, rope, qkv, attention, o, gate/up, down, norm, head.

@@ -54,6 +54,9 @@ impl KvState {
 
     /// Stores a token's values, `[kv_heads · value_dim]`; see [`KvState::store_key`].
     pub fn store_value(&mut self, seq: usize, position: usize, x: &[f64]) {
+        if self.spec.own_dim() == 0 {
+            self.put(Part::Keys, seq, position, KvRow { data: vec![], scales: vec![] });
+        }
         self.put(Part::Values, seq, position, KvRow::round(&self.spec, false, x));
     }
 
@@ -89,43 +92,48 @@ impl KvState {
         self.len(seq) == 0
     }
 
-    /// Attention of query head `h` at `position` over the positions `seen` of `seq`. `q`:
-    /// `[key_dim]`.
+    /// Attention of query head `h` at `position` over the positions `seen` of `seq`, with the
+    /// largest score and the sum of the weights relative to it. `q`: `[key_dim]`.
     fn attend(
         &self,
-        (seq, position, seen): (usize, usize, Range<usize>),
+        (seq, position, seen): (usize, usize, &[usize]),
         q: &[f64],
         h: usize,
         of: &Attend<'_>,
-    ) -> Result<Vec<f64>, EvalError> {
+    ) -> Result<(Vec<f64>, [f64; 2]), EvalError> {
         let head = h / (of.heads / self.spec.kv_heads);
         let mut scores = Vec::with_capacity(seen.len() + 1);
-        for p in seen.clone() {
+        for p in seen.iter().copied() {
             let (own, rest) = q.split_at(self.spec.own_dim());
-            let (key, step) = self.head(Part::Keys, seq, p, head)?;
-            let mut product = step * super::scalar::dot(own, key);
+            let mut product = 0.0;
+            if !own.is_empty() {
+                let (key, step) = self.head(Part::Keys, seq, p, head)?;
+                product = step * super::scalar::dot(own, key) + of.near(h, position, p, q, (key, step));
+            }
             if self.spec.latent {
                 let (value, step) = self.head(Part::Values, seq, p, head)?;
                 product += step * super::scalar::dot(rest, value);
             }
-            product += of.near(h, position, p, q, (key, step));
             let score = f64::from(of.scale.get()) * product;
             let score = of.softcap.map_or(score, |cap| f64::from(cap.get()) * (score / f64::from(cap.get())).tanh());
             scores.push(score + of.bias(h, position, p));
         }
         // The sink is the last score, whose value is zero.
         scores.extend(of.sinks.map(|sinks| sinks[h]));
+        if scores.is_empty() {
+            return Ok((vec![0.0; self.spec.value_dim], [f64::from(f32::MIN), 0.0]));
+        }
         let max = scores.iter().fold(f64::NEG_INFINITY, |m, s| if s.is_nan() { *s } else { m.max(*s) });
         let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
         let sum: f64 = weights.iter().sum();
         let mut out = vec![0.0; self.spec.value_dim];
-        for (p, w) in seen.zip(&weights) {
+        for (p, w) in seen.iter().copied().zip(&weights) {
             let (value, step) = self.head(Part::Values, seq, p, head)?;
             for (o, v) in out.iter_mut().zip(value) {
                 *o += w / sum * step * v;
             }
         }
-        Ok(out)
+        Ok((out, [max, sum]))
     }
 
     fn half(&self, part: Part) -> &Half {
@@ -207,12 +215,17 @@ pub(crate) struct Attend<'a> {
     pub causal: bool,
     /// The window is a chunk.
     pub chunked: bool,
+    /// Only the last of so many positions each is seen.
+    pub every: usize,
+    /// Maxima and sums come after the values.
+    pub sums: bool,
 }
 
 impl Attend<'_> {
     /// The usual softmax.
     pub fn plain(heads: usize, scale: F32) -> Attend<'static> {
-        Attend { heads, scale, softcap: None, sinks: None, bias: None, relative: None, causal: true, chunked: false }
+        let (causal, chunked, every, sums) = (true, false, 1, false);
+        Attend { heads, scale, softcap: None, sinks: None, bias: None, relative: None, causal, chunked, every, sums }
     }
 
     /// Products with the key and the query of the distance, in head `h` of `q` and a key that is stored
@@ -307,7 +320,7 @@ pub(crate) fn attention(
     of: &Attend<'_>,
 ) -> Result<Vec<Vec<f64>>, EvalError> {
     let (d, groups, heads) = (kv.spec.key_dim, kv.spec.kv_heads, of.heads);
-    let fits = d > 0 && kv.spec.own_dim() > 0 && groups > 0 && heads > 0 && heads.is_multiple_of(groups);
+    let fits = d > 0 && of.every > 0 && groups > 0 && heads > 0 && heads.is_multiple_of(groups);
     let fits = fits && of.sinks.is_none_or(|s| s.len() == heads);
     let fits = fits && of.bias.is_none_or(|b| ScoreBias::of(b.len(), heads).is_ok());
     let whole = |table: &[f64]| relative_reach(table.len(), heads * d).is_ok();
@@ -321,10 +334,16 @@ pub(crate) fn attention(
     for (i, q) in q.iter().enumerate() {
         let end = (!of.causal).then_some(ends[i] as usize);
         let position = batch.positions[i] as usize;
-        let seen = of.sees(&kv.spec, position, end);
-        let mut row = vec![];
+        let seen: Vec<usize> = of.sees(&kv.spec, position, end).filter(|j| (j + 1).is_multiple_of(of.every)).collect();
+        let (mut row, mut sums) = (vec![], [vec![], vec![]]);
         for (h, q) in q.chunks(d).enumerate() {
-            row.extend(kv.attend((batch.seqs[i], position, seen.clone()), q, h, of)?);
+            let (values, [most, sum]) = kv.attend((batch.seqs[i], position, &seen), q, h, of)?;
+            row.extend(values);
+            sums[0].push(most);
+            sums[1].push(sum);
+        }
+        if of.sums {
+            row.extend(sums.concat());
         }
         out.push(row);
     }

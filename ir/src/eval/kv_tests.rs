@@ -146,9 +146,26 @@ fn widths_are_checked() {
         causal,
         chunked,
         biased,
+        every: 1,
+        sums: false,
     };
     let usual = plain(false, false, true);
     assert!(typed(usual.clone(), vec![rows(16).into(), state(latent), positions()]).is_err());
+    // Keys that are values are stored once, and may be seen apart.
+    let rows_alone = KvSpec { key_dim: 8, value_dim: 8, ..latent };
+    let apart = |every, sums| {
+        let Op::Attention { heads, scale, softcap, causal, chunked, biased, .. } = usual else { unreachable!() };
+        Op::Attention { heads, scale, softcap, causal, chunked, biased, every, sums }
+    };
+    let seen = |every, sums, kv| typed(apart(every, sums), vec![rows(16).into(), state(kv), positions()]);
+    assert_eq!(seen(4, false, rows_alone).unwrap(), "f32[T, 16]");
+    assert_eq!(seen(4, true, rows_alone).unwrap(), "f32[T, 20]");
+    assert!(seen(0, false, rows_alone).is_err() && seen(1, false, KvSpec { window: Some(9), ..rows_alone }).is_ok());
+    assert!(seen(4, false, KvSpec { window: Some(9), ..rows_alone }).unwrap_err().contains("without a window"));
+    assert!(seen(4, false, heads(KvDType::F32, 1, 8, None)).unwrap_err().contains("whose keys are its values"));
+    let stored =
+        |k: usize| typed(Op::KvAppend, vec![state(rows_alone), rows(k).into(), rows(8).into(), positions()]).is_ok();
+    assert!(stored(8) && !stored(3));
     let vector = |n: usize| crate::graph::ValueType::from(TensorType::vector(n));
     let kv = |window| state(heads(KvDType::F32, 1, 8, window));
     let of = |op: &Op, window, more: &[usize]| {

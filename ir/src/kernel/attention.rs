@@ -13,8 +13,8 @@ use crate::verify::KernelVerifier;
 pub struct Attention {
     /// Queries `[T, heads·key_dim]`, not quantized; of a latent cache `[T, heads·value_dim]`.
     pub q: ParamId,
-    /// Of a latent cache: queries `[T, heads·own_dim]` of what is stored as keys, in the storage of
-    /// the others.
+    /// Of a latent cache that stores something as keys: queries `[T, heads·own_dim]` of that, in the
+    /// storage of the others.
     pub own: Option<ParamId>,
     /// The cache.
     pub kv: ParamId,
@@ -42,6 +42,13 @@ pub struct Attention {
     /// The cache's window is a chunk: a token sees what is before it from the last multiple of the
     /// chunk on.
     pub chunked: bool,
+    /// Only the last of so many positions each is seen, of a cache whose keys are its values and that
+    /// has no window; a token that sees none has zeros.
+    pub every: usize,
+    /// After the values each row has the maxima of the heads' scores, and the sums of weights
+    /// relative to them, f32: `[T, heads·value_dim + 2·heads]`. Of no scores these are the least
+    /// number and 0.
+    pub sums: bool,
     /// Tokens that a GPU's block takes together, sharing what it reads of the cache: 1 for
     /// decoding, more for prompts. A CPU takes runs of tokens as it finds them.
     pub tile_m: usize,
@@ -105,6 +112,9 @@ impl Family for Attention {
                 format!("{} query heads cannot share {} KV heads", self.heads, spec.kv_heads),
             );
         }
+        if let Some(what) = spec.misfit(self.every, self.causal && self.bias.is_none()) {
+            v.error("attribute", what);
+        }
         let cols = self.heads.saturating_mul(spec.value_dim);
         if let Some(q) = q {
             let dim = if spec.latent { spec.value_dim } else { spec.key_dim };
@@ -113,7 +123,11 @@ impl Family for Attention {
         self.verify_own(v, &spec);
         self.verify_relative(v, &spec);
         if let Some((have, elem)) = out {
-            v.columns(self.out, have, cols);
+            let sums = if self.sums { self.heads.saturating_mul(2) } else { 0 };
+            v.columns(self.out, have, cols.saturating_add(sums));
+            if self.sums && elem != RowElem::F32 {
+                v.error("store-group", "maxima and sums are in f32 rows");
+            }
             let item = cols / spec.kv_heads;
             if elem.by_row() {
                 v.error("store-group", "fp8 rows have a scale of all their columns, which only row-wise kernels see");
@@ -139,9 +153,9 @@ impl Family for Attention {
         let (sinks, bias) = (vector(self.sinks), vector(self.bias));
         let near = self.relative.map(|tables| tables.map(|t| vector(Some(t)).unwrap_or_default()));
         let relative = near.as_ref().map(|[keys, queries]| [&keys[..], &queries[..]]);
-        let Attention { heads, scale, softcap, causal, chunked, .. } = *self;
+        let Attention { heads, scale, softcap, causal, chunked, every, sums, .. } = *self;
         let (sinks, bias) = (sinks.as_deref(), bias.as_deref());
-        let of = Attend { heads, scale, softcap, sinks, bias, relative, causal, chunked };
+        let of = Attend { heads, scale, softcap, sinks, bias, relative, causal, chunked, every, sums };
         let out = attention(x.kv(self.kv), x.batch, &q, &of)?;
         Ok(Outcome::rows(vec![(Store::all(self.out), out)]))
     }
@@ -160,6 +174,8 @@ impl Family for Attention {
             ("relative_queries", Field::Optional(self.relative.map(|[_, queries]| queries))),
             ("bidirectional", Field::Flag(!self.causal)),
             ("chunked", Field::Flag(self.chunked)),
+            ("every", Field::SizeOr1(self.every)),
+            ("sums", Field::Flag(self.sums)),
             ("tile_m", Field::SizeOr1(self.tile_m)),
             ("out", Field::Operand(self.out)),
         ]
@@ -167,6 +183,13 @@ impl Family for Attention {
 }
 
 impl Attention {
+    /// The usual softmax of queries `q` over the cache `kv` into rows `out`.
+    pub fn usual([q, kv, out]: [ParamId; 3], heads: usize, scale: F32) -> Attention {
+        let (own, softcap, sinks, bias, relative) = (None, None, None, None, None);
+        let (causal, chunked, every, sums, tile_m) = (true, false, 1, false, 1);
+        Attention { q, own, kv, out, heads, scale, softcap, sinks, bias, relative, causal, chunked, every, sums, tile_m }
+    }
+
     /// What the bias goes by, if there is one.
     pub fn biased(&self, params: &[Param]) -> Option<ScoreBias> {
         match params.get(self.bias?)?.kind {
@@ -200,9 +223,9 @@ impl Attention {
         }
     }
 
-    /// Latent caches have queries of their own for what is stored as keys, others none.
+    /// Latent caches have queries of their own for what is stored as keys, if anything is; others none.
     fn verify_own(&self, v: &mut KernelVerifier<'_>, spec: &KvSpec) {
-        if self.own.is_some() != spec.latent {
+        if self.own.is_some() != (spec.latent && spec.own_dim() > 0) {
             let message = format!("queries of what is stored as keys belong to a latent cache, not to {spec}");
             return v.error("latent", message);
         }
@@ -233,6 +256,8 @@ impl ReadFamily for Attention {
             },
             causal: !p.eat_word("bidirectional"),
             chunked: p.eat_word("chunked"),
+            every: if p.peek_word() == "every" { p.field_size("every")? } else { 1 },
+            sums: p.eat_word("sums"),
             tile_m: if p.peek_word() == "tile_m" { p.field_size("tile_m")? } else { 1 },
             out: r.field(p, "out")?,
         })

@@ -21,10 +21,14 @@ impl StateKind for KvSpec {
     /// Sizes are positive.
     fn verify(&self) -> Vec<(&'static str, String)> {
         let mut found = vec![];
-        if self.latent && self.key_dim <= self.value_dim {
-            return vec![("kv-spec", format!("{self}: a key is something of its own, followed by the value"))];
+        if self.latent && self.key_dim < self.value_dim {
+            return vec![(
+                "kv-spec",
+                format!("{self}: a key is something of its own or nothing, followed by the value"),
+            )];
         }
-        if self.kv_heads == 0 || self.own_dim() == 0 || self.value_dim == 0 || self.window == Some(0) {
+        let keyless = !self.latent && self.key_dim == 0;
+        if self.kv_heads == 0 || keyless || self.value_dim == 0 || self.window == Some(0) {
             found.push(("kv-spec", format!("{self} has a size of 0")));
         }
         if !self.dtype.holds(self.own_dim()) || !self.dtype.holds(self.value_dim) {

@@ -316,10 +316,11 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
             },
         ),
         1 => ((0..params, part(), 0..params, 0..params, size(), attr(), size()),
-            option::of(attr()), (part(), part(), option::of([0..params, 0..params])), any::<bool>(), any::<bool>())
-            .prop_map(|((q, own, kv, out, heads, scale, tile_m), softcap, (sinks, bias, relative), causal, chunked)| {
+            option::of(attr()), (part(), part(), option::of([0..params, 0..params])), (any::<bool>(), any::<bool>(), any::<bool>()), size())
+            .prop_map(|(first, softcap, (sinks, bias, relative), (causal, chunked, sums), every)| {
+                let (q, own, kv, out, heads, scale, tile_m) = first;
                 Body::Attention(kernel::Attention {
-                    q, own, kv, out, heads, scale, softcap, sinks, bias, relative, causal, chunked, tile_m,
+                    q, own, kv, out, heads, scale, softcap, sinks, bias, relative, causal, chunked, every, sums, tile_m,
                 })
             }),
         2 => segments(params).prop_map(|segments| Body::Pointwise(kernel::Pointwise { segments })),

@@ -94,6 +94,8 @@ fn functions_are_typed_ssa() {
             causal: true,
             chunked: false,
             biased: false,
+            every: 1,
+            sums: false,
         };
     });
     bad_layer("ill-typed", "function `layer`, node 8 (`attention`)", |f| {

@@ -59,11 +59,14 @@ pub fn run_stores(cx: &mut Context<'_>, class: Id, op: &OpNode) {
     for (spec, class) in cx.states(class) {
         // A state that an earlier operation updated must be cached in the same type.
         let before = cx.states(op.args[0]).into_iter().find(|(s, _)| *s == spec).map_or(op.args[0], |(_, id)| id);
-        put_all(cx, class, &op.args[1..3], |cx, choice| {
+        // Of a key that is the value, the value is stored.
+        let parts = if spec.own_dim() > 0 { &op.args[1..3] } else { &op.args[2..3] };
+        put_all(cx, class, parts, |cx, choice| {
             let mut d = draft(rows);
             let parts: Option<Vec<Fragment>> = choice.iter().map(|s| cx.fragment(&mut d, s)).collect();
             let kv = d.input(before, ParamKind::State(spec.into()));
             let stores = [(true, Store::KvKey(kv)), (false, Store::KvValue(kv))];
+            let stores = stores.into_iter().skip(2 - choice.len());
             let piece = |(value, (key, store))| Piece { value, n: spec.width(key), store };
             let pieces = parts?.into_iter().zip(stores).map(piece).collect();
             finish(d, pieces)

@@ -8,7 +8,7 @@ use crate::spec::Draft;
 use egg::Id;
 use llmcc_ir::graph::{Attr, Balance, F32};
 use llmcc_ir::kernel::{
-    Attention, Body, Embed, Expr, Index, Matmul, ParamId, ParamKind, RopeTable, RowElem, RowNorm, Segment, Sinkhorn, Store,
+    Attention, Body, Embed, Expr, Index, Matmul, ParamKind, RopeTable, RowElem, RowNorm, Segment, Sinkhorn, Store,
 };
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Format;
@@ -105,8 +105,9 @@ fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, 
     let (rows, cols) = cx.rows_of(class)?;
     let (heads, scale) = (int(cx.graph, op.attrs[0])?, float(cx.graph, op.attrs[1])?);
     let softcap = float(cx.graph, op.attrs[2]).filter(|cap| cap.get() != 0.0);
-    let [causal, chunked, biased] = [3, 4, 5].map(|i| flag(cx.graph, op.attrs[i]));
-    let (causal, chunked, biased) = (causal?, chunked?, biased?);
+    let [causal, chunked, biased, sums] = [3, 4, 5, 7].map(|i| flag(cx.graph, op.attrs[i]));
+    let (causal, chunked, biased, sums) = (causal?, chunked?, biased?, sums?);
+    let every = int(cx.graph, op.attrs[6])?;
     let q = op.args[0];
     let mut more = op.args.get(3..)?.iter().map(|id| Some((*id, cx.vector_of(*id)?))).collect::<Option<Vec<_>>>()?;
     let bias = if biased { more.pop() } else { None };
@@ -117,7 +118,8 @@ fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, 
         let kv = d.input(kv, ParamKind::State(spec.into()));
         let [sinks, bias] = [sinks, bias].map(|v| v.map(|(v, len)| d.input(v, ParamKind::Vector { len })));
         let out = d.output(cols, RowElem::F32);
-        Body::Attention(Attention { softcap, sinks, bias, causal, chunked, ..plain([q, kv, out], heads, scale) })
+        let usual = Attention::usual([q, kv, out], heads, scale);
+        Body::Attention(Attention { softcap, sinks, bias, causal, chunked, every, sums, ..usual })
     }))
 }
 
@@ -136,7 +138,7 @@ fn latent_attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (K
         let kv = d.input(kv, ParamKind::State(spec.into()));
         let sinks = sinks.map(|(v, len)| d.input(v, ParamKind::Vector { len }));
         let out = d.output(cols, RowElem::F32);
-        Body::Attention(Attention { own, sinks, ..plain([q, kv, out], heads, scale) })
+        Body::Attention(Attention { own, sinks, ..Attention::usual([q, kv, out], heads, scale) })
     }))
 }
 
@@ -151,27 +153,8 @@ fn relative_attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): 
         let kv = d.input(kv, ParamKind::State(spec.into()));
         let relative = Some(tables.map(|(v, len)| d.input(v, ParamKind::Vector { len })));
         let out = d.output(cols, RowElem::F32);
-        Body::Attention(Attention { relative, causal: false, ..plain([q, kv, out], heads, scale) })
+        Body::Attention(Attention { relative, causal: false, ..Attention::usual([q, kv, out], heads, scale) })
     }))
-}
-
-/// The usual softmax of what a token and those before it have.
-fn plain([q, kv, out]: [ParamId; 3], heads: usize, scale: F32) -> Attention {
-    Attention {
-        q,
-        own: None,
-        kv,
-        out,
-        heads,
-        scale,
-        softcap: None,
-        sinks: None,
-        bias: None,
-        relative: None,
-        causal: true,
-        chunked: false,
-        tile_m: 1,
-    }
 }
 
 fn embed(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Format, Id)) -> Option<Draft> {

@@ -161,7 +161,8 @@ impl Toy {
         let scale = F32::new(1.0 / (self.head_dim as f32).sqrt());
         let softcap = F32::new(if self.other { 2.0 } else { 0.0 });
         let (causal, biased) = (!self.other, self.other);
-        let op = Op::Attention { heads: self.heads, scale, softcap, causal, chunked: false, biased };
+        let (chunked, every, sums) = (false, 1, false);
+        let op = Op::Attention { heads: self.heads, scale, softcap, causal, chunked, biased, every, sums };
         let a = match get("sinks").zip(get("distances")) {
             Some((sinks, distances)) => f.op(op, &[q, kv, positions, sinks, distances]),
             None => f.op(op, &[q, kv, positions]),

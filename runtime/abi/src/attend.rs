@@ -93,7 +93,7 @@ pub struct AttendMore {
     pub ends: *const i32,
     /// Queries of the part of a key that is stored as such, where the rest of it is the value
     /// (elements `d − values`, head `h` of token `t` at byte `t * own_stride + h * (d − values) *
-    /// 4`); [`AttendArgs::q`] are those of the values then. Elements of codes are multiplied by
+    /// 4`; there may be none); [`AttendArgs::q`] are those of the values then. Elements of codes are multiplied by
     /// their scale before they are by a query. Null = keys are stored whole.
     pub own: *const f32,
     /// Bytes from one token's queries `own` to the next's.
@@ -117,6 +117,17 @@ pub struct AttendMore {
     pub bias_slots: u32,
     /// Not 0: `window` is a chunk. A token sees what is before it from the last multiple of it on.
     pub chunked: u32,
+    /// More than 1: slots are the last of so many positions each, slot `s` being position `(s + 1)·every
+    /// − 1`, of a cache whose keys are its values; there is no window, nothing after a token and no bias.
+    /// Codes of values are multiplied by their scale before they are by a weight. A token that sees no
+    /// slot gets zeros.
+    pub every: u32,
+    /// Numbers from a head's maximum to its sum.
+    pub sums_after: u32,
+    /// Where the maxima of scores go, and the sums of weights relative to them, the sinks among both:
+    /// the maximum of head `h` of token `t` to byte `t * out_stride + h * 4`. Of no scores at all they are
+    /// the least number and 0. Null = nowhere.
+    pub sums: *mut f32,
 }
 
 /// Arguments of [`Uk::AttendWith`](crate::Uk::AttendWith).
@@ -150,6 +161,9 @@ impl AttendWith {
             let to = heads * a.d as usize * more.bias_width();
             more.relative_keys = more.relative_keys.wrapping_add(to);
             more.relative_queries = more.relative_queries.wrapping_add(to);
+        }
+        if !more.sums.is_null() {
+            more.sums = more.sums.wrapping_add(heads);
         }
         if self.latent() {
             more.own = more.own.wrapping_add(heads * self.own_dim());
@@ -215,7 +229,15 @@ impl AttendMore {
         reach: 0,
         bias_slots: 0,
         chunked: 0,
+        every: 1,
+        sums_after: 0,
+        sums: core::ptr::null_mut(),
     };
+
+    /// The position of a slot.
+    pub fn position(&self, slot: usize) -> usize {
+        if self.every > 1 { (slot + 1) * self.every as usize - 1 } else { slot }
+    }
 
     /// Numbers that the bias has for a head.
     pub fn bias_width(&self) -> usize {

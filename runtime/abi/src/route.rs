@@ -21,11 +21,14 @@ pub enum Score {
     Mixer = 3,
     /// `1/(1+e⁻ᶻ)` of the chosen: choice by logit and bias, weights are those.
     SigmoidOfChosen = 4,
+    /// Nothing, they are scores: choice by score and bias, weights are the scores.
+    Given = 5,
 }
 
 impl Score {
     /// Every score.
-    pub const ALL: [Score; 5] = [Score::Softmax, Score::Chosen, Score::Sigmoid, Score::Mixer, Score::SigmoidOfChosen];
+    pub const ALL: [Score; 6] =
+        [Score::Softmax, Score::Chosen, Score::Sigmoid, Score::Mixer, Score::SigmoidOfChosen, Score::Given];
 }
 
 /// Arguments of [`crate::Uk::Route`]: the choice for one token.

@@ -38,6 +38,7 @@ mod bias;
 mod exp;
 mod merge;
 mod relative;
+pub(crate) mod results;
 mod score;
 mod soften;
 mod weigh;
@@ -152,6 +153,8 @@ struct Run<'a> {
     own: usize,
     /// The page after the last one to be read.
     end_page: usize,
+    /// The last slot that any token sees.
+    last: usize,
     /// Bytes of a KV head's keys in a page, and from those of the first KV head of the call to this
     /// one's, and whether another follows.
     keys: usize,
@@ -236,7 +239,9 @@ impl Group<'_> {
 impl<'a> Run<'a> {
     /// The call for one of its KV heads.
     #[inline(always)]
-    fn new(with: &'a AttendWith, rows: usize, end_page: usize) -> Run<'a> {
+    unsafe fn new(with: &'a AttendWith, rows: usize, share: &Share) -> Run<'a> {
+        let end = unsafe { split::end(&with.args, &with.more, with.args.tokens as usize - 1) };
+        let (end_page, last) = (end.div_ceil(PAGE_TOKENS).min(share.own.end * PAGES), end - 1);
         Run {
             a: &with.args,
             more: &with.more,
@@ -246,6 +251,7 @@ impl<'a> Run<'a> {
             values: with.value_dim(),
             own: with.own_dim(),
             end_page,
+            last,
             keys: with.head_bytes(true),
             keys_before: 0,
             follows: false,
@@ -362,7 +368,9 @@ pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
     }
     unsafe {
         let share = Share::new(a, more);
-        let end_page = split::end(a, more, a.tokens as usize - 1).div_ceil(PAGE_TOKENS).min(share.own.end * PAGES);
+        if share.all.is_empty() {
+            return results::without(with);
+        }
         let alone = share.alone();
         // Groups of about the same size.
         let most = rows.div_ceil(rows.div_ceil(ATTEND_ROWS));
@@ -375,7 +383,7 @@ pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
         for step in share.own.start * kv_heads..share.own.end * kv_heads {
             let (block, head) = (step / kv_heads, step % kv_heads);
             let one = with.kv_head(head);
-            let run = Run::new(&one, rows, end_page);
+            let run = Run::new(&one, rows, &share);
             let run = Run { keys_before: head * run.keys, follows: head + 1 < kv_heads, ..run };
             let state = state.wrapping_add(2 * head * rows);
             let mut first = 0;
@@ -405,13 +413,10 @@ pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
                 first += count;
             }
         }
-        if alone {
-            return 1;
+        if alone || !share.arrive(a) {
+            return if alone { results::more(with, state) } else { 0 };
         }
-        if !share.arrive(a) {
-            return 0;
-        }
-        let run = Run::new(with, rows, end_page);
+        let run = Run::new(with, rows, &share);
         for block in share.all.clone() {
             let mut first = 0;
             while first < rows {
@@ -424,6 +429,6 @@ pub(crate) unsafe fn attend<I: Isa>(with: &AttendWith) -> u64 {
                 first += count;
             }
         }
+        results::more(with, state)
     }
-    1
 }

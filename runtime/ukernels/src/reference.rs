@@ -8,6 +8,7 @@ use core::ops::Range;
 use llmcc_abi::layout::{self, groups};
 use llmcc_abi::{ATTEND_BLOCK, AttendArgs, AttendMore, AttendWith, PAGE_TOKENS, attend_record, kv_dtype};
 
+use crate::attend::results;
 use crate::split::{Share, end, oldest};
 
 mod map;
@@ -218,6 +219,9 @@ pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
             return 1;
         }
         let (share, d) = (Share::new(a, more), with.value_dim());
+        if share.all.is_empty() && a.part_from > 0 {
+            return 0;
+        }
         let position = |token: usize| a.positions.add(token).read() as usize;
         let of_row = |row: usize| (row % a.heads as usize, position(row / a.heads as usize));
         let rows = |f: &mut dyn FnMut(usize, Range<usize>, (*const f32, *const f32), *mut f32)| {
@@ -242,28 +246,48 @@ pub(crate) unsafe extern "C" fn attend_with(with: *const AttendWith) -> u64 {
             }
         }
         rows(&mut |row, seen, q, out| {
-            let (mut maximum, mut sum) = (f32::NEG_INFINITY, 0.0f32);
-            if !more.sinks.is_null() {
-                (maximum, sum) = (more.sinks.add(row % a.heads as usize).read(), 1.0);
+            let (token, head) = (row / a.heads as usize, row % a.heads as usize);
+            if seen.is_empty() {
+                return results::put(with, token, head, None);
             }
-            (0..d).for_each(|i| out.add(i).write(0.0));
-            for block in seen.start / ATTEND_BLOCK..seen.end.div_ceil(ATTEND_BLOCK) {
-                let mut record = a.work;
-                if share.alone() {
-                    attend_block(with, block, (seen.clone(), of_row(row)), q, record);
-                } else {
-                    record = share.record(with, block).add(row * attend_record(d));
+            let record = |block: usize| {
+                if !share.alone() {
+                    return share.record(with, block).add(row * attend_record(d));
                 }
-                let (largest, total) = (record.add(d).read(), record.add(d + 1).read());
-                let new = if largest > maximum { largest } else { maximum };
-                let (keep, take) = (exp(maximum - new), exp(largest - new));
-                maximum = new;
-                sum = libm::fmaf(sum, keep, total * take);
-                (0..d).for_each(|i| out.add(i).write(libm::fmaf(out.add(i).read(), keep, record.add(i).read() * take)));
-            }
-            (0..d).for_each(|i| out.add(i).write(out.add(i).read() / sum));
+                attend_block(with, block, (seen.clone(), of_row(row)), q, a.work);
+                a.work
+            };
+            let found = merged(with, head, seen.start / ATTEND_BLOCK..seen.end.div_ceil(ATTEND_BLOCK), &record, out);
+            results::put(with, token, head, Some(found));
         });
         1
+    }
+}
+
+/// Writes what the records of some blocks give for a head; the maximum and the sum of all of them.
+unsafe fn merged(
+    with: &AttendWith,
+    head: usize,
+    blocks: Range<usize>,
+    record: &dyn Fn(usize) -> *mut f32,
+    out: *mut f32,
+) -> (f32, f32) {
+    let (sinks, d) = (with.more.sinks, with.value_dim());
+    unsafe {
+        let (mut maximum, mut sum) =
+            if sinks.is_null() { (f32::NEG_INFINITY, 0.0f32) } else { (sinks.add(head).read(), 1.0) };
+        (0..d).for_each(|i| out.add(i).write(0.0));
+        for block in blocks {
+            let record = record(block);
+            let (largest, total) = (record.add(d).read(), record.add(d + 1).read());
+            let new = if largest > maximum { largest } else { maximum };
+            let (keep, take) = (exp(maximum - new), exp(largest - new));
+            maximum = new;
+            sum = libm::fmaf(sum, keep, total * take);
+            (0..d).for_each(|i| out.add(i).write(libm::fmaf(out.add(i).read(), keep, record.add(i).read() * take)));
+        }
+        (0..d).for_each(|i| out.add(i).write(out.add(i).read() / sum));
+        (maximum, sum)
     }
 }
 
@@ -323,10 +347,13 @@ unsafe fn attend_block(
     let slots = seen.start.max(block * ATTEND_BLOCK)..seen.end.min((block + 1) * ATTEND_BLOCK);
     let mut p = [f32::NEG_INFINITY; ATTEND_BLOCK];
     unsafe {
-        let page = |slot: usize| a.pool.add(a.pages.add(slot / PAGE_TOKENS).read() as usize * a.page_bytes as usize);
+        let (at, every) = (|slot: usize| with.more.position(slot), with.more.every);
+        let place = |slot: usize| at(slot) % PAGE_TOKENS;
+        let page =
+            |slot: usize| a.pool.add(a.pages.add(at(slot) / PAGE_TOKENS).read() as usize * a.page_bytes as usize);
         let scale = |part: u64, slot: usize| {
             if matches!(a.dtype, kv_dtype::INT8 | kv_dtype::INT4) {
-                read(page(slot), part as usize + slot % PAGE_TOKENS * 4)
+                read(page(slot), part as usize + place(slot) * 4)
             } else {
                 1.0f32
             }
@@ -334,8 +361,8 @@ unsafe fn attend_block(
         for slot in slots.clone() {
             let (keys, values) = (page(slot).add(a.k as usize), page(slot).add(a.v as usize));
             let (of_key, of_value) = (scale(a.k_scales, slot), scale(a.v_scales, slot));
-            let key = |i| cached(keys, (true, own_dim, slot % PAGE_TOKENS, i), a.dtype);
-            let value = |i| cached(values, (false, d, slot % PAGE_TOKENS, i), a.dtype);
+            let key = |i| cached(keys, (true, own_dim, place(slot), i), a.dtype);
+            let value = |i| cached(values, (false, d, place(slot), i), a.dtype);
             let product = if with.latent() {
                 let term = |acc, i| libm::fmaf(key(i) * of_key, own.add(i).read(), acc);
                 let first = (0..own_dim).fold(0.0, term);
@@ -359,12 +386,10 @@ unsafe fn attend_block(
         record.add(d + 1).write(total[0]);
         for i in 0..d {
             let term = |acc, slot: usize| {
-                let weight = p[slot % ATTEND_BLOCK] * scale(a.v_scales, slot);
-                libm::fmaf(
-                    cached(page(slot).add(a.v as usize), (false, d, slot % PAGE_TOKENS, i), a.dtype),
-                    weight,
-                    acc,
-                )
+                let (weight, scale) = (p[slot % ATTEND_BLOCK], scale(a.v_scales, slot));
+                let value = cached(page(slot).add(a.v as usize), (false, d, place(slot), i), a.dtype);
+                // Rows that are brought together are multiplied by their scales first.
+                if every > 1 { libm::fmaf(value * scale, weight, acc) } else { libm::fmaf(value, weight * scale, acc) }
             };
             record.add(i).write(slots.clone().fold(0.0, term));
         }

@@ -59,7 +59,7 @@ impl Experts<'_> {
             Score::Sigmoid | Score::SigmoidOfChosen => {
                 self.scores[..n].iter_mut().for_each(|z| *z = 1.0 / (exp(-*z) + 1.0))
             }
-            Score::Chosen | Score::Mixer => {}
+            Score::Chosen | Score::Mixer | Score::Given => {}
         }
         // A softmax keeps the order of its logits, but numbers that differ may round to one.
         let by_logit = a.score == Score::Softmax && a.groups <= 1 && bias.iter().all(|b| *b == 0.0);

@@ -29,14 +29,14 @@ pub(crate) fn oldest(a: &AttendArgs, more: &AttendMore, position: usize) -> usiz
 pub(crate) unsafe fn end(a: &AttendArgs, more: &AttendMore, token: usize) -> usize {
     let position = unsafe { a.positions.add(token).read() as usize };
     if more.ends.is_null() {
-        return position + 1;
+        return if more.every > 1 { (position + 1) / more.every as usize } else { position + 1 };
     }
     let end = unsafe { more.ends.add(token).read() as usize };
     if a.window == 0 { end } else { end.min(position + a.window as usize) }
 }
 
 impl Share {
-    /// Positions ascend: the first token sees the oldest slots, the last one the newest.
+    /// Positions ascend, and so do slots: the first token sees the oldest slots, the last one the newest.
     ///
     /// # Safety
     /// As [`llmcc_abi::AttendFn`]; there is a token.

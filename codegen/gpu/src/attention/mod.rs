@@ -150,7 +150,8 @@ impl Shape {
     fn new(cx: &Cx<'_>, k: &Attention) -> Shape {
         // All of it is named, so that nothing is overlooked.
         let Attention { q: queries, own, kv, out: to, heads, scale, softcap, sinks, bias, relative, .. } = *k;
-        let Attention { causal, chunked, tile_m: _, .. } = *k;
+        // (`supported` has refused all but one position after the other, without sums.)
+        let Attention { causal, chunked, every: _, sums: _, tile_m: _, .. } = *k;
         let spec = cx.kernel.kv(kv);
         let rows = |param: ParamId| {
             let (cols, elem) = cx.rows(param);

@@ -24,6 +24,7 @@ fn same_bits_in_any_company(shape: &Shape, sms: u32, tokens: &[(usize, usize)]) 
             own,
             sinks: whole.sinks.clone(),
             bias: whole.bias.clone(),
+            near: whole.near.clone(),
         })
     };
     let all = run(&whole);

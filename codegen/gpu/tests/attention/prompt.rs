@@ -92,6 +92,7 @@ fn warpgroups_on_random_steps() {
             softcap: None,
             sinks: false,
             bias: None,
+            relative: None,
             causal: true,
             chunked: rng.below(0, 2) == 0,
         };

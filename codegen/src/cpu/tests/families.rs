@@ -155,7 +155,7 @@ proptest! {
         let q = g.input(g.rows, heads * d);
         let kv = cached(&mut g, spec);
         let (exact, rounded) = (g.output(heads * d, RowElem::F32), g.output(heads * d, RowElem::Bf16));
-        let attention = |out| Body::Attention(Attention { q, own: None, kv, out, heads, scale: F32::new(0.3), softcap: None, sinks: None, bias: None, relative: None, causal: true, chunked: false, tile_m: 1 });
+        let attention = |out| Body::Attention(Attention::usual([q, kv, out], heads, F32::new(0.3)));
         let mut case = g.case(attention(exact));
         for run in super::with_microkernels() {
             case.kernel.body = attention(exact);
@@ -172,6 +172,12 @@ proptest! {
     #[test]
     fn attention(seed in any::<u64>(), d in prop_oneof![Just(8usize), Just(64), Just(80), 1usize..40]) {
         attends(seed, (d, d, false), false);
+    }
+
+    /// Keys that are values.
+    #[test]
+    fn attention_to_rows(seed in any::<u64>(), dv in prop_oneof![Just(64usize), 1usize..40], more in any::<bool>()) {
+        attends(seed, (0, dv, true), more);
     }
 
     /// Values narrower or wider than keys, and values that keys end with.
@@ -209,42 +215,47 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
     let window = g.rng.chance(3).then(|| g.rng.below(1, 40));
     let spec = KvSpec { dtype, kv_heads, key_dim, value_dim: dv, latent, window };
     let q = g.input(g.rows, heads * if latent { dv } else { d });
-    let own = latent.then(|| g.input(g.rows, heads * d));
-    let causal = !more || g.rng.chance(2);
+    let own = (d > 0).then_some(latent).filter(|is| *is).map(|_| g.input(g.rows, heads * d));
+    let apart = d == 0 && window.is_none() && g.rng.chance(2);
+    let (every, sums) = (if apart { g.rng.below(2, 20) } else { 1 }, d == 0 && g.rng.chance(2));
+    let causal = !more || apart || g.rng.chance(2);
     let chunked = more && causal && window.is_some() && g.rng.chance(2);
     // Only what the tokens may see is stored: anything else is NaN in the pages.
     let mut state = KvState::new(spec);
     let ends = g.batch.ends();
     for (i, end) in ends.iter().enumerate() {
         let (seq, position) = (g.batch.seqs[i], g.batch.positions[i] as usize);
-        for p in spec.sees(position, (!causal).then_some(*end as usize)) {
+        let seen = spec.sees(position, (!causal).then_some(*end as usize));
+        for p in seen.filter(|p| (p + 1).is_multiple_of(every)) {
             let mut row = |key| g.rng.floats(spec.width(key)).into_iter().map(f64::from).collect::<Vec<_>>();
             let (k, v) = (row(true), row(false));
-            state.store_key(seq, p, &k);
+            if d > 0 {
+                state.store_key(seq, p, &k);
+            }
             state.store_value(seq, p, &v);
         }
     }
     let kv = g.kv(state);
     let group = 32;
-    let whole = (heads / kv_heads * dv).is_multiple_of(group) && g.rng.chance(2);
-    let out = g.output(heads * dv, if whole { RowElem::Q8 { group } } else { RowElem::F32 });
+    let whole = !sums && (heads / kv_heads * dv).is_multiple_of(group) && g.rng.chance(2);
+    let cols = heads * (dv + if sums { 2 } else { 0 });
+    let out = g.output(cols, if whole { RowElem::Q8 { group } } else { RowElem::F32 });
     // They come alone.
-    let near = more && !causal && window.is_none() && !latent && d == dv && g.rng.chance(2);
+    let near = more && !causal && window.is_none() && !latent && !apart && !sums && d == dv && g.rng.chance(2);
     let near = near.then(|| heads * d * (2 * g.rng.below(0, 60) + 1));
     let relative = near.map(|len| [g.vector(len), g.vector(len)]);
     let extra = more && relative.is_none();
     let softcap = (extra && g.rng.chance(2)).then(|| F32::new(g.rng.pick(&[0.5, 3.0, 50.0])));
     let sinks = (extra && g.rng.chance(2)).then(|| g.vector(heads));
     let width = g.rng.pick(&[1, 3, 61, 2, 30]);
-    let bias = (extra && g.rng.chance(2)).then(|| g.vector(heads * width));
+    let bias = (extra && !apart && g.rng.chance(2)).then(|| g.vector(heads * width));
     let scale = 1.0 / (key_dim as f32).sqrt();
-    let (scale_of, tile_m) = (F32::new(scale), 1);
-    let body =
-        Attention { q, own, kv, out, heads, scale: scale_of, softcap, sinks, bias, relative, causal, chunked, tile_m };
+    let usual = Attention::usual([q, kv, out], heads, F32::new(scale));
+    let body = Attention { own, softcap, sinks, bias, relative, causal, chunked, every, sums, ..usual };
     let case = g.case(Body::Attention(body));
     let oracle_f32 = {
         let mut c = case.clone();
-        c.kernel.params[out].kind = ParamKind::Rows { rows: Dim::Tokens, cols: heads * dv, elem: RowElem::F32 };
+        c.kernel.params[out].kind = ParamKind::Rows { rows: Dim::Tokens, cols, elem: RowElem::F32 };
         c.operands[out] = OperandData::poisoned(&c.kernel.params[out].kind, &c.batch).unwrap();
         c.expected().swap_remove(out)
     };
@@ -269,13 +280,15 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
             // A bias of at most 2 times the distance is rounded, and so is its sum with the score.
             let bias = if bias.is_some() { 2.0 * n } else { 0.0 };
             let relative = 2.0 * score * (key_dim as f64 + 4.0) * ULP + (n + n / 4.0 + 16.0 + 4.0 * bias) * ULP;
-            let values: Vec<Approx> =
-                want.row(i).iter().map(|v| Approx { value: (*v).into(), error: 2.0 * relative * 2.0 }).collect();
+            // Maxima and sums are as large as they are.
+            let most = |j: usize, v: f32| if j < heads * dv { 2.0 } else { f64::from(v.abs()).max(2.0) };
+            let approx = |(j, v): (usize, &f32)| Approx { value: (*v).into(), error: 2.0 * relative * most(j, *v) };
+            let values: Vec<Approx> = want.row(i).iter().enumerate().map(approx).collect();
             bounds.check_row(&values, got, out, i, 0);
         }
     };
     // The others need the microkernel.
-    if !more && dtype != KvDType::Int4 {
+    if !more && d > 0 && dtype != KvDType::Int4 {
         return run_all(&case, check);
     }
     for run in super::with_microkernels() {
@@ -297,21 +310,7 @@ fn threads_share_long_contexts() {
         let q = g.input(g.rows, heads * d);
         let kv = cached(&mut g, spec);
         let out = g.output(heads * d, RowElem::Q8 { group: 32 });
-        let case = g.case(Body::Attention(Attention {
-            q,
-            own: None,
-            kv,
-            out,
-            heads,
-            scale: F32::new(0.3),
-            softcap: None,
-            sinks: None,
-            bias: None,
-            relative: None,
-            causal: true,
-            chunked: false,
-            tile_m: 1,
-        }));
+        let case = g.case(Body::Attention(Attention::usual([q, kv, out], heads, F32::new(0.3))));
         for run in super::with_microkernels() {
             let object = case.compile(&run);
             let whole = case.run_object(&object, &run);

@@ -52,21 +52,7 @@ fn attention() -> Case {
         window: None,
     }));
     let out = g.output(128, RowElem::F32);
-    g.case(Body::Attention(Attention {
-        q,
-        own: None,
-        kv,
-        out,
-        heads: 2,
-        scale: F32::new(0.125),
-        softcap: None,
-        sinks: None,
-        bias: None,
-        relative: None,
-        chunked: false,
-        causal: true,
-        tile_m: 1,
-    }))
+    g.case(Body::Attention(Attention::usual([q, kv, out], 2, F32::new(0.125))))
 }
 
 fn embed() -> Case {

@@ -57,7 +57,7 @@ fn every_field_of_a_kernel_matters() {
         &[edits::EMBED_HASHED],
         &[edits::ROPE_TABLE, edits::ROPE_TABLE_OF_TWO],
         &[edits::MATMUL],
-        &[edits::ATTENTION, edits::CHUNKED, edits::BIASED, edits::BIDIRECTIONAL, edits::LATENT],
+        &[edits::ATTENTION, edits::CHUNKED, edits::BIASED, edits::BIDIRECTIONAL, edits::LATENT, edits::ROWS],
         &[edits::CAUSAL_CONV],
         &[edits::RECURRENCE, edits::ERASING, edits::BONUS, edits::SCAN],
         &[edits::WKV],

@@ -280,7 +280,7 @@ fn magnitude(f: &mut Draft, x: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{Model, entry::Shape};
+    use super::super::super::Model;
     use super::super::Qwen4;
     use crate::testing::{config, with};
     use llmcc_ir::graph::Hashes;

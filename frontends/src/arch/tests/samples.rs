@@ -38,7 +38,9 @@ pub(super) fn field_samples(
             json!(match name {
                 "block_multiple_of" => 5,
                 "linear_head_dim" => 20,
-                _ => 12,
+                "o_groups" => 4,
+                "o_lora_rank" => 20,
+                _ => 12.min(max),
             }),
         ),
         Accepts::Count => (json!(-1), json!(other_count(name))),
@@ -49,7 +51,7 @@ pub(super) fn field_samples(
                 "expand_k" | "expand_v" => json!(1.5),
                 "max_relative_positions" => json!(14),
                 "position_buckets" => json!(6),
-                name if name.starts_with("rope") => json!(5e5),
+                name if name.contains("rope") => json!(5e5),
                 _ => json!(3e-3),
             },
         ),
@@ -60,6 +62,9 @@ pub(super) fn field_samples(
             (json!("none"), json!(other))
         }
         Accepts::OneOf(_) => (json!("sigmoid"), json!("relu")),
+        Accepts::ListOf(names) if !names.contains(&"full_attention") => {
+            (json!([names[0], 3]), json!([names[1], names[1]]))
+        }
         Accepts::ListOf(_) => (
             json!(["sliding_attention", 3]),
             json!([if upper { "sliding_attention" } else { "full_attention" }, "sliding_attention"]),
@@ -70,8 +75,10 @@ pub(super) fn field_samples(
         // Two layers, of which one does not rotate.
         Accepts::Numbers if name == "kv_source_layers" => (json!(["x"]), json!([0, 0])),
         Accepts::Numbers if name == "layer_rope_theta" => (json!(["x"]), json!([0, 500])),
+        Accepts::Numbers if name == "compress_ratios" => (json!(["x"]), json!([128, 0])),
         Accepts::Numbers => (json!(["x"]), json!([0, 1])),
         Accepts::Object if name == "linear_attn_config" => (json!([]), json!({ "head_dim": 20 })),
+        Accepts::Object if name == "compress_rates" => (json!([]), json!({ "compressed_sparse_attention": 6 })),
         Accepts::Object => (json!([]), json!({ "rope_type": "linear", "factor": 2 })),
         Accepts::Any if name == "mlp_layer_types" => (json!({ "0": "dense" }), json!(["sparse", "sparse"])),
         Accepts::Any if name == "gating" => (json!("none"), json!("per-element")),

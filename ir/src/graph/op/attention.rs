@@ -11,7 +11,8 @@ impl Rule for KvAppend {
         let spec = a.kv(0)?;
         for (i, key) in [(1, true), (2, false)] {
             let (m, n) = a.activation(i)?;
-            a.same("columns and KV width", n, spec.width(key))?;
+            // A key that is the value is stored as the value.
+            a.same("columns and KV width", n, spec.width(key && spec.own_dim() > 0))?;
             if m != Dim::Tokens {
                 return Err("`kv_append`: keys and values need a row per token".into());
             }
@@ -26,7 +27,9 @@ impl Rule for KvAppend {
         let (at, kv) = a.kv(0)?;
         for (i, (k, v)) in k.rows().zip(v.rows()).enumerate() {
             let position = positions.int(i).max(0) as usize;
-            kv.store_key(seqs[i], position, k);
+            if kv.spec.own_dim() > 0 {
+                kv.store_key(seqs[i], position, k);
+            }
             kv.store_value(seqs[i], position, v);
         }
         Ok(Value::State(at))
@@ -38,8 +41,11 @@ impl Rule for Attention {
         let (m, n) = a.activation(0)?;
         let spec = a.kv(1)?;
         a.index(2, Dim::Tokens)?;
-        if spec.latent {
+        if spec.latent && spec.own_dim() > 0 {
             return Err(format!("`attention`: {spec} is read by `latent_attention`"));
+        }
+        if let Some(what) = spec.misfit(self.every, self.causal && !self.biased) {
+            return Err(format!("`attention`: {what}"));
         }
         a.same("query columns and heads × head size", n, self.heads.saturating_mul(spec.key_dim))?;
         if m != Dim::Tokens {
@@ -59,7 +65,8 @@ impl Rule for Attention {
         if let Some(bias) = bias {
             ScoreBias::of(a.vector(bias)?, self.heads)?;
         }
-        Ok(TensorType::rows(m, self.heads.saturating_mul(spec.value_dim)).into())
+        let of_head = spec.value_dim.saturating_add(if self.sums { 2 } else { 0 });
+        Ok(TensorType::rows(m, self.heads.saturating_mul(of_head)).into())
     }
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
@@ -71,8 +78,8 @@ impl Rule for Attention {
         let extra = |at: Option<usize>| at.map(|at| a.tensor(at).map(|t| &t.data[..])).transpose();
         let (sinks, bias) = (extra(sinks)?, extra(bias)?);
         let softcap = (self.softcap.get() != 0.0).then_some(self.softcap);
-        let Attention { heads, scale, causal, chunked, .. } = *self;
-        let of = Attend { heads, scale, softcap, sinks, bias, relative: None, causal, chunked };
+        let Attention { heads, scale, causal, chunked, every, sums, .. } = *self;
+        let of = Attend { heads, scale, softcap, sinks, bias, relative: None, causal, chunked, every, sums };
         let out = attention(a.kv(1)?.1, &batch, &rows, &of)?;
         Ok(rows_of(out))
     }

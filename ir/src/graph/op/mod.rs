@@ -177,7 +177,8 @@ table::operations! {
         head_dim: usize,
     } Run (x: Any, table: Any);
     /// `kv_append(kv, k [T,KD], v [T,VD], positions) → kv`: stores each token's key and value at
-    /// its position in its sequence. In a latent state `k` is what comes before the value in a key.
+    /// its position in its sequence. In a latent state `k` is what comes before the value in a key;
+    /// where nothing does, the key being the value, it is `v` again.
     KvAppend "kv_append" Run (kv: Replaced, k: Any, v: Any, positions: Input(Positions));
     /// `attention(q [T,QD], kv, positions, sinks [heads]?, bias [heads·w]?) → [T,heads·V]`: softmax
     /// attention of each token over positions `0..=p` of its sequence (the last `window` of them
@@ -185,7 +186,8 @@ table::operations! {
     /// sink is one more score, of a value that is zero. The bias is added to scores: by one number
     /// per head, its slope, `−slope·|j − i|` (ALiBi, arXiv 2108.12409); by an odd number `2r + 1` of
     /// them the one at `r + clamp(j − i, −r, r)` (T5, arXiv 1910.10683, its buckets written out); by
-    /// an even number the one at `j`, or the last (slopes times positions, rounded).
+    /// an even number the one at `j`, or the last (slopes times positions, rounded). A state whose
+    /// keys are its values is read as any other.
     Attention "attention" {
         /// Query heads.
         heads: usize,
@@ -201,6 +203,14 @@ table::operations! {
         chunked: bool = false,
         /// The last operand is the bias.
         biased: bool = false,
+        /// A token sees those positions only of which this many are up to the next one that it sees:
+        /// the last of each of the sequence's windows of that length, of a state whose keys are its
+        /// values and that has no window. A token that sees none gets zeros.
+        every: usize = 1,
+        /// After the heads' values come the maxima of each head's scores `m [heads]`, and the sums
+        /// of `e^(score − m)`, the sink among them: what it takes to join the results of two
+        /// attentions into those of a softmax over both. Of no scores they are the least number and 0.
+        sums: bool = false,
     } Run (q: Any, kv: State, positions: Input(Positions)) + (sinks: Weight, bias: Weight);
     /// `latent_attention(q [T,heads·V], own [T,heads·K], kv, positions, sinks [heads]?) →
     /// [T,heads·V]`: causal attention over a latent state, whose keys are `K` columns of their own,

@@ -10,7 +10,7 @@ use crate::ty::TensorType;
 pub use llmcc_abi::route::Score;
 
 /// Names of the scores in `.lir` text.
-const SCORES: &[&str] = &["softmax", "chosen", "sigmoid", "mixer", "sigmoid_of_chosen"];
+const SCORES: &[&str] = &["softmax", "chosen", "sigmoid", "mixer", "sigmoid_of_chosen", "given"];
 
 impl AttrType for Score {
     const KIND: AttrKind = AttrKind::Word(SCORES);
@@ -84,14 +84,14 @@ impl Router {
         }
         let scores: Vec<f64> = match self.score {
             Score::Softmax => softmax(logits, |_| true),
-            Score::Chosen | Score::Mixer => logits.to_vec(),
+            Score::Chosen | Score::Mixer | Score::Given => logits.to_vec(),
             Score::Sigmoid | Score::SigmoidOfChosen => logits.iter().map(|z| 1.0 / (1.0 + (-z).exp())).collect(),
         };
         // A softmax keeps the order of its logits, but numbers that differ may round to one.
         let order: Vec<f64> = match self.score {
             Score::Softmax if bias.iter().all(|b| *b == 0.0) && self.groups == 1 => logits.to_vec(),
             Score::SigmoidOfChosen => logits.iter().zip(bias).map(|(z, b)| z + b).collect(),
-            Score::Softmax | Score::Sigmoid | Score::Chosen | Score::Mixer => {
+            Score::Softmax | Score::Sigmoid | Score::Chosen | Score::Mixer | Score::Given => {
                 scores.iter().zip(bias).map(|(s, b)| s + b).collect()
             }
         };
@@ -110,7 +110,7 @@ impl Router {
                 let all = softmax(logits, |e| chosen.contains(&e));
                 chosen.iter().map(|e| all[*e]).collect()
             }
-            Score::Softmax | Score::Sigmoid | Score::SigmoidOfChosen | Score::Mixer => {
+            Score::Softmax | Score::Sigmoid | Score::SigmoidOfChosen | Score::Mixer | Score::Given => {
                 chosen.iter().map(|e| scores[*e]).collect()
             }
         };
@@ -332,6 +332,11 @@ mod tests {
         let (chosen, weights) = sigmoid.choose(&logits, &[0.0, 1.0, 0.0, 0.0]);
         assert_eq!(chosen, [1, 2]);
         close(&weights, &[2.5 / (1.0 + e(1.0)), 2.5 / (1.0 + e(-2.0))]);
+        // Scores that are given are weights.
+        let given = Router { score: Score::Given, normalize: true, ..router(Score::Given, 2) };
+        let (chosen, weights) = given.choose(&logits, &[0.75, 0.0, 0.0, 0.0]);
+        assert_eq!(chosen, [2, 0]);
+        close(&weights, &[0.8, 0.2]);
         // One that is added to logits needs to be larger.
         let late = Router { score: Score::SigmoidOfChosen, ..sigmoid };
         assert_eq!(late.choose(&logits, &[0.0, 1.0, 0.0, 0.0]).0, [2, 3]);

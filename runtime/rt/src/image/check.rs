@@ -242,7 +242,8 @@ fn page_bytes(s: &StateDesc) -> Option<u64> {
     let bits = kv_dtype::bits(s.dtype)?;
     let key = usize::from(s.key_dim);
     let value = if s.value_dim == 0 { key } else { s.value_dim.into() };
-    let good = s.kv_heads > 0 && key > 0 && s.kv_heads <= 1 << 16;
+    // Keys that are values are stored as those.
+    let good = s.kv_heads > 0 && value > 0 && s.kv_heads <= 1 << 16;
     let good = good && (bits >= 8 || key.is_multiple_of(2) && value.is_multiple_of(2));
     good.then(|| layout::page(s.kv_heads as usize, key, value, bits).bytes as u64)
 }

@@ -43,6 +43,10 @@ unsafe fn values<I: Isa>(run: &Run, group: &Group, from: usize, to: usize) {
 unsafe fn pages<I: Isa>(run: &Run, group: &Group, from: usize, to: usize, keys: bool) {
     for page in from..to {
         unsafe {
+            if run.more.every > 1 {
+                together::<I>(run, &Rows::apart(run, group.page + page), place(run, group, page), keys);
+                continue;
+            }
             let at = run.page(group.page + page);
             let (from, to) = (if keys { at.k } else { at.v }, place(run, group, page));
             match (run.a.dtype, keys) {
@@ -63,25 +67,72 @@ unsafe fn pages<I: Isa>(run: &Run, group: &Group, from: usize, to: usize, keys: 
 #[inline(always)]
 unsafe fn latent<I: Isa>(run: &Run, page: &Page, to: *mut f32) {
     unsafe {
-        let mut scales = [1f32; PAGE_TOKENS];
         if matches!(run.a.dtype, kv_dtype::INT8 | kv_dtype::INT4) {
-            core::ptr::copy_nonoverlapping(page.v_scales, scales.as_mut_ptr().cast(), PAGE_TOKENS * 4);
             for i in (0..run.own * PAGE_TOKENS).step_by(I::LANES) {
                 let scale = I::load(page.k_scales.add(i % PAGE_TOKENS * 4));
                 I::store(to.add(i), I::mul(I::load(to.add(i).cast()), scale));
             }
         }
-        let to = to.add(run.own * PAGE_TOKENS);
-        match run.a.dtype {
-            kv_dtype::INT4 => turn_values4(page.v, run.values, &scales, to),
-            dtype => typed!(dtype, C => turn::<I, C>(page.v, run.values, &scales, to)),
+        together::<I>(run, &Rows::of_page(run, page), to.add(run.own * PAGE_TOKENS), true);
+    }
+}
+
+/// Values of 16 slots.
+struct Rows {
+    at: [*const u8; PAGE_TOKENS],
+    scales: [f32; PAGE_TOKENS],
+}
+
+impl Rows {
+    /// Those of a page.
+    #[inline(always)]
+    unsafe fn of_page(run: &Run, page: &Page) -> Rows {
+        let mut rows = Rows { at: [page.v; PAGE_TOKENS], scales: [1.0; PAGE_TOKENS] };
+        for slot in 0..PAGE_TOKENS {
+            unsafe { rows.take(run, page, slot, slot) };
+        }
+        rows
+    }
+
+    /// Those of slots that lie apart, see [`AttendMore::every`](llmcc_abi::AttendMore::every), the last
+    /// one again in place of slots that there are not.
+    #[inline(always)]
+    unsafe fn apart(run: &Run, number: usize) -> Rows {
+        let mut rows = Rows { at: [core::ptr::null(); PAGE_TOKENS], scales: [1.0; PAGE_TOKENS] };
+        for slot in 0..PAGE_TOKENS {
+            let position = run.more.position((number * PAGE_TOKENS + slot).min(run.last));
+            unsafe { rows.take(run, &run.page(position / PAGE_TOKENS), slot, position % PAGE_TOKENS) };
+        }
+        rows
+    }
+
+    /// Row `from` of a page as row `slot`.
+    #[inline(always)]
+    unsafe fn take(&mut self, run: &Run, page: &Page, slot: usize, from: usize) {
+        let bytes = run.values * kv_dtype::bits(run.a.dtype).unwrap_or_default() / 8;
+        self.at[slot] = page.v.wrapping_add(from * bytes);
+        if matches!(run.a.dtype, kv_dtype::INT8 | kv_dtype::INT4) {
+            self.scales[slot] = unsafe { page.v_scales.add(from * 4).cast::<f32>().read_unaligned() };
         }
     }
 }
 
-/// Values `[16][d]` times the scales of their slots as `[d][16]`.
+/// Values of 16 slots, times their scales, as `[16][d]`, or `turned` as `[d][16]`.
 #[inline(always)]
-unsafe fn turn<I: Isa, C: Cache<I>>(from: *const u8, d: usize, scales: &[f32; PAGE_TOKENS], to: *mut f32) {
+unsafe fn together<I: Isa>(run: &Run, rows: &Rows, to: *mut f32, turned: bool) {
+    let d = run.values;
+    let place = |slot: usize, i: usize| to.wrapping_add(if turned { i * PAGE_TOKENS + slot } else { slot * d + i });
+    unsafe {
+        match run.a.dtype {
+            kv_dtype::INT4 => values4(rows, d, place),
+            dtype => typed!(dtype, C => turn::<I, C>(rows, d, place)),
+        }
+    }
+}
+
+/// Elements of 16 slots times their scales, each to its place.
+#[inline(always)]
+unsafe fn turn<I: Isa, C: Cache<I>>(rows: &Rows, d: usize, place: impl Fn(usize, usize) -> *mut f32) {
     let mut column = 0;
     while column < d {
         let count = PAGE_TOKENS.min(d - column);
@@ -89,17 +140,17 @@ unsafe fn turn<I: Isa, C: Cache<I>>(from: *const u8, d: usize, scales: &[f32; PA
         for slot in 0..PAGE_TOKENS {
             let mut bytes = [0u8; PAGE_TOKENS * 4];
             unsafe {
-                let at = from.add((slot * d + column) * C::BYTES);
+                let at = rows.at[slot].add(column * C::BYTES);
                 core::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), count * C::BYTES);
                 for i in (0..PAGE_TOKENS).step_by(I::LANES) {
-                    let x = I::mul(C::load(bytes.as_ptr().add(i * C::BYTES)), I::splat(scales[slot]));
+                    let x = I::mul(C::load(bytes.as_ptr().add(i * C::BYTES)), I::splat(rows.scales[slot]));
                     I::store(tile[slot].as_mut_ptr().add(i), x);
                 }
             }
         }
         for i in 0..count {
             for (slot, row) in tile.iter().enumerate() {
-                unsafe { to.add((column + i) * PAGE_TOKENS + slot).write(row[i]) };
+                unsafe { place(slot, column + i).write(row[i]) };
             }
         }
         column += count;
@@ -108,14 +159,14 @@ unsafe fn turn<I: Isa, C: Cache<I>>(from: *const u8, d: usize, scales: &[f32; PA
 
 /// The same of values of 4 bits, the two of a byte half a head apart.
 #[inline(always)]
-unsafe fn turn_values4(from: *const u8, d: usize, scales: &[f32; PAGE_TOKENS], to: *mut f32) {
+unsafe fn values4(rows: &Rows, d: usize, place: impl Fn(usize, usize) -> *mut f32) {
     let half = d / 2;
-    for (slot, scale) in scales.iter().enumerate() {
+    for (slot, scale) in rows.scales.iter().enumerate() {
         for j in 0..half {
             unsafe {
-                let [low, high] = halves(from.add(slot * half + j), 1);
-                to.add(j * PAGE_TOKENS + slot).write(f32::from(low[0]) * scale);
-                to.add((half + j) * PAGE_TOKENS + slot).write(f32::from(high[0]) * scale);
+                let [low, high] = halves(rows.at[slot].add(j), 1);
+                place(slot, j).write(f32::from(low[0]) * scale);
+                place(slot, half + j).write(f32::from(high[0]) * scale);
             }
         }
     }

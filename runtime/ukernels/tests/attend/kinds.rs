@@ -96,3 +96,64 @@ fn keys_and_queries_of_distances() {
         }
     }
 }
+
+/// Values narrower and wider than keys, and values that are a part of the keys, with few rows and
+/// with many, in sizes of whole vectors and others.
+#[test]
+fn keys_and_values_of_different_width() {
+    let mut rng = Rng(31);
+    for (i, dtype) in DTYPES.into_iter().cycle().take(30).enumerate() {
+        let dims = [(24, 16, false), (16, 40, false), (72, 64, true), (10, 6, false), (28, 20, true), (48, 32, false)];
+        let heads = [1, 4, 13, 30][i % 4];
+        for positions in [vec![3, 4, 9], (250..262).collect::<Vec<i32>>(), vec![290]] {
+            Case::widths(dtype, dims[i % 6], heads, positions, &mut rng).check();
+        }
+    }
+}
+
+/// Keys that are values, of every position and of some, in contexts of less than one of these, of a few
+/// and of several blocks of them; what their weights add up to, with sinks and without. Threads share
+/// contexts in which there is nothing to be seen, too.
+#[test]
+fn keys_that_are_values() {
+    let mut rng = Rng(23);
+    for (i, dtype) in DTYPES.into_iter().cycle().take(30).enumerate() {
+        let (d, heads) = [(16, 2), (24, 13), (10, 30), (64, 1)][i % 4];
+        let every = [1, 4, 10, 16, 40, 3][i % 6];
+        for positions in [vec![0, 2, 3, 9], (250..262).collect::<Vec<i32>>(), vec![1290]] {
+            let mut case = Case::widths(dtype, (d, d, true), heads, positions, &mut rng);
+            case.apart(every);
+            case.sums = i % 5 > 0;
+            if i % 3 == 0 {
+                case.sinks = (0..3 * heads).map(|_| rng.signed() * 4.0).collect();
+            }
+            case.check();
+            let bits = |x: Vec<f32>| x.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            for level in levels() {
+                for t in 0..case.positions.len() {
+                    let parts = case.run_parts(level, t..t + 1, &[0..3, 3..4, 4..ATTEND_PARTS]);
+                    assert_eq!(bits(parts), bits(case.run(level, t..t + 1)), "{level:?}, every {every}");
+                }
+            }
+        }
+    }
+}
+
+impl Case {
+    /// Only the last of so many positions each is seen; the others have no values.
+    fn apart(&mut self, every: usize) {
+        self.every = every;
+        let layout = page(self.kv_heads, self.own_dim(), self.dv, bits(self.dtype));
+        let bytes = self.dv * bits(self.dtype) / 8;
+        for slot in (0..self.values.len()).filter(|slot| !(slot + 1).is_multiple_of(every)) {
+            let base = self.pages[slot / PAGE_TOKENS] as usize * layout.bytes;
+            for n in 0..self.kv_heads {
+                let row = n * PAGE_TOKENS + slot % PAGE_TOKENS;
+                self.pool[base + layout.v + row * bytes..][..bytes].fill(0xff);
+                if bits(self.dtype) <= 8 {
+                    self.pool[base + layout.v_scales + row * 4..][..4].fill(0xff);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Attention to the last tokens, and to rows that many tokens before have in common (DeepSeek-V4).
+//!
+//! One row per token is key and value of all heads; its last elements are rotated, so that those of what
+//! a head finds are turned back. Layers that see more than a window have rows beside these, one for
+//! every window of some tokens: sums of its tokens' rows, weighted by the softmax of a gate for each
+//! element, or of the tokens of two windows, each of which has another row for the next one. A softmax
+//! is over both: two attentions say what their weights add up to.
+
+use super::super::blocks::{Norm, linear, norm};
+use super::super::latent::{Q_DOWN, Q_DOWN_NORM, Q_UP};
+use super::super::lifter::Draft;
+use super::super::names::{ATTN_OUT, ATTN_SINKS, Kind, Part, Table};
+use super::super::scores::clipped;
+use super::super::weights::split_rows;
+use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Value};
+use llmcc_ir::quant::BLOCK;
+
+/// The row of a token.
+const ROW: Part = Part("attn.row");
+const ROW_NORM: Part = Part("attn.row_norm");
+/// From the columns of some heads to fewer.
+const OUT_DOWN: Part = Part("attn.out_down");
+/// What a token has in the rows of windows, and what weighs it.
+const WINDOW_ROW: Part = Part("attn.window.row");
+const WINDOW_GATE: Part = Part("attn.window.gate");
+/// Added to the gate by the token's place in its window.
+const WINDOW_PLACES: Part = Part("attn.window.places");
+const WINDOW_NORM: Part = Part("attn.window.norm");
+
+/// Names as Transformers writes them, and as they were published.
+pub(super) const NAMES: Table = &[
+    (Q_DOWN, "model.layers.{}.attn.wq_a"),
+    (Q_DOWN, "layers.{}.attn.wq_a"),
+    (Q_DOWN_NORM, "model.layers.{}.attn.q_norm"),
+    (Q_DOWN_NORM, "layers.{}.attn.q_norm"),
+    (Q_UP, "model.layers.{}.attn.wq_b"),
+    (Q_UP, "layers.{}.attn.wq_b"),
+    (ROW, "model.layers.{}.attn.wkv"),
+    (ROW, "layers.{}.attn.wkv"),
+    (ROW_NORM, "model.layers.{}.attn.norm"),
+    (ROW_NORM, "layers.{}.attn.kv_norm"),
+    (ATTN_SINKS, "model.layers.{}.attn.attn_sink"),
+    (ATTN_SINKS, "layers.{}.attn.attn_sink"),
+    (OUT_DOWN, "model.layers.{}.attn.wo_a"),
+    (OUT_DOWN, "layers.{}.attn.wo_a"),
+    (ATTN_OUT, "model.layers.{}.attn.wo_b"),
+    (ATTN_OUT, "layers.{}.attn.wo_b"),
+    (WINDOW_ROW, "model.layers.{}.attn.compressor.wkv"),
+    (WINDOW_ROW, "layers.{}.attn.compressor.wkv"),
+    (WINDOW_GATE, "model.layers.{}.attn.compressor.wgate"),
+    (WINDOW_GATE, "layers.{}.attn.compressor.wgate"),
+    (WINDOW_PLACES, "model.layers.{}.attn.compressor.ape"),
+    (WINDOW_PLACES, "layers.{}.attn.compressor.ape"),
+    (WINDOW_NORM, "model.layers.{}.attn.compressor.norm"),
+    (WINDOW_NORM, "layers.{}.attn.compressor.norm"),
+];
+
+/// Largest magnitude of a gate whose power is taken: the windows' sums are of numbers as they are.
+const MOST_GATE: f32 = 60.0;
+
+/// Sizes of the attention of all layers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub heads: usize,
+    /// Elements of a head, and of a row; those at its end that are rotated.
+    pub dim: usize,
+    pub rotated: usize,
+    /// Width of what queries are made of.
+    pub q_rank: usize,
+    /// Groups of heads, and the width of what is made of each.
+    pub groups: usize,
+    pub out_rank: usize,
+    /// Tokens that are seen by themselves.
+    pub window: usize,
+    pub norm: Norm,
+}
+
+/// Windows whose tokens have a row in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Windows {
+    /// Tokens of each.
+    pub len: usize,
+    /// A token has a row for the next window, too.
+    pub overlap: bool,
+}
+
+/// What the layer is given beside its input.
+#[derive(Clone, Copy)]
+pub(super) struct Given {
+    pub positions: Value,
+    /// The rotary table of the tokens, `[T, rotated]`, and of the tokens `len − 1` before them.
+    pub rope: Value,
+    pub before: Option<Value>,
+}
+
+/// The rotary table of the tokens so many before each, of `width` columns; zeros where there are none.
+#[track_caller]
+pub(super) fn earlier(f: &mut Draft, rope: Value, width: usize, by: usize) -> Value {
+    let taps = (0..=by).flat_map(|i| std::iter::repeat_n(if i == 0 { 1.0 } else { 0.0 }, width)).collect();
+    let taps = f.shared_table("earlier.taps", &format!("$earlier{by}.taps"), [by + 1, width], taps);
+    let state = f.fixed("earlier", [1, by, width]);
+    f.op(Op::CausalConv, &[rope, taps, state])
+}
+
+/// Attention of the layer to the last tokens, and to the rows of windows, if it has any.
+#[track_caller]
+pub(super) fn attention(f: &mut Draft, s: &Sizes, windows: Option<Windows>, given: Given, h: Value) -> Value {
+    let (hidden, width) = (f.facts().hidden, s.heads.saturating_mul(s.dim));
+    let Given { positions, rope, before } = given;
+    let q = linear(f, Q_DOWN, [s.q_rank, hidden], false, h);
+    let q = norm(f, Q_DOWN_NORM, s.norm, q, s.q_rank);
+    let q = linear(f, Q_UP, [width, s.q_rank], false, q);
+    let q = f.op(Op::Normalize { eps: F32::new(s.norm.eps), width: s.dim }, &[q]);
+    let q = rotated(f, s, s.heads, q, rope);
+    let row = linear(f, ROW, [s.dim, hidden], false, h);
+    let row = norm(f, ROW_NORM, s.norm, row, s.dim);
+    let row = rotated(f, s, 1, row, rope);
+    let kv = f.latent_kv("kv", (s.dim, s.dim), Some(s.window));
+    let kv = f.op(Op::KvAppend, &[kv, row, row, positions]);
+    let sinks = f.weight(ATTN_SINKS, Kind::Bare, &[s.heads]);
+    let mut y = f.op(attend(s, 1, windows.is_some()), &[q, kv, positions, sinks]);
+    if let (Some(windows), Some(before)) = (windows, before) {
+        let row = pooled(f, s, windows, h);
+        let row = norm(f, WINDOW_NORM, s.norm, row, s.dim);
+        let row = rotated(f, s, 1, row, before);
+        let kv = f.latent_kv("windows", (s.dim, s.dim), None);
+        let kv = f.op(Op::KvAppend, &[kv, row, row, positions]);
+        let far = f.op(attend(s, windows.len, true), &[q, kv, positions]);
+        y = joined(f, s, [y, far]);
+    }
+    let back = [1.0, -1.0].into_iter().flat_map(|sign| std::iter::repeat_n(sign, s.rotated / 2)).collect();
+    let back = f.shared_constant("attn.back", "$attention.back", back);
+    let back = f.mul(rope, back);
+    let y = rotated(f, s, s.heads, y, back);
+    let down = f.matrix(OUT_DOWN, [s.groups.saturating_mul(s.out_rank), width / s.groups.max(1)]);
+    let to = s.out_rank.next_multiple_of(BLOCK);
+    let down = if to == s.out_rank { down } else { f.op(Op::FillRows { run: s.out_rank, to }, &[down]) };
+    let y = f.op(Op::HeadMatMul { heads: s.groups, cols: s.out_rank }, &[y, down]);
+    linear(f, ATTN_OUT, [hidden, s.groups.saturating_mul(s.out_rank)], false, y)
+}
+
+fn attend(s: &Sizes, every: usize, sums: bool) -> Op {
+    let (scale, softcap) = (F32::new((1.0 / (s.dim as f64).sqrt()) as f32), F32::new(0.0));
+    Op::Attention { heads: s.heads, scale, softcap, causal: true, chunked: false, biased: false, every, sums }
+}
+
+/// The heads of `x` with their last elements rotated, neighbours being pairs.
+fn rotated(f: &mut Draft, s: &Sizes, heads: usize, x: Value, table: Value) -> Value {
+    let (dim, turned, half) = (s.dim, s.rotated, s.rotated / 2);
+    let still = dim - turned;
+    let tails = (0..heads).flat_map(|h| {
+        let pair = move |j: usize| h * dim + still + 2 * (j % half) + j / half;
+        (0..turned).map(pair)
+    });
+    let tails = f.shared_constant(
+        &format!("tails{heads}"),
+        &format!("$attention.tails{heads}"),
+        tails.map(|j| j as f32).collect(),
+    );
+    let tail = f.op(Op::PickCols, &[x, tails]);
+    let tail = f.op(Op::Rope { head_dim: turned }, &[tail, table]);
+    let both = f.op(Op::ConcatCols, &[x, tail]);
+    let whole = (0..heads * dim).map(|i| match (i % dim).checked_sub(still) {
+        None => i,
+        Some(j) => heads * dim + i / dim * turned + j % 2 * half + j / 2,
+    });
+    let whole = f.shared_constant(
+        &format!("whole{heads}"),
+        &format!("$attention.whole{heads}"),
+        whole.map(|j| j as f32).collect(),
+    );
+    f.op(Op::PickCols, &[both, whole])
+}
+
+/// For each token the row of the window of which it is the last, before its norm; something else for
+/// tokens that are no window's last.
+fn pooled(f: &mut Draft, s: &Sizes, windows: Windows, h: Value) -> Value {
+    let Windows { len, overlap } = windows;
+    let (hidden, series) = (f.facts().hidden, if overlap { 2 } else { 1 });
+    let width = s.dim * series;
+    let row = linear(f, WINDOW_ROW, [width, hidden], false, h);
+    let gate = linear(f, WINDOW_GATE, [width, hidden], false, h);
+    let gate = clipped(f, gate, Some(MOST_GATE));
+    let weight = f.unary(UnaryOp::Exp, gate);
+    let weighted = f.mul(weight, row);
+    let x = f.op(Op::ConcatCols, &[weighted, weight]);
+    // Sums over tokens with weights by their places: a convolution.
+    let places = f.weight(WINDOW_PLACES, Kind::Bare, &[len, width]);
+    let places = f.unary(UnaryOp::Exp, places);
+    let places = f.op(Op::Transpose, &[places]);
+    let taps = if overlap {
+        // The first of a token's two rows counts in the next window.
+        let [one, nothing] = [1.0, 0.0].map(|x| f.scalar(x));
+        let parts = split_rows(f, places, [s.dim; 2]).map(|part| {
+            let part = f.op(Op::Transpose, &[part]);
+            // What is multiplied is f32, as zeros are.
+            f.mul(part, one)
+        });
+        let zeros = f.mul(parts[0], nothing);
+        let each = [[parts[0], zeros], [zeros, parts[1]]].map(|taps| {
+            let taps = f.op(Op::ConcatRows, &taps);
+            f.op(Op::Transpose, &[taps])
+        });
+        f.op(Op::ConcatRows, &each)
+    } else {
+        places
+    };
+    let taps = f.op(Op::ConcatRows, &[taps, taps]);
+    let taps = f.op(Op::Transpose, &[taps]);
+    let state = f.fixed("window", [1, len * series - 1, 2 * width]);
+    let sums = f.op(Op::CausalConv, &[x, taps, state]);
+    let mut part = |from: usize| {
+        let each: Vec<Value> =
+            (0..series).map(|i| f.op(Op::SliceCols { start: from + i * s.dim, len: s.dim }, &[sums])).collect();
+        each.into_iter().reduce(|sum, x| f.add(sum, x)).unwrap_or(sums)
+    };
+    let (rows, weights) = (part(0), part(width));
+    f.op(Op::Binary(BinaryOp::Div), &[rows, weights])
+}
+
+/// What a softmax over the scores of both attentions gives.
+fn joined(f: &mut Draft, s: &Sizes, found: [Value; 2]) -> Value {
+    let width = s.heads * s.dim;
+    let part = |f: &mut Draft, start, len| found.map(|x| f.op(Op::SliceCols { start, len }, &[x]));
+    let values = part(f, 0, width);
+    let (most, sums) = (part(f, width, s.heads), part(f, width + s.heads, s.heads));
+    let of_all = f.op(Op::Binary(BinaryOp::Max), &most);
+    let mut shares = [sums[0], sums[1]];
+    for (share, most) in shares.iter_mut().zip(most) {
+        let less = f.op(Op::Binary(BinaryOp::Sub), &[most, of_all]);
+        let by = f.unary(UnaryOp::Exp, less);
+        *share = f.mul(*share, by);
+    }
+    let sum = f.add(shares[0], shares[1]);
+    let of_heads = (0..width).map(|i| (i / s.dim) as f32).collect();
+    let of_heads = f.shared_constant("attn.heads", "$attention.heads", of_heads);
+    let mut parts = shares.into_iter().zip(values).map(|(share, values)| {
+        let share = f.op(Op::Binary(BinaryOp::Div), &[share, sum]);
+        let share = f.op(Op::PickCols, &[share, of_heads]);
+        f.mul(share, values)
+    });
+    let (near, far) = (parts.next(), parts.next());
+    drop(parts);
+    match (near, far) {
+        (Some(near), Some(far)) => f.add(near, far),
+        _ => sum,
+    }
+}
