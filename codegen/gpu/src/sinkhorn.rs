@@ -35,7 +35,7 @@ pub fn emit(cx: &Cx<'_>, k: &Sinkhorn) -> Source {
             let own = b.min(column, last);
             let from = row_at(b, args.operand(k.x), side * side, RowElem::F32, row);
             let from = col_at(b, from, Elem::F32, own);
-            let c = Columns { inside, masks: masks(lanes), eps: b.f32(k.balance.eps.get()) };
+            let c = OwnColumns { inside, masks: masks(lanes), eps: b.f32(k.balance.eps.get()) };
             let x = load(b, from, side);
             let x = c.softmax(b, &x);
             let x = c.divide_rows(b, &x);
@@ -84,14 +84,14 @@ fn load(b: &mut Builder, from: V, side: usize) -> Vec<V> {
 }
 
 /// The columns of a matrix, one in each lane.
-struct Columns {
+struct OwnColumns {
     /// Whether the lane has one.
     inside: V,
     masks: Vec<i64>,
     eps: V,
 }
 
-impl Columns {
+impl OwnColumns {
     fn softmax(&self, b: &mut Builder, x: &[V]) -> Vec<V> {
         let most = x[1..].iter().fold(x[0], |most, x| b.fmax(most, *x));
         let exps: Vec<V> = x

@@ -11,7 +11,7 @@ use llmcc_ir::kernel::Sinkhorn;
 /// Emits the rows `lo..hi`.
 pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &Sinkhorn) {
     let (side, eps) = (k.balance.side, k.balance.eps.get());
-    let m = Matrix { side, vectors: side.div_ceil(LANES), eps };
+    let m = Square { side, vectors: side.div_ceil(LANES), eps };
     e.each(low.args.lo, low.args.hi, 1, |e, row| {
         let from = e.index(low.args.operand(k.x), row, side * side * 4);
         let to = e.index(low.args.operand(k.out), row, side * side * 4);
@@ -28,14 +28,14 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &Sinkhorn) {
 
 /// What there is of a matrix: vectors row by row. What the last vector of a row has beyond its columns
 /// is never read.
-struct Matrix {
+struct Square {
     side: usize,
     /// Of a row.
     vectors: usize,
     eps: f32,
 }
 
-impl Matrix {
+impl Square {
     /// Where vector `v` of a row is, and how many of its lanes are of the matrix.
     fn part(&self, row: usize, v: usize) -> (usize, usize) {
         ((row * self.side + v * LANES) * 4, LANES.min(self.side - v * LANES))

@@ -88,7 +88,7 @@ pub(crate) trait Shape: fmt::Debug + Any {
     }
 
     /// Whether a tensor is of a part that chooses tokens where there are more than are compiled for, or of
-    /// one for tokens that no text has.
+    /// one for tokens or entities that no text has.
     fn chooses(&self, _tensor: &str) -> bool {
         false
     }

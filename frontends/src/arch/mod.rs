@@ -201,6 +201,7 @@ archs! {
     mod jina_embeddings_v3;
     mod nomic_bert;
     mod neobert;
+    mod luke;
     mod deberta;
     mod deberta_v2;
     mod mamba2;

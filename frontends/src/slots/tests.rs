@@ -69,3 +69,13 @@ fn runs_are_short() {
     assert_eq!(runs(&[3, 2, 1]), [[3, 1, 1], [2, 1, 1], [1, 1, 1]]);
     assert!(runs(&[]).is_empty());
 }
+
+/// What distances have is made by them when compiling: DeBERTa's queries and keys would need other weights.
+#[test]
+fn matrices_that_make_weights_have_no_room() {
+    let (_, table, left) = table("deberta_v2");
+    for (end, room) in [("query_proj.weight", false), ("key_proj.weight", false), ("value_proj.weight", true)] {
+        assert_eq!(table.matrices.iter().any(|m| m.name.ends_with(end)), room, "{end}");
+        assert_eq!(left.iter().filter(|name| name.ends_with(end)).count(), if room { 0 } else { 2 }, "{end}");
+    }
+}

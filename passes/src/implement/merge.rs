@@ -14,7 +14,7 @@ const MAX_SEGMENTS: usize = 8;
 
 /// Adds the merged kernels of queries and cache update.
 pub fn run(cx: &mut Context<'_>, _: Id, op: &OpNode) {
-    if op.head != Head::Attention {
+    if !matches!(op.head, Head::Attention | Head::RelativeAttention) {
         return;
     }
     for (_, state) in cx.states(op.args[1]) {
