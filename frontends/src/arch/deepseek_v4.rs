@@ -4,6 +4,8 @@
 //! An indexer selects rows of short windows: contexts of which none is left out are compiled.
 
 mod attention;
+#[cfg(test)]
+mod tests;
 
 use super::decoder::{self, Decoder, Defaults};
 use super::entry::{Arch, Shape};

@@ -169,7 +169,9 @@ impl<'a> RegimeVerifier<'a> {
             self.buffer(i, b);
         }
         let mut states = vec![State::default(); self.regime.buffers.len()];
-        let mut kv = vec![Stored::default(); self.plan.states.len()];
+        // Of keys that are values, the values are all there is to store.
+        let of = |s: &StateSpec| Stored { keys: s.paged().is_some_and(|kv| kv.own_dim() == 0), values: false };
+        let mut kv: Vec<Stored> = self.plan.states.iter().map(of).collect();
         for (i, launch) in self.regime.launches.iter().enumerate() {
             self.launch(i, launch, &mut states, &mut kv);
         }
