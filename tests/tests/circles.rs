@@ -77,9 +77,9 @@ fn uses(module: &Module, text: &str, all: &BTreeMap<Module, String>) -> BTreeSet
     }
     for start in ["crate::", "super::"] {
         let ends = |c: char| !(c.is_alphanumeric() || c == '_' || c == ':');
-        found.extend(
-            text.match_indices(start).map(|(i, _)| text[i..].split(ends).next().unwrap_or_default().to_string()),
-        );
+        // From where they begin: the second `super` of two is none of the file itself.
+        let whole = text.match_indices(start).filter(|(i, _)| !text[..*i].ends_with("super::"));
+        found.extend(whole.map(|(i, _)| text[i..].split(ends).next().unwrap_or_default().to_string()));
     }
     found.iter().filter_map(|p| target(p, module, all)).filter(|t| t != module).collect()
 }

@@ -27,20 +27,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let model = Model::open(&args.artifact, options)?;
     let load = start.elapsed().as_secs_f64();
     let info = model.info();
-    let deepest = args.depth.iter().map(|n| depth::tokens(args, *n)).max().unwrap_or(0);
-    let longest = args.prefill.iter().copied().max().unwrap_or(0).max(args.steps + 1).max(deepest);
-    let counts = args.prefill.iter().chain(&args.batch).chain(&args.depth).chain([&args.steps, &args.repeat]);
-    if longest > info.max_context || counts.into_iter().any(|n| *n == 0) {
-        return Err(Error::Usage(format!(
-            "lengths and counts must lie in 1..={}, the artifact's context",
-            info.max_context
-        )));
-    }
-    if info.whole && !args.depth.is_empty() {
-        return Err(Error::Usage(
-            "tokens of this model see later ones: it reads texts, and decodes none: leave --depth out".into(),
-        ));
-    }
+    check_sizes(args, &model)?;
     // Whole texts are read in one step.
     let batches: &[usize] = if info.whole { &[] } else { &args.batch };
     let mut kernels = vec![];
@@ -88,6 +75,26 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         predicted,
     };
     super::print(&if args.json { format!("{}\n", results.json()) } else { results.text() })
+}
+
+/// Lengths and counts that the artifact has room for.
+fn check_sizes(args: &BenchArgs, model: &Model) -> Result<(), Error> {
+    let info = model.info();
+    let deepest = args.depth.iter().map(|n| depth::tokens(args, *n)).max().unwrap_or(0);
+    let longest = args.prefill.iter().copied().max().unwrap_or(0).max(args.steps + 1).max(deepest);
+    let counts = args.prefill.iter().chain(&args.batch).chain(&args.depth).chain([&args.steps, &args.repeat]);
+    if longest > info.max_context || counts.into_iter().any(|n| *n == 0) {
+        return Err(Error::Usage(format!(
+            "lengths and counts must lie in 1..={}, the artifact's context",
+            info.max_context
+        )));
+    }
+    if info.whole && !args.depth.is_empty() {
+        return Err(Error::Usage(
+            "tokens of this model see later ones: it reads texts, and decodes none: leave --depth out".into(),
+        ));
+    }
+    Ok(())
 }
 
 /// What the manifest says of the version that runs here, and how many bytes of states of fixed size a

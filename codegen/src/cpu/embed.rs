@@ -16,7 +16,7 @@ use std::mem::offset_of;
 /// Emits the tokens `lo..hi`.
 pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Embed) {
     let Embed { table, index, scale, add, out } = *k;
-    let rows = Rows::new(low, frame, table);
+    let rows = TableRows::new(low, frame, table);
     let index = match index {
         Index::Tokens => offset_of!(StepCtx, tokens),
         Index::Positions => offset_of!(StepCtx, positions),
@@ -34,7 +34,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Embed) 
 }
 
 /// Rows of a packed table.
-pub(super) struct Rows {
+pub(super) struct TableRows {
     table: ParamId,
     cols: usize,
     format: Format,
@@ -42,16 +42,16 @@ pub(super) struct Rows {
     buffer: Option<usize>,
 }
 
-impl Rows {
-    pub(super) fn new(low: &Lowering, frame: &mut Frame, table: ParamId) -> Rows {
+impl TableRows {
+    pub(super) fn new(low: &Lowering, frame: &mut Frame, table: ParamId) -> TableRows {
         let MatrixOperand { k: cols, format, .. } = low.kernel.matrix(table);
         let buffer = (format.is_quantized() && !cols.is_multiple_of(8)).then(|| frame.floats(layout::padded_k(cols)));
-        Rows { table, cols, format, buffer }
+        TableRows { table, cols, format, buffer }
     }
 
     /// Decodes row `number`.
     pub(super) fn copy(&self, low: &Lowering, e: &mut Emit, number: Value, out: Value) {
-        let Rows { table, cols, format, buffer } = *self;
+        let TableRows { table, cols, format, buffer } = *self;
         let (number, in_block) = e.div_mod(number, BLOCK);
         let block = e.index(low.args.operand(table), number, format.block_bytes(cols));
         match (format.encoding().float(), buffer) {

@@ -1,7 +1,7 @@
 //! Rows of a table by hashes of several tokens' ids.
 
 use super::Lowering;
-use super::embed::Rows;
+use super::embed::TableRows;
 use super::emit::{Emit, F32, I64};
 use super::frame::Frame;
 use cranelift_codegen::ir::InstBuilder;
@@ -9,7 +9,7 @@ use llmcc_ir::kernel::EmbedHashed;
 
 /// Emits the tokens `lo..hi`.
 pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &EmbedHashed) {
-    let rows = Rows::new(low, frame, k.table);
+    let rows = TableRows::new(low, frame, k.table);
     let (hashes, cols) = (k.hashes(), low.kernel.matrix(k.table).k);
     e.each(low.args.lo, low.args.hi, 1, |e, token| {
         let ids = e.index(low.args.operand(k.ids), token, low.cols(k.ids) * 4);

@@ -326,7 +326,7 @@ pub(super) fn attention(
     let v = if a.value_norm { norm(f, ATTN_V, Norm { gain: false, bias: false, ..eps }, v, a.heads.dim) } else { v };
     let v = scaled(f, v, a.value_scale);
     let mut y = match &a.near {
-        Some(near) => disentangled::attended(f, a, near, by, [q, k, v], (kv, positions)),
+        Some(near) => disentangled::attended(f, (a.heads, a.scale), near, by, [q, k, v], (kv, positions)),
         None => attend(f, a, eps, [q, k, v], kv, positions, rope),
     };
     let gate = gate.map(|(w, b)| product(f, h, w, b));
@@ -473,7 +473,7 @@ pub(super) fn tuned<const N: usize>(f: &mut Draft, tuning: &Tuning, q: [Value; N
     let count = f.max_context();
     let Tuning { beta, shift, step } = tuning;
     let name = format!("$attention.tuning{beta}_{shift}_{step}");
-    let table = f.shared_column("attn.tuning", &name, tuning.factors(count));
+    let table = f.shared_table("attn.tuning", &name, [count, 1], tuning.factors(count));
     let factors = f.op(Op::EmbedPositions, &[table, positions]);
     q.map(|q| f.op(Op::Combine, &[factors, q]))
 }

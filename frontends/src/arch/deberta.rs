@@ -1,7 +1,8 @@
 //! DeBERTa (arXiv 2006.03654): BERT without learned positions, where distances have keys and queries of
 //! their own.
 
-use super::disentangled::{FIELDS, FIXED, NEAR, NEAR_K, NEAR_Q, read};
+use super::disentangled::{NEAR, NEAR_K, NEAR_Q};
+use super::disentangled_fields::{FIELDS, FIXED, read};
 use super::encoder::FIELDS_WITHOUT_TYPES;
 use super::entry::Arch;
 use super::names::{

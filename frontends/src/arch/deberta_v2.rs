@@ -2,7 +2,8 @@
 //! of queries and keys; a convolution may be beside the first layer.
 
 use super::blocks::{norm, product};
-use super::disentangled::{self, FIELDS, FIXED, NEAR, NEAR_K, NEAR_NORM, NEAR_Q, whole};
+use super::disentangled::{NEAR, NEAR_K, NEAR_NORM, NEAR_Q};
+use super::disentangled_fields::{self, FIELDS, FIXED, whole};
 use super::encoder::{Encoder, FIELDS_WITHOUT_TYPES};
 use super::entry::{Arch, Shape};
 use super::lifter::{Carried, Lifter};
@@ -56,7 +57,7 @@ const CONV_NORM: Part = Part("conv.norm");
 const TAPS: usize = 3;
 
 fn read(f: &Fields) -> Result<Deberta, ConfigError> {
-    let (mut encoder, near) = disentangled::read(f, whole(f, "position_buckets")?)?;
+    let (mut encoder, near) = disentangled_fields::read(f, whole(f, "position_buckets")?)?;
     let normed = f.text("norm_rel_ebd").is_some_and(|s| s.split('|').any(|s| s.trim().to_lowercase() == "layer_norm"));
     let (eps, shared) = (encoder.norm.eps, f.flag("share_att_key"));
     if normed && eps <= 0.0 {

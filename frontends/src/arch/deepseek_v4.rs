@@ -24,7 +24,7 @@ use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
 use crate::config::{ConfigError, rope};
 use crate::error::FrontendError;
-use attention::{Given, Sizes, Windows, attention, earlier};
+use attention::{ForLayer, WindowSizes, Windows, attention, earlier};
 use llmcc_ir::graph::{F32, Input, Op, Router, Score, UnaryOp, Value};
 use llmcc_ir::output::Pool;
 
@@ -72,7 +72,7 @@ fn read(f: &Fields) -> Result<Box<dyn Shape>, ConfigError> {
         let expected = format!("a divisor of `num_attention_heads` ({})", heads.queries);
         return Err(f.invalid("o_groups", &groups, expected));
     }
-    let sizes = Sizes {
+    let sizes = WindowSizes {
         heads: heads.queries,
         dim: heads.dim,
         rotated: d.ropes.first().map_or(2, |r| r.dim),
@@ -196,7 +196,7 @@ fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
 #[derive(Debug)]
 struct DeepseekV4 {
     decoder: Decoder,
-    sizes: Sizes,
+    sizes: WindowSizes,
     windows: Vec<Option<Windows>>,
     experts: Experts,
     by_token: Vec<bool>,
@@ -236,7 +236,7 @@ impl DeepseekV4 {
         let before = before.map(|(_, table)| f.carried("rope_before", table));
         let positions = f.input(Input::Positions);
         let Some(rope) = rope else { return Ok(Carried::default()) };
-        let given = Given { positions, rope, before };
+        let given = ForLayer { positions, rope, before };
         let x = self.streams.around(&mut f, ATTN_SITE, x, |f, h| {
             let h = block_norm(f, ATTN_NORM, h);
             attention(f, &self.sizes, windows, given, h)

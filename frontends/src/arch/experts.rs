@@ -343,7 +343,7 @@ fn route(f: &mut Draft, m: &Experts, h: Value) -> Value {
     } else {
         logits
     };
-    let logits = if m.by_token { of_token(f, m, logits) } else { logits };
+    let logits = if m.by_token { of_token(f, (m.router.top, m.count), logits) } else { logits };
     let given = |part: &Part| *part != CORRECTION_IF_ANY || f.stores(*part, Kind::Bare);
     let bias = match m.correction.filter(given) {
         Some(CORRECTION_ROW) => {

@@ -7,8 +7,8 @@
 use super::encoder::{AGAIN_NORM, Defaults, Encoder, FIELDS};
 use super::entry::Arch;
 use super::names::{
-    ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_Q_NORM, ATTN_V, CLASSES, MLP_DOWN, MLP_GATE, MLP_GATE_UP, MLP_POST_NORM, MLP_UP,
-    Names, POOLER, TABLE, TABLE_NORM, TYPES, Table,
+    ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_Q_NORM, ATTN_V, CLASSES, MLP_DOWN, MLP_GATE,
+    MLP_GATE_UP, MLP_POST_NORM, MLP_UP, Names, POOLER, TABLE, TABLE_NORM, TYPES, Table,
 };
 use super::scores::Distance;
 use crate::config::common::MODEL;

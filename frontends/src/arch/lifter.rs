@@ -123,8 +123,8 @@ impl<'a> Lifter<'a> {
             Source::Checkpoint(ckpt) => checked(ckpt, &tensor, &stored, self.origin.names, self.origin.class)?,
             Source::Wanted(list) => {
                 if !self.weights.contains_key(&tensor) {
-                    let gain = kind == Kind::Gain;
-                    list.push(Wanted { name: tensor.clone(), shape: stored.clone(), gain, numbers: false });
+                    let (shape, gain) = (stored.clone(), kind == Kind::Gain);
+                    list.push(Wanted { name: tensor.clone(), shape, gain, numbers: false });
                 }
                 DType::Bf16
             }
@@ -146,10 +146,9 @@ impl<'a> Lifter<'a> {
     /// `None` where no table has the part.
     fn tensor_of(&self, part: Part, kind: Kind, layer: Option<usize>, expert: Option<usize>) -> Option<String> {
         // Of encoders by its name without the first part, too.
+        let bare = !self.origin.nested && self.entry.output != Output::Logits;
         let has = |name: &str| match &self.origin.source {
-            Source::Checkpoint(ckpt) if !self.origin.nested && self.entry.output != Output::Logits => {
-                self.has(&without_prefix(ckpt, name.to_string()))
-            }
+            Source::Checkpoint(ckpt) if bare => self.has(&without_prefix(ckpt, name.to_string())),
             _ => self.has(name),
         };
         let name = self.origin.names.tensor_of(part, kind, (layer, expert), has)?;
@@ -257,10 +256,7 @@ impl<'a> Draft<'_, 'a> {
         };
         match found {
             Ok(data) => self.table(part.0, &format!("${tensor}"), shape, data, Role::Weight),
-            Err(e) => {
-                self.error = self.error.take().or(Some(e));
-                self.f.stop()
-            }
+            Err(e) => self.refuse(e),
         }
     }
 
@@ -333,11 +329,14 @@ impl<'a> Draft<'_, 'a> {
                 let w = self.bind(name, ty, role, Arg::Weight(i));
                 self.placed(w, i)
             }
-            Err(e) => {
-                self.error = Some(e);
-                self.f.stop()
-            }
+            Err(e) => self.refuse(e),
         }
+    }
+
+    /// Stops with this error, if it is the first.
+    fn refuse(&mut self, e: FrontendError) -> Value {
+        self.error = self.error.take().or(Some(e));
+        self.f.stop()
     }
 
     /// The matrix that weight `i` is, where its columns are stored in another order.
@@ -366,11 +365,6 @@ impl<'a> Draft<'_, 'a> {
     /// The same, which other functions read too.
     pub(super) fn shared_constant(&mut self, name: &str, constant: &str, data: Vec<f32>) -> Value {
         self.constant(name, constant, data, Role::SharedWeight)
-    }
-
-    /// The same as a table of one column.
-    pub(super) fn shared_column(&mut self, name: &str, constant: &str, data: Vec<f32>) -> Value {
-        self.shared_table(name, constant, [data.len(), 1], data)
     }
 
     /// The same as a table of so many rows and columns.
@@ -446,8 +440,7 @@ impl<'a> Draft<'_, 'a> {
             Some((i, spec)) => self.bind(name, spec, Role::State, Arg::State(i)),
             None => {
                 let what = format!("layer {layer} has no keys and values that others could read");
-                self.error = self.error.take().or_else(|| Some(self.structure(what)));
-                self.f.stop()
+                self.refuse(self.structure(what))
             }
         }
     }

@@ -84,7 +84,7 @@ fn weighted(f: &mut Draft, [step, rates]: [Value; 2], x: Value) -> Value {
     let taken = f.add(taken, one);
     let mut is_first = vec![0.0; f.max_context()];
     is_first.iter_mut().take(1).for_each(|x| *x = 1.0);
-    let is_first = f.shared_column("unit.first", "$first", is_first);
+    let is_first = f.shared_table("unit.first", "$first", [is_first.len(), 1], is_first);
     let positions = f.input(Input::Positions);
     let is_first = f.op(Op::EmbedPositions, &[is_first, positions]);
     let given_back = f.op(Op::Combine, &[is_first, taken]);

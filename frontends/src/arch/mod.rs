@@ -11,6 +11,7 @@ mod decoder;
 mod defaults;
 mod differential;
 mod disentangled;
+mod disentangled_fields;
 mod encoder;
 mod ends;
 mod entry;

@@ -316,7 +316,8 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
             },
         ),
         1 => ((0..params, part(), 0..params, 0..params, size(), attr(), size()),
-            option::of(attr()), (part(), part(), option::of([0..params, 0..params])), (any::<bool>(), any::<bool>(), any::<bool>()), size())
+            option::of(attr()), (part(), part(), option::of([0..params, 0..params])),
+            (any::<bool>(), any::<bool>(), any::<bool>()), size())
             .prop_map(|(first, softcap, (sinks, bias, relative), (causal, chunked, sums), every)| {
                 let (q, own, kv, out, heads, scale, tile_m) = first;
                 Body::Attention(kernel::Attention {

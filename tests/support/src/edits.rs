@@ -256,7 +256,7 @@ pub const EMBED_HASHED: &str = "kernel @embed rows T {
   param %table: matrix f32[400, 64]
   param %ids: rows f32[T, 3]
   param %out: rows f32[T, 256]
-  embed_hashed table=%table ids=%ids factors=[23703573157769, 20109073645365, 8052911324071] sizes=[31, 37, 41, 43] out=%out
+  embed_hashed table=%table ids=%ids factors=[23703573157769, 20109073645365, 805291] sizes=[31, 37, 41, 43] out=%out
 }
 ";
 

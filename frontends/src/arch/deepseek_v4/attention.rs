@@ -60,7 +60,7 @@ const MOST_GATE: f32 = 60.0;
 
 /// Sizes of the attention of all layers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
+pub(super) struct WindowSizes {
     pub heads: usize,
     /// Elements of a head, and of a row; those at its end that are rotated.
     pub dim: usize,
@@ -86,7 +86,7 @@ pub(super) struct Windows {
 
 /// What the layer is given beside its input.
 #[derive(Clone, Copy)]
-pub(super) struct Given {
+pub(super) struct ForLayer {
     pub positions: Value,
     /// The rotary table of the tokens, `[T, rotated]`, and of the tokens `len − 1` before them.
     pub rope: Value,
@@ -104,9 +104,9 @@ pub(super) fn earlier(f: &mut Draft, rope: Value, width: usize, by: usize) -> Va
 
 /// Attention of the layer to the last tokens, and to the rows of windows, if it has any.
 #[track_caller]
-pub(super) fn attention(f: &mut Draft, s: &Sizes, windows: Option<Windows>, given: Given, h: Value) -> Value {
+pub(super) fn attention(f: &mut Draft, s: &WindowSizes, windows: Option<Windows>, given: ForLayer, h: Value) -> Value {
     let (hidden, width) = (f.facts().hidden, s.heads.saturating_mul(s.dim));
-    let Given { positions, rope, before } = given;
+    let ForLayer { positions, rope, before } = given;
     let q = linear(f, Q_DOWN, [s.q_rank, hidden], false, h);
     let q = norm(f, Q_DOWN_NORM, s.norm, q, s.q_rank);
     let q = linear(f, Q_UP, [width, s.q_rank], false, q);
@@ -139,13 +139,13 @@ pub(super) fn attention(f: &mut Draft, s: &Sizes, windows: Option<Windows>, give
     linear(f, ATTN_OUT, [hidden, s.groups.saturating_mul(s.out_rank)], false, y)
 }
 
-fn attend(s: &Sizes, every: usize, sums: bool) -> Op {
+fn attend(s: &WindowSizes, every: usize, sums: bool) -> Op {
     let (scale, softcap) = (F32::new((1.0 / (s.dim as f64).sqrt()) as f32), F32::new(0.0));
     Op::Attention { heads: s.heads, scale, softcap, causal: true, chunked: false, biased: false, every, sums }
 }
 
 /// The heads of `x` with their last elements rotated, neighbours being pairs.
-fn rotated(f: &mut Draft, s: &Sizes, heads: usize, x: Value, table: Value) -> Value {
+fn rotated(f: &mut Draft, s: &WindowSizes, heads: usize, x: Value, table: Value) -> Value {
     let (dim, turned, half) = (s.dim, s.rotated, s.rotated / 2);
     let still = dim - turned;
     let tails = (0..heads).flat_map(|h| {
@@ -174,7 +174,7 @@ fn rotated(f: &mut Draft, s: &Sizes, heads: usize, x: Value, table: Value) -> Va
 
 /// For each token the row of the window of which it is the last, before its norm; something else for
 /// tokens that are no window's last.
-fn pooled(f: &mut Draft, s: &Sizes, windows: Windows, h: Value) -> Value {
+fn pooled(f: &mut Draft, s: &WindowSizes, windows: Windows, h: Value) -> Value {
     let Windows { len, overlap } = windows;
     let (hidden, series) = (f.facts().hidden, if overlap { 2 } else { 1 });
     let width = s.dim * series;
@@ -219,7 +219,7 @@ fn pooled(f: &mut Draft, s: &Sizes, windows: Windows, h: Value) -> Value {
 }
 
 /// What a softmax over the scores of both attentions gives.
-fn joined(f: &mut Draft, s: &Sizes, found: [Value; 2]) -> Value {
+fn joined(f: &mut Draft, s: &WindowSizes, found: [Value; 2]) -> Value {
     let width = s.heads * s.dim;
     let part = |f: &mut Draft, start, len| found.map(|x| f.op(Op::SliceCols { start, len }, &[x]));
     let values = part(f, 0, width);

@@ -84,7 +84,9 @@ fn tables_of_experts_are_checked() {
     let number = |t: &mut crate::fixtures::Tensor, at: usize, n: i64| {
         t.data[at * 8..][..8].copy_from_slice(&n.to_le_bytes());
     };
-    for (at, n, words) in [(2, 12, "has [12, 1] in row 1"), (5, -1, "has [0, -1] in row 2"), (7, 0, "has [0, 0] in row 3")] {
+    for (at, n, words) in
+        [(2, 12, "has [12, 1] in row 1"), (5, -1, "has [0, -1] in row 2"), (7, 0, "has [0, 0] in row 3")]
+    {
         let message = read(&|t| number(t, at, n)).unwrap_err();
         assert!(message.contains(words) && message.contains("whole numbers below 12"), "{message}");
     }

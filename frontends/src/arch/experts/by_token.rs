@@ -2,17 +2,15 @@
 
 use super::super::lifter::Draft;
 use super::super::names::Part;
-use super::Experts;
 use llmcc_ir::graph::{BinaryOp, Input, Op, Value};
 
 /// Numbers of each token's experts, `[vocab, top]`.
-pub(in super::super) const TOKEN_EXPERTS: Part = Part("router.token_experts");
+pub(crate) const TOKEN_EXPERTS: Part = Part("router.token_experts");
 
 /// `scores`, which are not negative, of the experts that the tokens of the step have, and −1 for the
 /// others: so the best of them are those.
 #[track_caller]
-pub(super) fn of_token(f: &mut Draft, m: &Experts, scores: Value) -> Value {
-    let (top, count) = (m.router.top, m.count);
+pub(super) fn of_token(f: &mut Draft, (top, count): (usize, usize), scores: Value) -> Value {
     let table = f.numbers(TOKEN_EXPERTS, [f.facts().vocab, top], count);
     let tokens = f.input(Input::Tokens);
     let own = f.op(Op::Embed, &[table, tokens]);

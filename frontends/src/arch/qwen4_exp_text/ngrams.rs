@@ -65,15 +65,15 @@ pub(super) struct NGram {
     /// Parts that tables are stored in.
     shards: usize,
     /// The layers, each with its table.
-    layers: Vec<(usize, Rows)>,
+    layers: Vec<(usize, NgramRows)>,
 }
 
 /// The table of a layer.
 #[derive(Clone, Debug)]
-struct Rows {
+struct NgramRows {
     factors: Vec<usize>,
     sizes: Vec<usize>,
-    /// Rows with those that fill up.
+    /// NgramRows with those that fill up.
     padded: usize,
 }
 
@@ -124,7 +124,7 @@ pub(super) fn read(f: &Fields, facts: &Facts, linear: &[bool]) -> Result<Option<
             let help = format!("this architecture has tables of at most {} rows, not of {padded}", Hashes::MOST);
             return Err(f.unsupported("ngram_vocab_size_base", base.to_string(), help));
         }
-        Ok((layer, Rows { factors: factors(facts.vocab, size, number, seed), sizes, padded }))
+        Ok((layer, NgramRows { factors: factors(facts.vocab, size, number, seed), sizes, padded }))
     };
     let layers = layers.enumerate().map(&mut of_layer).collect::<Result<Vec<_>, ConfigError>>()?;
     let shards = f.size("split_ngram_parts").or(512);
@@ -228,7 +228,7 @@ impl NGram {
     }
 
     /// The table of a layer, cut into parts of as many rows each but for the last.
-    fn table(&self, f: &mut Draft, rows: &Rows) -> Value {
+    fn table(&self, f: &mut Draft, rows: &NgramRows) -> Value {
         let cols = self.width / rows.sizes.len().max(1);
         if f.stores(WHOLE, Kind::Table) {
             return f.weight(WHOLE, Kind::Table, &[rows.padded, cols]);
@@ -316,61 +316,22 @@ mod tests {
             Hashes { factors: &of.factors, sizes: &of.sizes }.rows(&ids)
         };
         let end = 248_046;
+        #[rustfmt::skip]
         let expected = [
-            868_000,
-            23_476_279,
-            45_893_320,
-            62_523_585,
-            83_649_797,
-            117_596_033,
-            128_737_843,
-            157_342_449,
-            176_501_454,
-            196_721_779,
-            204_641_080,
-            227_461_658,
-            249_639_833,
-            272_014_958,
-            299_517_260,
-            317_356_054,
+            868_000, 23_476_279, 45_893_320, 62_523_585, 83_649_797, 117_596_033, 128_737_843, 157_342_449,
+            176_501_454, 196_721_779, 204_641_080, 227_461_658, 249_639_833, 272_014_958, 299_517_260, 317_356_054,
         ];
         assert_eq!(rows(0, [248_319, end, end]), expected);
+        #[rustfmt::skip]
         let expected = [
-            7_041_993,
-            38_706_307,
-            57_153_943,
-            74_276_301,
-            80_083_642,
-            112_781_106,
-            128_599_025,
-            143_255_560,
-            179_625_773,
-            191_491_784,
-            211_827_531,
-            239_115_289,
-            257_530_779,
-            276_399_373,
-            298_664_260,
-            310_322_194,
+            7_041_993, 38_706_307, 57_153_943, 74_276_301, 80_083_642, 112_781_106, 128_599_025, 143_255_560,
+            179_625_773, 191_491_784, 211_827_531, 239_115_289, 257_530_779, 276_399_373, 298_664_260, 310_322_194,
         ];
         assert_eq!(rows(1, [end, 12, 248_319]), expected);
+        #[rustfmt::skip]
         let expected = [
-            5_726_250,
-            28_334_079,
-            43_159_021,
-            75_152_437,
-            86_486_244,
-            107_141_214,
-            120_647_502,
-            159_955_053,
-            175_990_381,
-            181_323_497,
-            210_163_827,
-            236_629_250,
-            258_717_902,
-            272_811_845,
-            288_732_015,
-            312_826_605,
+            5_726_250, 28_334_079, 43_159_021, 75_152_437, 86_486_244, 107_141_214, 120_647_502, 159_955_053,
+            175_990_381, 181_323_497, 210_163_827, 236_629_250, 258_717_902, 272_811_845, 288_732_015, 312_826_605,
         ];
         assert_eq!(rows(1, [77_777, end, end]), expected);
     }

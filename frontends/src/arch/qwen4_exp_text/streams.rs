@@ -10,7 +10,7 @@ use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Value};
 
 /// The tensors of one place where streams are mixed.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct MixSite {
     norm: Part,
     down: Part,
     up: Part,
@@ -19,21 +19,21 @@ pub(super) struct Place {
 }
 
 /// Around attention, or what stands in its place.
-pub(super) const ATTN: Place = Place {
+pub(super) const ATTN: MixSite = MixSite {
     norm: Part("attn.streams.norm"),
     down: Part("attn.streams.down"),
     up: Part("attn.streams.up"),
     inject: Part("attn.streams.inject"),
 };
 /// Around the experts.
-pub(super) const MLP: Place = Place {
+pub(super) const MLP: MixSite = MixSite {
     norm: Part("mlp.streams.norm"),
     down: Part("mlp.streams.down"),
     up: Part("mlp.streams.up"),
     inject: Part("mlp.streams.inject"),
 };
 /// Before the head, where nothing is added.
-pub(super) const LAST: Place = Place {
+pub(super) const LAST: MixSite = MixSite {
     norm: Part("streams.norm"),
     down: Part("streams.down"),
     up: Part("streams.up"),
@@ -93,7 +93,7 @@ impl Streams {
     }
 
     /// What a block reads of the streams `x`, `[T, hidden]`, and their norms.
-    pub(super) fn mixed(self, f: &mut Draft, place: Place, eps: Norm, x: Value) -> (Value, Value) {
+    pub(super) fn mixed(self, f: &mut Draft, place: MixSite, eps: Norm, x: Value) -> (Value, Value) {
         let width = self.width(f);
         let x = self.normed(f, place.norm, eps, x);
         let gate = linear(f, place.down, [self.rank, width], false, x);
@@ -108,7 +108,7 @@ impl Streams {
     }
 
     /// The streams `x` with `y` added to each, `x` having been normalized to `normed`.
-    pub(super) fn injected(self, f: &mut Draft, place: Place, (x, normed): (Value, Value), y: Value) -> Value {
+    pub(super) fn injected(self, f: &mut Draft, place: MixSite, (x, normed): (Value, Value), y: Value) -> Value {
         let weights = linear(f, place.inject, [self.count, self.width(f)], false, normed);
         let weights = self.part(f, weights);
         let weights = f.unary(UnaryOp::Sigmoid, weights);

@@ -1,6 +1,6 @@
 //! Scales of activations that were fixed when a checkpoint was quantized: `STEM.input_scale` beside
-//! `STEM.weight` (compressed-tensors, ModelOpt; `activation_scale` in Transformers' own FP8, `qscale_act` in Mistral's), one number
-//! for the input of its products, and `STEM.input_zero_point`.
+//! `STEM.weight` (compressed-tensors, ModelOpt; `activation_scale` in Transformers' own FP8, `qscale_act` in
+//! Mistral's), one number for the input of its products, and `STEM.input_zero_point`.
 
 use super::{Part, Tensors, UNQUANTIZED, Wrong};
 use crate::checkpoint::stored::InputRounding;

@@ -61,7 +61,7 @@ fn before(tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
         };
         let factors = tensors.take(&name, &["BF16", "F16", "F32"], &[*k])?;
         let info = TensorInfo { dtype: &COMPUTED, shape: vec![*n, *k], bytes: matrix.info.bytes.clone() };
-        let layout = Columns { matrix: Arc::clone(layout), dtype, factors, k: *k };
+        let layout = ScaledColumns { matrix: Arc::clone(layout), dtype, factors, k: *k };
         tensors.index.insert(weight, Entry { layout: Some(Arc::new(layout)), ..Entry::plain(matrix.shard, info) });
     }
     if !stems.is_empty() {
@@ -76,7 +76,7 @@ fn before(tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
 
 /// A matrix whose columns are multiplied.
 #[derive(Debug)]
-struct Columns {
+struct ScaledColumns {
     matrix: Arc<dyn Layout>,
     /// Of the matrix.
     dtype: DType,
@@ -84,7 +84,7 @@ struct Columns {
     k: usize,
 }
 
-impl Layout for Columns {
+impl Layout for ScaledColumns {
     fn parts(&self) -> Vec<(usize, Range<usize>)> {
         self.matrix.parts()
     }

@@ -44,7 +44,7 @@ unsafe fn pages<I: Isa>(run: &Run, group: &Group, from: usize, to: usize, keys: 
     for page in from..to {
         unsafe {
             if run.more.every > 1 {
-                together::<I>(run, &Rows::apart(run, group.page + page), place(run, group, page), keys);
+                together::<I>(run, &Gathered::apart(run, group.page + page), place(run, group, page), keys);
                 continue;
             }
             let at = run.page(group.page + page);
@@ -73,21 +73,21 @@ unsafe fn latent<I: Isa>(run: &Run, page: &Page, to: *mut f32) {
                 I::store(to.add(i), I::mul(I::load(to.add(i).cast()), scale));
             }
         }
-        together::<I>(run, &Rows::of_page(run, page), to.add(run.own * PAGE_TOKENS), true);
+        together::<I>(run, &Gathered::of_page(run, page), to.add(run.own * PAGE_TOKENS), true);
     }
 }
 
 /// Values of 16 slots.
-struct Rows {
+struct Gathered {
     at: [*const u8; PAGE_TOKENS],
     scales: [f32; PAGE_TOKENS],
 }
 
-impl Rows {
+impl Gathered {
     /// Those of a page.
     #[inline(always)]
-    unsafe fn of_page(run: &Run, page: &Page) -> Rows {
-        let mut rows = Rows { at: [page.v; PAGE_TOKENS], scales: [1.0; PAGE_TOKENS] };
+    unsafe fn of_page(run: &Run, page: &Page) -> Gathered {
+        let mut rows = Gathered { at: [page.v; PAGE_TOKENS], scales: [1.0; PAGE_TOKENS] };
         for slot in 0..PAGE_TOKENS {
             unsafe { rows.take(run, page, slot, slot) };
         }
@@ -97,8 +97,8 @@ impl Rows {
     /// Those of slots that lie apart, see [`AttendMore::every`](llmcc_abi::AttendMore::every), the last
     /// one again in place of slots that there are not.
     #[inline(always)]
-    unsafe fn apart(run: &Run, number: usize) -> Rows {
-        let mut rows = Rows { at: [core::ptr::null(); PAGE_TOKENS], scales: [1.0; PAGE_TOKENS] };
+    unsafe fn apart(run: &Run, number: usize) -> Gathered {
+        let mut rows = Gathered { at: [core::ptr::null(); PAGE_TOKENS], scales: [1.0; PAGE_TOKENS] };
         for slot in 0..PAGE_TOKENS {
             let position = run.more.position((number * PAGE_TOKENS + slot).min(run.last));
             unsafe { rows.take(run, &run.page(position / PAGE_TOKENS), slot, position % PAGE_TOKENS) };
@@ -119,7 +119,7 @@ impl Rows {
 
 /// Values of 16 slots, times their scales, as `[16][d]`, or `turned` as `[d][16]`.
 #[inline(always)]
-unsafe fn together<I: Isa>(run: &Run, rows: &Rows, to: *mut f32, turned: bool) {
+unsafe fn together<I: Isa>(run: &Run, rows: &Gathered, to: *mut f32, turned: bool) {
     let d = run.values;
     let place = |slot: usize, i: usize| to.wrapping_add(if turned { i * PAGE_TOKENS + slot } else { slot * d + i });
     unsafe {
@@ -132,7 +132,7 @@ unsafe fn together<I: Isa>(run: &Run, rows: &Rows, to: *mut f32, turned: bool) {
 
 /// Elements of 16 slots times their scales, each to its place.
 #[inline(always)]
-unsafe fn turn<I: Isa, C: Cache<I>>(rows: &Rows, d: usize, place: impl Fn(usize, usize) -> *mut f32) {
+unsafe fn turn<I: Isa, C: Cache<I>>(rows: &Gathered, d: usize, place: impl Fn(usize, usize) -> *mut f32) {
     let mut column = 0;
     while column < d {
         let count = PAGE_TOKENS.min(d - column);
@@ -159,7 +159,7 @@ unsafe fn turn<I: Isa, C: Cache<I>>(rows: &Rows, d: usize, place: impl Fn(usize,
 
 /// The same of values of 4 bits, the two of a byte half a head apart.
 #[inline(always)]
-unsafe fn values4(rows: &Rows, d: usize, place: impl Fn(usize, usize) -> *mut f32) {
+unsafe fn values4(rows: &Gathered, d: usize, place: impl Fn(usize, usize) -> *mut f32) {
     let half = d / 2;
     for (slot, scale) in rows.scales.iter().enumerate() {
         for j in 0..half {
