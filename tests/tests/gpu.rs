@@ -54,13 +54,8 @@ fn other_models_are_refused_in_words() {
     }
     for (name, words) in ON_CPUS.iter().filter(|(name, _)| goldens().any(|other| other == *name)) {
         let options = gpu_options(name, "f32", KvDType::F32);
-        let (dir, backends) = (tempfile::tempdir().expect("temporary folder"), Backends::new(None));
-        let path = dir.path().join("m.so");
-        let mut lowered = session::lower(&options, &backends).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let error = session::finish(&mut lowered, &options, &backends, &path, &mut |_, _| {}).err().expect("no kernel");
-        let message = error.to_string();
+        let message = session::lower(&options, &Backends::new(None)).err().map(|e| e.to_string()).unwrap_or_default();
         assert!(message.contains(words) && message.contains("compile for a CPU"), "{name}: {message}");
-        assert!(!path.exists(), "{name}: a file is left");
     }
 }
 
