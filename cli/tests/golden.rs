@@ -201,7 +201,7 @@ fn encoders_are_measured_by_texts() {
     let f = Folder::new();
     f.compile("bert", "m.so", &["--act", "f32"]);
     let bench = f.says(&[], &MEASURE);
-    assert!(bench.contains("text       4 tokens") && bench.contains("prefill of 4 tokens"), "{bench}");
+    assert!(bench.contains("text        4 tokens") && bench.contains("prefill of 4 tokens"), "{bench}");
     assert!(!bench.contains("at once"), "{bench}");
     let deep = f.llmcc(&[&MEASURE[..], &["--depth", "8"]].concat());
     let said = text(&deep.stderr);

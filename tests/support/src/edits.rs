@@ -327,6 +327,17 @@ pub const BIDIRECTIONAL: &str = "kernel @attention rows T {
 }
 ";
 
+/// Attention whose distances, up to one either way, have keys and queries.
+pub const RELATIVE: &str = "kernel @attention rows T {
+  param %q: rows f32[T, 64]
+  param %kv: kv<f32, 2x16>
+  param %near: vector f32[192]
+  param %far: vector f32[192]
+  param %out: rows f32[T, 64]
+  attention q=%q kv=%kv heads=4 scale=0.25 relative_keys=%near relative_queries=%far bidirectional out=%out
+}
+";
+
 /// Attention over a latent, whose queries are in two parts.
 pub const LATENT: &str = "kernel @attention rows T {
   param %q: rows f32[T, 64]

@@ -322,7 +322,7 @@ mod tests {
         let w = || WeightTensor { shape: vec![3, 2], data: vec![1.0, 0.0, 0.0, 1.0, 2.0, -1.0] };
         // Means of 1/2, and deviations from them of 1/2, or of 3/2.
         let standard = eval_weight_op(&Op::StandardRows { eps: F32::new(0.75) }, vec![w()]).unwrap();
-        let large = 1.5 / 3f32.sqrt();
+        let large = (1.5 / 3f64.sqrt()) as f32;
         assert_eq!(standard, WeightTensor { shape: vec![3, 2], data: vec![0.5, -0.5, -0.5, 0.5, large, -large] });
         assert!(eval_weight_op(&Op::StandardRows { eps: F32::new(0.0) }, vec![w()]).is_err());
         let two = || WeightTensor { shape: vec![2, 2], data: vec![1.0, 0.0, 2.0, -1.0] };
