@@ -55,7 +55,9 @@ pub(super) const NAMES: Table = &[
     (WINDOW_NORM, "layers.{}.attn.compressor.norm"),
 ];
 
-/// Largest magnitude of a gate whose power is taken: the windows' sums are of numbers as they are.
+/// Largest magnitude of a gate whose power is taken: the windows' sums are of powers as they are, which
+/// f32 must hold. A larger gate counts as this one, where the class, which takes the largest of a window
+/// off first, tells gates beyond it apart.
 const MOST_GATE: f32 = 60.0;
 
 /// Sizes of the attention of all layers.
