@@ -9,7 +9,7 @@ use crate::checkpoint::stored::{Entry, Layout};
 use llmcc_ir::quant::{CodedRow, Elem, Format};
 use serde_json::{Map, Value};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 static TERNARY: StoredType = coded("BitNet", Format::new(Elem::named("ternaryr"), 0), 2);
 
@@ -64,7 +64,7 @@ fn scaled(tensors: &mut Tensors<'_>, divides: bool) -> Result<usize, Wrong> {
                 let x = part.float(tensors.shards, i);
                 return Err((format!("tensor `{name}` has a number of {x} where -1, 0 or 1 is expected"), UNQUANTIZED));
             }
-            floats(part, [n, k], [1.0, scale])
+            floats(part, [n, k], [1.0, scale].into())
         };
         tensors.index.insert(name, entry);
     }
@@ -98,10 +98,7 @@ fn rounded(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<u
         let name = format!("{stem}.weight");
         let [n, k] = tensors.matrix(&name)?;
         let part = tensors.take(&name, &["BF16", "F16", "F32"], &[n, k])?;
-        let sum: f64 = (0..n * k).map(|i| f64::from(part.float(tensors.shards, i).abs())).sum();
-        let mean = ((sum / (n * k).max(1) as f64) as f32).max(1e-5);
-        let times = 1.0 / mean;
-        tensors.index.insert(name, floats(part, [n, k], [times, 1.0 / times]));
+        tensors.index.insert(name, floats(part, [n, k], OnceLock::new()));
         count += 1;
     }
     Ok(count)
@@ -120,20 +117,34 @@ fn kept(settings: &Map<String, Value>) -> Result<Vec<String>, Wrong> {
     names.ok_or_else(|| (format!("`modules_to_not_convert` is {list}; a list of names is read"), UNQUANTIZED))
 }
 
-/// A matrix of floats: each times the first number, rounded to −1, 0 or 1, times the second.
-fn floats(values: Part, [n, k]: [usize; 2], [before, scale]: [f32; 2]) -> Entry {
+/// A matrix of floats: each times the first factor, rounded to −1, 0 or 1, times the second; those of
+/// [`Rounded::factors`] where they are not known.
+fn floats(values: Part, [n, k]: [usize; 2], factors: OnceLock<[f32; 2]>) -> Entry {
     let info = TensorInfo { dtype: &TERNARY, shape: vec![n, k], bytes: values.from..values.to };
-    let layout = Rounded { values, before, scale, k };
+    let layout = Rounded { values, factors, n, k };
     Entry { layout: Some(Arc::new(layout)), ..Entry::plain(values.shard, info) }
 }
 
 #[derive(Debug)]
 struct Rounded {
     values: Part,
-    /// Multiplies values before they are rounded, and after.
-    before: f32,
-    scale: f32,
+    /// What multiplies values before they are rounded, and after; found when the first row is read.
+    factors: OnceLock<[f32; 2]>,
+    n: usize,
     k: usize,
+}
+
+impl Rounded {
+    /// One over the mean of the magnitudes, and that mean.
+    fn factors(&self, shards: &[Shard]) -> [f32; 2] {
+        *self.factors.get_or_init(|| {
+            let count = self.n * self.k;
+            let sum: f64 = (0..count).map(|i| f64::from(self.values.float(shards, i).abs())).sum();
+            let mean = ((sum / count.max(1) as f64) as f32).max(1e-5);
+            let times = 1.0 / mean;
+            [times, 1.0 / times]
+        })
+    }
 }
 
 impl Layout for Rounded {
@@ -142,11 +153,12 @@ impl Layout for Rounded {
     }
 
     fn codes(&self, shards: &[Shard], row: usize, out: &mut CodedRow) {
+        let [before, scale] = self.factors(shards);
         for (col, c) in out.codes.iter_mut().enumerate().take(self.k) {
-            let x = self.values.float(shards, row * self.k + col) * self.before;
+            let x = self.values.float(shards, row * self.k + col) * before;
             *c = (x.round_ties_even().clamp(-1.0, 1.0) + 1.0) as u8;
         }
-        out.factors.iter_mut().for_each(|f| *f = (self.scale, 0.0));
+        out.factors.iter_mut().for_each(|f| *f = (scale, 0.0));
     }
 
     // It is codes.
