@@ -2,13 +2,13 @@
 
 use super::decoder::Defaults;
 use super::entry::Arch;
-use super::experts::{CORRECTION_IF_ANY, EXPERTS_POST_NORM, Experts, sparse_by_types};
+use super::experts::{CORRECTION_IF_ANY, EXPERTS_POST_NORM, Experts, sparse_by_types_or_every};
 use super::latent::{self, LATENT, Latent};
 use super::latent_decoder;
 use super::latent_experts::{EXPERTS, experts, sigmoids};
 use super::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, Given, IDENTITY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
 use llmcc_ir::graph::Router;
 
@@ -32,20 +32,13 @@ pub(super) const ARCH: Arch = Arch {
             bias: f.flag("attention_bias"),
             ..Latent::DEEPSEEK
         };
-        if matches!(f.size("q_lora_rank"), Given::Null) {
-            return Err(f.missing("q_lora_rank"));
-        }
+        Latent::short_queries(f)?;
         let d = latent_decoder::decoder(f, defaults, latent)?;
         let groups = f.size("n_group").or(8);
         let router = Router { groups, kept: f.size("topk_group").or(4), pairs: groups > 1, ..sigmoids(f, 8, 2.5)? };
         let experts =
             Experts { correction: Some(CORRECTION_IF_ANY), out_norm: true, ..experts(f, &d, router, [192, 1, 2048])? };
-        let layers = d.facts.layers;
-        let (first, every) = (f.count("first_k_dense_replace").unwrap_or(1), f.size("moe_layer_freq").or(1));
-        let sparse = match f.get("mlp_layer_types").value() {
-            Some(_) => sparse_by_types(f, layers, 0)?,
-            None => (0..layers).map(|i| i >= first && i.is_multiple_of(every)).collect(),
-        };
+        let sparse = sparse_by_types_or_every(f, d.facts.layers)?;
         Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },
 };

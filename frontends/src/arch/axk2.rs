@@ -3,7 +3,7 @@
 
 use super::decoder::Defaults;
 use super::entry::Arch;
-use super::experts::{CORRECTION, Experts, Stored, sparse_by_types};
+use super::experts::{CORRECTION, Experts, Stored, sparse_by_types_or_every};
 use super::gates::Gate;
 use super::latent::{self, LATENT, Latent, Q_UP};
 use super::latent_decoder;
@@ -12,7 +12,7 @@ use super::names::{ATTN_NORM, DEEPSEEK_EXPERTS, HUGGING_FACE, MLP_NORM, Names, T
 use super::norm_gates::{ATTN_NORM_GATE, MLP_NORM_GATE};
 use super::selected::{SELECTION, dense};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, Given, IDENTITY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
 
 pub(super) const ARCH: Arch = Arch {
@@ -29,9 +29,7 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["axk2"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent::NAMES, HUGGING_FACE]),
     read: |f| {
-        if matches!(f.size("q_lora_rank"), Given::Null) {
-            return Err(f.missing("q_lora_rank"));
-        }
+        Latent::short_queries(f)?;
         // The class lets experts of other groups compete with a score of 0, which is more than a
         // corrected score of the groups that are kept may be.
         for name in ["n_group", "topk_group"] {
@@ -59,12 +57,7 @@ pub(super) const ARCH: Arch = Arch {
             stored: Stored::EachOrJoined,
             ..experts(f, &d, router, [128, 1, 512])?
         };
-        let layers = d.layers.len();
-        let (first, every) = (f.count("first_k_dense_replace").unwrap_or(1), f.size("moe_layer_freq").or(1));
-        let sparse = match f.get("mlp_layer_types").value() {
-            Some(_) => sparse_by_types(f, layers, 0)?,
-            None => (0..layers).map(|i| i >= first && i.is_multiple_of(every)).collect(),
-        };
+        let sparse = sparse_by_types_or_every(f, d.layers.len())?;
         Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },
 };

@@ -168,6 +168,16 @@ pub(super) fn sparse_by_types(f: &Fields, layers: usize, first: usize) -> Result
     list.filter(|list| list.len() >= layers).ok_or_else(|| f.invalid_value(field, v, expected()))
 }
 
+/// The same, of those from number `first_k_dense_replace` on (1 if absent) every so many by
+/// `moe_layer_freq` where nothing is said.
+pub(super) fn sparse_by_types_or_every(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
+    let (first, every) = (f.count("first_k_dense_replace").unwrap_or(1), f.size("moe_layer_freq").or(1));
+    match f.get("mlp_layer_types").value() {
+        Some(_) => sparse_by_types(f, layers, 0),
+        None => Ok((0..layers).map(|i| i >= first && i.is_multiple_of(every)).collect()),
+    }
+}
+
 /// How a checkpoint has them: some have what others join.
 fn stored_as(f: &Draft, stored: Stored) -> Stored {
     match stored {

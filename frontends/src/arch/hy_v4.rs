@@ -22,7 +22,7 @@ use super::names::{
 use super::selected::{SELECTION, dense};
 use crate::config::Facts;
 use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, Given, IDENTITY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
 use crate::error::FrontendError;
 
@@ -48,9 +48,7 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["hy_v4"],
     names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent::NAMES, HUGGING_FACE]),
     read: |f| {
-        if matches!(f.size("q_lora_rank"), Given::Null) {
-            return Err(f.missing("q_lora_rank"));
-        }
+        Latent::short_queries(f)?;
         let defaults =
             Defaults { vocab: Some(120_832), heads: Some(32), max_position: 262_144, eps: 1e-5, ..Defaults::LLAMA };
         let latent =

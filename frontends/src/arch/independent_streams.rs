@@ -5,6 +5,7 @@
 
 use super::lifter::Draft;
 use super::names::{Kind, Part};
+use super::streams::{copies, side_by_side};
 use super::weights::split_rows;
 use crate::config::ConfigError;
 use crate::config::common;
@@ -70,7 +71,7 @@ impl IndependentStreams {
     /// All streams where there is nothing yet but `x`, `[T, hidden]`, which each of them is.
     #[track_caller]
     pub(super) fn begin(self, f: &mut Draft, x: Value) -> Value {
-        self.joined(f, &vec![x; self.count])
+        copies(f, x, self.count)
     }
 
     /// The streams `x` after a block, which is given the sum that it reads.
@@ -97,7 +98,7 @@ impl IndependentStreams {
                 f.op(Op::Combine, &[weight, y])
             })
             .collect();
-        let more = self.joined(f, &each);
+        let more = side_by_side(f, &each);
         f.add(x, more)
     }
 
@@ -132,9 +133,5 @@ impl IndependentStreams {
     fn raised(self, f: &mut Draft, weights: Value) -> Value {
         let least = f.scalar(self.eps);
         f.add(weights, least)
-    }
-
-    fn joined(self, f: &mut Draft, x: &[Value]) -> Value {
-        if let [one] = *x { one } else { f.op(Op::ConcatCols, x) }
     }
 }

@@ -75,6 +75,14 @@ impl Latent {
         whole: false,
     };
 
+    /// Queries are made of something short: `q_lora_rank` is not null.
+    pub(super) fn short_queries(f: &Fields) -> Result<(), ConfigError> {
+        match f.size("q_lora_rank") {
+            Given::Null => Err(f.missing("q_lora_rank")),
+            Given::Value(_) | Given::Absent => Ok(()),
+        }
+    }
+
     /// Reads [`LATENT`] for `heads` query heads; absent fields are as in `default`. The queries of
     /// attention have the width that is returned beside, before they are those of the latent.
     pub(super) fn read(f: &Fields, queries: usize, default: Latent) -> Result<(Latent, Heads), ConfigError> {

@@ -13,14 +13,14 @@ use super::names::{
     Names, ROUTER, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
 };
 use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, TOKENS, WIDTH};
+use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, TOKENS, UNROTATED, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
 use llmcc_ir::graph::{Router, Score};
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "llama4_text",
     class: "Llama4ForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, UNROTATED, OWN],
     fixed: &[],
     goldens: &["llama4_text", "llama4_chunks", "llama4_dense"],
     names: Names(&[NAMES, HUGGING_FACE]),
@@ -67,8 +67,6 @@ const OWN: &[Field] = &[
     Field::new("interleave_moe_layer_step", Accepts::Count),
     Field::new("moe_layers", Accepts::Numbers),
     Field::new("use_qk_norm", Accepts::Flag),
-    Field::new("no_rope_layers", Accepts::Numbers),
-    Field::new("no_rope_layer_interval", Accepts::Size(4096)),
     Field::new("attention_chunk_size", TOKENS),
     Field::new("layer_types", Accepts::ListOf(LAYER_TYPES)),
     Field::new("attn_temperature_tuning", Accepts::Any),

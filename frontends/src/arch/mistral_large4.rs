@@ -15,7 +15,7 @@ use super::names::{
 };
 use super::selected::{SELECTION, dense};
 use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, UNROTATED};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
 use crate::config::rope;
@@ -25,7 +25,7 @@ use llmcc_ir::graph::{F32, Router};
 pub(super) const ARCH: Arch = Arch {
     model_type: "mistral_large4_text",
     class: "MistralLarge4ForConditionalGeneration",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, SELECTION, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, SELECTION, UNROTATED, OWN],
     fixed: &[
         ("layer_types", Neutral::All("indexed_attention")),
         ("index_n_heads", Neutral::Any),
@@ -54,10 +54,7 @@ pub(super) const ARCH: Arch = Arch {
         d.learned_rope = true;
         extended(f, &mut d)?;
         let (layers, eps) = (d.facts.layers, d.norm.eps);
-        let rotates = common::layer_flags(f, "no_rope_layers", layers)?;
-        let every = f.size("no_rope_layer_interval").or(4);
-        let rotates: Vec<bool> =
-            (0..layers).map(|i| rotates.as_ref().map_or(!(i + 1).is_multiple_of(every), |r| r[i])).collect();
+        let rotates = common::rotating_layers(f, layers)?;
         share(f, &mut d, &rotates)?;
         let mut d = d.with_attention(|i, a| {
             a.head_tuning = true;
@@ -87,8 +84,6 @@ const SOURCES: &str = "kv_source_layers";
 
 const OWN: &[Field] = &[
     Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("no_rope_layers", Accepts::Numbers),
-    Field::new("no_rope_layer_interval", Accepts::Size(4096)),
     Field::new(SOURCES, Accepts::Numbers),
     Field::new("final_logit_softcapping", Accepts::Number),
 ];

@@ -3,8 +3,8 @@
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names};
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY, UNROTATED};
+use crate::config::fields::IDENTITY;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "smollm3",
@@ -17,16 +17,10 @@ pub(super) const ARCH: Arch = Arch {
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let defaults = Defaults { kv_heads: Some(4), max_position: 32_768, tied: true, theta: 2e6, ..Defaults::LLAMA };
         let d = Decoder::read(f, &defaults)?;
-        // 1 says that the layer rotates.
-        let rotates = common::layer_flags(f, "no_rope_layers", d.facts.layers)?;
-        let every = f.size("no_rope_layer_interval").or(4);
-        let rotates = |i: usize| rotates.as_ref().map_or(!(i + 1).is_multiple_of(every), |r| r[i]);
+        let rotates = common::rotating_layers(f, d.facts.layers)?;
         let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.rotary) = (attention, attention, a.rotary.filter(|_| rotates(i)));
+            (a.qkv_bias, a.out_bias, a.rotary) = (attention, attention, a.rotary.filter(|_| rotates[i]));
         });
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },
 };
-
-const UNROTATED: &[Field] =
-    &[Field::new("no_rope_layers", Accepts::Numbers), Field::new("no_rope_layer_interval", Accepts::Size(4096))];

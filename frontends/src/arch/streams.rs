@@ -8,6 +8,7 @@
 
 use super::lifter::Draft;
 use super::names::{Kind, Part, Table};
+use super::recurrent::split_each;
 use super::weights::{run_parts, split_rows};
 use crate::config::ConfigError;
 use crate::config::common;
@@ -51,12 +52,6 @@ pub(super) const NAMES: Table = &[
     (MLP_SITE.base, "model.layers.{}.ffn_hc.base"),
     (MLP_SITE.scale, "model.layers.{}.hc_ffn_scale"),
     (MLP_SITE.scale, "model.layers.{}.ffn_hc.scale"),
-    (ATTN_SITE.weights, "model.layers.{}.hc_attn_fn"),
-    (ATTN_SITE.base, "model.layers.{}.hc_attn_base"),
-    (ATTN_SITE.scale, "model.layers.{}.hc_attn_scale"),
-    (MLP_SITE.weights, "model.layers.{}.hc_ffn_fn"),
-    (MLP_SITE.base, "model.layers.{}.hc_ffn_base"),
-    (MLP_SITE.scale, "model.layers.{}.hc_ffn_scale"),
     (ATTN_SITE.weights, "layers.{}.hc_attn_fn"),
     (ATTN_SITE.base, "layers.{}.hc_attn_base"),
     (ATTN_SITE.scale, "layers.{}.hc_attn_scale"),
@@ -105,15 +100,13 @@ impl Streams {
     /// All streams where there is nothing yet but `x`, `[T, hidden]`, which each of them is.
     #[track_caller]
     pub(super) fn begin(self, f: &mut Draft, x: Value) -> Value {
-        side_by_side(f, &vec![x; self.count])
+        copies(f, x, self.count)
     }
 
     /// The mean of the streams `x`, `[M, hidden]`.
     #[track_caller]
     pub(super) fn mean(self, f: &mut Draft, x: Value) -> Value {
-        let hidden = f.facts().hidden;
-        let each: Vec<Value> =
-            (0..self.count).map(|i| f.op(Op::SliceCols { start: i * hidden, len: hidden }, &[x])).collect();
+        let each = split_each(f, x, f.facts().hidden, self.count);
         let sum = each.into_iter().reduce(|sum, x| f.add(sum, x)).unwrap_or_else(|| f.stop());
         let part = f.scalar((1.0 / self.count as f64) as f32);
         f.mul(sum, part)
@@ -201,6 +194,14 @@ fn turned(f: &mut Draft, w: Value, n: usize) -> Value {
     if let [one] = each[..] { one } else { f.op(Op::ConcatRows, &each) }
 }
 
-fn side_by_side(f: &mut Draft, x: &[Value]) -> Value {
+/// Streams that are all `x`, `[T, hidden]`, as one row.
+#[track_caller]
+pub(super) fn copies(f: &mut Draft, x: Value, count: usize) -> Value {
+    side_by_side(f, &vec![x; count])
+}
+
+/// The streams `x` as one row.
+#[track_caller]
+pub(super) fn side_by_side(f: &mut Draft, x: &[Value]) -> Value {
     if let [one] = *x { one } else { f.op(Op::ConcatCols, x) }
 }

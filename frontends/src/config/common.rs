@@ -391,6 +391,21 @@ pub(crate) fn layer_flags(f: &Fields, field: &str, layers: usize) -> Result<Opti
     }
 }
 
+/// Which layers rotate positions, where some do not: what [`rotating_layers`] reads.
+pub(crate) const UNROTATED: &[Field] =
+    &[Field::new("no_rope_layers", Accepts::Numbers), Field::new("no_rope_layer_interval", Accepts::Size(4096))];
+
+/// The layers that rotate: those that [`UNROTATED`] lists, despite its name, as 1, or all but every so
+/// many.
+///
+/// # Errors
+/// When the list is too short.
+pub(crate) fn rotating_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
+    let listed = layer_flags(f, "no_rope_layers", layers)?;
+    let every = f.size("no_rope_layer_interval").or(4);
+    Ok((0..layers).map(|i| listed.as_ref().map_or(!(i + 1).is_multiple_of(every), |r| r[i])).collect())
+}
+
 /// GPTQ, AWQ, FP8 and the like change what the tensors mean.
 ///
 /// # Errors

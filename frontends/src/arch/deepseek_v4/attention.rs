@@ -227,7 +227,7 @@ fn joined(f: &mut Draft, s: &WindowSizes, found: [Value; 2]) -> Value {
     let values = part(f, 0, width);
     let (most, sums) = (part(f, width, s.heads), part(f, width + s.heads, s.heads));
     let of_all = f.op(Op::Binary(BinaryOp::Max), &most);
-    let mut shares = [sums[0], sums[1]];
+    let mut shares = sums;
     for (share, most) in shares.iter_mut().zip(most) {
         let less = f.op(Op::Binary(BinaryOp::Sub), &[most, of_all]);
         let by = f.unary(UnaryOp::Exp, less);
@@ -236,15 +236,11 @@ fn joined(f: &mut Draft, s: &WindowSizes, found: [Value; 2]) -> Value {
     let sum = f.add(shares[0], shares[1]);
     let of_heads = (0..width).map(|i| (i / s.dim) as f32).collect();
     let of_heads = f.shared_constant("attn.heads", "$attention.heads", of_heads);
-    let mut parts = shares.into_iter().zip(values).map(|(share, values)| {
-        let share = f.op(Op::Binary(BinaryOp::Div), &[share, sum]);
+    let mut part = |i: usize| {
+        let share = f.op(Op::Binary(BinaryOp::Div), &[shares[i], sum]);
         let share = f.op(Op::PickCols, &[share, of_heads]);
-        f.mul(share, values)
-    });
-    let (near, far) = (parts.next(), parts.next());
-    drop(parts);
-    match (near, far) {
-        (Some(near), Some(far)) => f.add(near, far),
-        _ => sum,
-    }
+        f.mul(share, values[i])
+    };
+    let (near, far) = (part(0), part(1));
+    f.add(near, far)
 }

@@ -70,9 +70,7 @@ impl Rule for Attention {
     }
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
-        let (q, positions) = (a.tensor(0)?, a.tensor(2)?);
-        let positions: Vec<i32> = (0..positions.data.len()).map(|i| positions.int(i)).collect();
-        let batch = Batch { positions, ..a.batch.clone() };
+        let (q, batch) = (a.tensor(0)?, batch_at(&a, 2)?);
         let rows: Vec<Vec<f64>> = q.rows().map(<[f64]>::to_vec).collect();
         let Extras { sinks, bias } = self.extras(a.args.len()).map_err(|e| EvalError::malformed("", e))?;
         let extra = |at: Option<usize>| at.map(|at| a.tensor(at).map(|t| &t.data[..])).transpose();
@@ -99,6 +97,13 @@ impl Attention {
         }
         Ok(Extras { sinks: (args > 3 + usize::from(self.biased)).then_some(3), bias })
     }
+}
+
+/// The tokens of the step, at the positions that argument `at` says.
+fn batch_at(a: &Operands<'_>, at: usize) -> Result<Batch, EvalError> {
+    let positions = a.tensor(at)?;
+    let positions = (0..positions.data.len()).map(|i| positions.int(i)).collect();
+    Ok(Batch { positions, ..a.batch.clone() })
 }
 
 /// Rows of one length.
@@ -132,10 +137,8 @@ impl Rule for LatentAttention {
     }
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
-        let (q, own, positions) = (a.tensor(0)?, a.tensor(1)?, a.tensor(3)?);
+        let (q, own, batch) = (a.tensor(0)?, a.tensor(1)?, batch_at(&a, 3)?);
         let sinks = (a.args.len() > LATENT_SINKS).then(|| a.tensor(LATENT_SINKS)).transpose()?;
-        let positions: Vec<i32> = (0..positions.data.len()).map(|i| positions.int(i)).collect();
-        let batch = Batch { positions, ..a.batch.clone() };
         let kv = a.kv(2)?.1;
         let queries = |(q, own): (&[f64], &[f64])| whole_queries(&kv.spec, self.heads, own, q);
         let rows: Vec<Vec<f64>> = q.rows().zip(own.rows()).map(queries).collect();
@@ -164,9 +167,7 @@ impl Rule for RelativeAttention {
     }
 
     fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
-        let (q, positions) = (a.tensor(0)?, a.tensor(2)?);
-        let positions: Vec<i32> = (0..positions.data.len()).map(|i| positions.int(i)).collect();
-        let batch = Batch { positions, ..a.batch.clone() };
+        let (q, batch) = (a.tensor(0)?, batch_at(&a, 2)?);
         let rows: Vec<Vec<f64>> = q.rows().map(<[f64]>::to_vec).collect();
         let relative = Some([&a.tensor(3)?.data[..], &a.tensor(4)?.data[..]]);
         let of = Attend { relative, causal: false, ..Attend::plain(self.heads, self.scale) };

@@ -70,11 +70,16 @@ impl Rule for TokenIds {
     }
 }
 
+impl EmbedHashed {
+    fn hashes(&self) -> Hashes<'_> {
+        Hashes { factors: &self.factors, sizes: &self.sizes }
+    }
+}
+
 impl Rule for EmbedHashed {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
         let ((rows, cols), (m, ids)) = (a.weight_matrix(0)?, a.activation(1)?);
-        let hashes = Hashes { factors: &self.factors, sizes: &self.sizes };
-        match hashes.misfit(ids, rows) {
+        match self.hashes().misfit(ids, rows) {
             _ if m != Dim::Tokens => Err(format!("`{}` needs a row per token", a.name)),
             Some(what) => Err(format!("`{}`: {what}", a.name)),
             None => Ok(TensorType::rows(m, cols.saturating_mul(self.sizes.len())).into()),
@@ -83,7 +88,7 @@ impl Rule for EmbedHashed {
 
     fn eval(&self, a: Operands<'_>) -> Result<Value, EvalError> {
         let (table, ids) = (a.tensor(0)?, a.tensor(1)?);
-        let hashes = Hashes { factors: &self.factors, sizes: &self.sizes };
+        let hashes = self.hashes();
         let mut data = vec![];
         for ids in ids.rows() {
             let found = hashed_ids(ids)?;
