@@ -12,7 +12,7 @@
 //! first boundary between threads that lies inside, and the one that finishes the last block merges
 //! them and rounds the result. Nobody waits.
 
-use super::attention::{Item, TOKENS};
+use super::attention::{Item, tokens};
 use super::emit::{Emit, I32, I64};
 use super::frame::Frame;
 use super::{Lowering, quant, wide};
@@ -92,12 +92,13 @@ struct Work {
 pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attention) -> usize {
     let plan = Plan::new(low, frame, k);
     let call = e.offset(low.args.scratch, plan.args);
+    let block = tokens(plan.heads);
     plan.constants(low, e, k, call);
     let seqs = low.args.step(e, offset_of!(StepCtx, seqs));
     let (lo, hi) = bounds(low, e);
     e.walk(lo, hi, |e, unit| {
         let (item, from) = e.div_mod(unit, ATTEND_PARTS);
-        let at = Item::new(low, e, item);
+        let at = Item::new(low, e, item, block);
         let left = e.sub(hi, unit);
         let (items, _) = e.div_mod(left, ATTEND_PARTS);
         // Whole contexts of as many tokens as there are, or a part of one.
@@ -122,7 +123,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attenti
         // A single token takes all KV heads that are to be done whole.
         let single = e.b.ins().icmp_imm_u(IntCC::Equal, low.args.m, 1);
         let together = e.b.ins().band(whole, single);
-        let most = e.int(TOKENS as i64);
+        let most = e.int(block as i64);
         let heads = e.min(items, most);
         let kv_heads = e.b.ins().select(together, heads, one);
         let shared = slot(low, e, item, plan.kv_units);
@@ -198,8 +199,8 @@ impl Plan {
             out_cols,
             out_elem,
             args: frame.bytes(if with { size_of::<AttendWith>() } else { size_of::<AttendArgs>() }),
-            sums: frame.floats(if rounded { TOKENS * width } else { 0 }),
-            work: frame.floats(attend_work(TOKENS * heads, spec.key_dim.max(spec.value_dim))),
+            sums: frame.floats(if rounded { tokens(heads) * width } else { 0 }),
+            work: frame.floats(attend_work(tokens(heads) * heads, spec.key_dim.max(spec.value_dim))),
         }
     }
 

@@ -17,7 +17,7 @@ use super::store::page_address;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::layout::{self, Page};
-use llmcc_abi::{ATTEND_PARTS, PAGE_TOKENS, StepCtx};
+use llmcc_abi::{ATTEND_PARTS, ATTEND_ROWS, PAGE_TOKENS, StepCtx};
 use llmcc_ir::kernel::{Attention, ParamId, RowElem};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::row_bytes;
@@ -63,13 +63,20 @@ struct Tile {
     valid: [Value; VECTORS],
 }
 
-/// Tokens that are next to each other in the numbering of items.
-pub(super) const TOKENS: usize = 16;
+/// Tokens that are next to each other in the numbering of items, where `heads` query heads share a KV
+/// head: as many rows as the microkernel takes at once, of which many share what it widens.
+pub(super) const fn tokens(heads: usize) -> usize {
+    let most = ATTEND_ROWS / heads;
+    if most < LEAST { LEAST } else { most / LEAST * LEAST }
+}
+
+/// See [`tokens`].
+const LEAST: usize = 16;
 
 /// What a work item stands for.
 ///
 /// Items of a KV head follow each other, so that a thread's range of items keeps to few heads.
-/// Within a head, blocks of [`TOKENS`] tokens come in the order first, last, second, last but
+/// Within a head, blocks of [`tokens`] come in the order first, last, second, last but
 /// one...: later tokens of a prompt see more of it, and this way every range holds about equal
 /// shares. What is left after whole blocks comes last.
 pub(super) struct Item {
@@ -82,22 +89,22 @@ pub(super) struct Item {
 }
 
 impl Item {
-    /// Item number `item` of `kv_heads · T`.
-    pub fn new(low: &Lowering, e: &mut Emit, item: Value) -> Item {
+    /// Item number `item` of `kv_heads · T`, in blocks of `tokens`.
+    pub fn new(low: &Lowering, e: &mut Emit, item: Value, tokens: usize) -> Item {
         let m = low.args.m;
         let head = e.b.ins().udiv(item, m);
         let first = e.b.ins().imul(head, m);
         let j = e.sub(item, first);
-        let (blocks, _) = e.div_mod(m, TOKENS);
-        let whole = e.times(blocks, TOKENS);
-        let (block, within) = e.div_mod(j, TOKENS);
+        let (blocks, _) = e.div_mod(m, tokens);
+        let whole = e.times(blocks, tokens);
+        let (block, within) = e.div_mod(j, tokens);
         let (half, odd) = e.div_mod(block, 2);
         let last = e.b.ins().iadd_imm_s(blocks, -1);
         let mirrored = e.sub(last, half);
         let is_odd = e.b.ins().icmp_imm_u(IntCC::NotEqual, odd, 0);
         let block = e.b.ins().select(is_odd, mirrored, half);
-        let start = e.times(block, TOKENS);
-        let (folded, end) = (e.add(start, within), e.offset(start, TOKENS));
+        let start = e.times(block, tokens);
+        let (folded, end) = (e.add(start, within), e.offset(start, tokens));
         let in_block = e.compare(IntCC::SignedLessThan, j, whole);
         Item { head, token: e.b.ins().select(in_block, folded, j), end: e.b.ins().select(in_block, end, m) }
     }
@@ -106,6 +113,7 @@ impl Item {
 /// Emits the items `lo..hi`.
 pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attention) {
     let plan = Plan::new(low, frame, k);
+    let block = tokens(plan.heads_per_kv);
     let positions = low.args.step(e, offset_of!(StepCtx, positions));
     let seqs = low.args.step(e, offset_of!(StepCtx, seqs));
     // Items come in parts, which threads may divide; here who has the first part has them all.
@@ -114,7 +122,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Attenti
         e.div_mod(bound, ATTEND_PARTS).0
     });
     e.each(lo, hi, 1, |e, item| {
-        let Item { head, token, .. } = Item::new(low, e, item);
+        let Item { head, token, .. } = Item::new(low, e, item, block);
         let p = e.index(positions, token, 4);
         let position = e.load_index(p, 0);
         let p = e.index(seqs, token, 4);

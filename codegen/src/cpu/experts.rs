@@ -21,7 +21,7 @@ use super::expr::{Program, Slot, Span};
 use super::frame::Frame;
 use super::matmul::{Lane, panel_args};
 use super::panel::Panel;
-use super::store::{Dest, Target};
+use super::store::Dest;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, StackSlot, Value};
 use llmcc_abi::layout::{self, BLOCK};
@@ -79,8 +79,8 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &ExpertM
     let tile_stride = layout::tile_row(tile_n);
     let mut lanes: Vec<Lane> = s.weights.iter().map(|w| Lane::new(low, *w)).collect();
     lanes.iter_mut().for_each(|lane| lane.tile = frame.floats(k.tile_m * tile_stride));
-    let program = Program::new(low, frame, &s.expr, tile_n);
     let (out, dest) = Dest::new(low, &s.store);
+    let program = dest.program(low, frame, &s.expr, tile_n);
     let inner = lanes.first().map_or(cols, |lane| lane.k);
     let stride = row_bytes(inner, elem).next_multiple_of(16);
     let own = k.own_input(cols, inner);
@@ -345,8 +345,7 @@ impl Plan<'_> {
             };
             lane.multiply(low, e, self.args, &panel);
         }
-        let zero = e.int(0);
-        e.each(zero, t.rows, 1, |e, i| self.store(low, e, t, i));
+        self.dest.tile(low, e, &self.program, t.rows, low.args.operand(self.out), |e, i, f| self.row(low, e, t, i, f));
     }
 
     /// Where the rows of a pass are: brought together, unless it is a single one.
@@ -373,8 +372,8 @@ impl Plan<'_> {
         a
     }
 
-    /// Evaluates and stores row `i` of a pass.
-    fn store(&self, low: &Lowering, e: &mut Emit, t: &Tile, i: Value) {
+    /// Calls `f` with the number of row `i` of a pass, and its columns.
+    fn row(&self, low: &Lowering, e: &mut Emit, t: &Tile, i: Value, f: &mut dyn FnMut(&mut Emit, &Span, Value)) {
         let acc: Vec<Value> = self
             .lanes
             .iter()
@@ -387,7 +386,6 @@ impl Plan<'_> {
         let (row, slot) = self.pairs.get(low, e, at);
         let n = self.k.segment.n;
         let slot = Some(Slot { start: e.times(slot, n), expert: t.expert });
-        let span = Span { row, col: t.col, width: t.width, n, acc: &acc, slot };
-        self.dest.emit(low, e, &self.program, &span, &Target { base: low.args.operand(self.out), row });
+        f(e, &Span { row, col: t.col, width: t.width, n, acc: &acc, slot }, row);
     }
 }

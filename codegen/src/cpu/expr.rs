@@ -2,19 +2,22 @@
 //! can, else four columns at a time.
 //!
 //! [`Expr::Normalize`] and [`Expr::Rope`] look at whole runs of columns, so an expression becomes a
-//! [`Program`]: a list of stages, each of which evaluates its argument into a row buffer in scratch
-//! and transforms it in place, and a root expression that reads these buffers. Everything that
-//! evaluates expressions (epilogues, pointwise kernels, row norms, prologues) goes through here, so
-//! equal expressions give equal bits.
+//! [`Program`]: a list of stages, each of which evaluates its argument into memory and transforms it
+//! in place, and a root expression that reads what they made. Everything that evaluates expressions
+//! (epilogues, pointwise kernels, row norms, prologues) goes through here, so equal expressions give
+//! equal bits.
+//!
+//! What a stage makes of accumulators lies in their place, if nothing else reads them. Then a stage
+//! can be done for all rows of a tile before the next one begins ([`Program::by_stages`]): calls
+//! that do not wait for one another, of a function of some hundred cycles, overlap.
 
 use super::Lowering;
-use super::emit::{Emit, F32, I64, LANES};
+use super::emit::{Emit, F32, I64};
 use super::frame::Frame;
+use super::ready::Ready;
 use super::runs::{normalize, rotate};
-use super::wide::{self, Map};
-use cranelift_codegen::ir::condcodes::IntCC;
+use super::wide;
 use cranelift_codegen::ir::{InstBuilder, Value};
-use llmcc_abi::math::{Binary, Unary};
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Norm, ParamId};
 
@@ -52,9 +55,27 @@ impl Span<'_> {
     }
 }
 
-/// An expression over buffers.
-enum Node {
+/// Where columns of a row are in scratch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The accumulators of a lane.
     Acc(usize),
+    /// A row buffer at this offset.
+    Buffer(usize),
+}
+
+impl Place {
+    fn address(self, low: &Lowering, e: &mut Emit, span: &Span) -> Value {
+        match self {
+            Place::Acc(lane) => span.acc[lane],
+            Place::Buffer(at) => e.offset(low.args.scratch, at),
+        }
+    }
+}
+
+/// An expression over what is in memory.
+enum Node {
+    At(Place),
     Rows {
         param: ParamId,
         start: usize,
@@ -78,13 +99,11 @@ enum Node {
     },
     Unary(UnaryOp, Box<Node>),
     Binary(BinaryOp, Box<Node>, Box<Node>),
-    /// A row buffer at this offset of scratch.
-    Buffer(usize),
 }
 
-/// What is made in `buffer` before the expression is evaluated.
-struct Stage {
-    buffer: usize,
+/// What is made at `place` before the expression is evaluated.
+pub(super) struct Stage {
+    place: Place,
     make: Make,
 }
 
@@ -108,60 +127,44 @@ enum Run {
 pub(super) struct Program {
     stages: Vec<Stage>,
     root: Node,
-    /// Row buffer for [`Program::to_buffer`], if the root needs one.
-    result: usize,
-}
-
-/// A leaf with its address computed, so that the column loop only adds the column.
-enum Ready {
-    At(Value),
-    Wrapped {
-        base: Value,
-        len: usize,
-        col: Value,
-    },
-    /// The same number in all columns.
-    Same(Value),
-    Const(f32),
-    Unary(UnaryOp, Box<Ready>),
-    Binary(BinaryOp, Box<Ready>, Box<Ready>),
 }
 
 impl Program {
     /// Splits `expr` into stages. `width`: most columns evaluated at once; row buffers are reserved
-    /// in `frame`, padded to a multiple of 32 columns.
-    pub fn new(low: &Lowering, frame: &mut Frame, expr: &Expr, width: usize) -> Program {
-        let mut stages = Vec::new();
-        let root = split(low, frame, expr, width, &mut stages);
-        let result = match &root {
-            Node::Acc(_) => 0,
-            node => node.buffer().unwrap_or_else(|| frame.floats(width.next_multiple_of(32))),
-        };
-        Program { stages, root, result }
+    /// in `frame`, padded to a multiple of 32 columns. `in_memory`: its value is wanted in scratch, see
+    /// [`Program::address`].
+    pub fn new(low: &Lowering, frame: &mut Frame, expr: &Expr, width: usize, in_memory: bool) -> Program {
+        let mut split = Split { low, frame, width, whole: expr, stages: Vec::new() };
+        let mut root = split.node(expr);
+        if in_memory && !matches!(root, Node::At(_)) {
+            root = split.stage(root, Make::Value);
+        }
+        Program { stages: split.stages, root }
     }
 
-    /// Evaluates the whole span to f32 at `out`.
+    /// Its stages, in order.
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
+    }
+
+    /// Whether a stage can be done for many rows before the next one.
+    pub fn by_stages(&self) -> bool {
+        self.stages.iter().all(|stage| matches!(stage.place, Place::Acc(_)))
+    }
+
+    /// After its stages: stores the whole span as f32 at `out`.
     pub fn store(&self, low: &Lowering, e: &mut Emit, span: &Span, out: Value) {
-        for stage in &self.stages {
-            stage.emit(low, e, span);
-        }
         evaluate(low, e, span, &self.root, out);
     }
 
-    /// Evaluates the whole span into memory and returns its address: f32, room for the columns
-    /// rounded up to 32.
-    pub fn to_buffer(&self, low: &Lowering, e: &mut Emit, span: &Span) -> Value {
-        for stage in &self.stages {
-            stage.emit(low, e, span);
-        }
+    /// After its stages: where the span's f32 are, with room for the columns rounded up to 32.
+    ///
+    /// # Panics
+    /// Unless it was made to be in memory.
+    pub fn address(&self, low: &Lowering, e: &mut Emit, span: &Span) -> Value {
         match self.root {
-            Node::Acc(lane) => span.acc[lane],
-            Node::Buffer(at) => e.offset(low.args.scratch, at),
-            _ => {
-                let out = e.offset(low.args.scratch, self.result);
-                evaluate(low, e, span, &self.root, out);
-                out
-            }
+            Node::At(place) => place.address(low, e, span),
+            _ => unreachable!("the program was made to be stored"),
         }
     }
 }
@@ -169,7 +172,7 @@ impl Program {
 impl Node {
     /// Whether its columns lie in memory as they are.
     fn is_memory(&self) -> bool {
-        matches!(self, Node::Acc(_) | Node::Rows { .. } | Node::Vector { .. } | Node::Expert { .. } | Node::Buffer(_))
+        matches!(self, Node::At(_) | Node::Rows { .. } | Node::Vector { .. } | Node::Expert { .. })
     }
 
     /// Whether it is a function that there is a microkernel for, of memory.
@@ -182,104 +185,131 @@ impl Node {
         match self {
             Node::Unary(op, x) => wide::unary(*op).is_some() || x.is_slow(),
             Node::Binary(_, a, b) => a.is_slow() || b.is_slow(),
-            Node::Acc(_)
+            Node::At(_)
             | Node::Rows { .. }
             | Node::Vector { .. }
             | Node::Const(_)
             | Node::Expert { .. }
-            | Node::Combine { .. }
-            | Node::Buffer(_) => false,
+            | Node::Combine { .. } => false,
         }
     }
 
-    /// A row buffer that this expression reads, which may be overwritten with its value:
-    /// elementwise work reads a column before it is written.
-    fn buffer(&self) -> Option<usize> {
+    /// A place that this expression reads, which may be overwritten with its value: elementwise
+    /// work reads a column before it is written.
+    fn place(&self) -> Option<Place> {
         match self {
-            Node::Buffer(at) => Some(*at),
-            Node::Unary(_, x) => x.buffer(),
-            Node::Binary(_, a, b) => a.buffer().or_else(|| b.buffer()),
-            Node::Acc(_)
-            | Node::Rows { .. }
-            | Node::Vector { .. }
-            | Node::Const(_)
-            | Node::Expert { .. }
-            | Node::Combine { .. } => None,
-        }
-    }
-}
-
-fn split(low: &Lowering, frame: &mut Frame, expr: &Expr, width: usize, stages: &mut Vec<Stage>) -> Node {
-    match expr {
-        Expr::Acc(lane) => Node::Acc(*lane),
-        Expr::Rows { param, start } => Node::Rows { param: *param, start: *start, cols: low.cols(*param) },
-        Expr::Vector(param) => Node::Vector { param: *param, len: low.kernel.vector(*param) },
-        Expr::Const(c) => Node::Const(c.get()),
-        Expr::Expert { vector, .. } if matches!(low.kernel.body, Body::ExpertMatmul(_)) => {
-            Node::Expert { vector: *vector }
-        }
-        Expr::Expert { vector, routes, top } => {
-            let buffer = frame.floats(width.next_multiple_of(32));
-            let make = Make::Parts { vector: *vector, routes: *routes, top: *top };
-            stages.push(Stage { buffer, make });
-            Node::Buffer(buffer)
-        }
-        Expr::Pick { rows, order } => {
-            let buffer = frame.floats(width.next_multiple_of(32));
-            stages.push(Stage { buffer, make: Make::Picked { rows: *rows, order: *order } });
-            Node::Buffer(buffer)
-        }
-        Expr::Combine { weights, from, y, count } => {
-            Node::Combine { weights: *weights, from: *from, y: *y, count: *count }
-        }
-        Expr::Unary(op, x) => {
-            let x = split(low, frame, x, width, stages);
-            let x = if wide::unary(*op).is_some() { in_memory(low, frame, x, width, stages) } else { x };
-            Node::Unary(*op, Box::new(x))
-        }
-        Expr::Binary(op, a, b) => {
-            let mut a = split(low, frame, a, width, stages);
-            let mut b = split(low, frame, b, width, stages);
-            if a.is_slow() || b.is_slow() {
-                // One operand may be a function of memory, if the other is memory.
-                let mapped =
-                    wide::binary(*op).is_some() && !matches!((&a, &b), (Node::Const(_), _) | (_, Node::Const(_)));
-                if !(mapped && a.is_function()) {
-                    a = in_memory(low, frame, a, width, stages);
-                }
-                if !(mapped && b.is_function() && a.is_memory()) {
-                    b = in_memory(low, frame, b, width, stages);
-                }
+            Node::At(place) => Some(*place),
+            Node::Unary(_, x) => x.place(),
+            Node::Binary(_, a, b) => a.place().or_else(|| b.place()),
+            Node::Rows { .. } | Node::Vector { .. } | Node::Const(_) | Node::Expert { .. } | Node::Combine { .. } => {
+                None
             }
-            Node::Binary(*op, Box::new(a), Box::new(b))
-        }
-        Expr::Normalize(norm, x) => {
-            let x = split(low, frame, x, width, stages);
-            stage(frame, x, width, Run::Normalize(*norm), stages)
-        }
-        Expr::Rope { head_dim, table, x } => {
-            let dim = low.cols(*table);
-            let x = split(low, frame, x, width, stages);
-            stage(frame, x, width, Run::Rope { head_dim: *head_dim, table: *table, dim }, stages)
         }
     }
 }
 
-/// `x` as an operand of a microkernel: made in a buffer before, unless it is in memory. Code made here
-/// has four lanes, and takes that many times as long for a function that there is a microkernel for.
-fn in_memory(low: &Lowering, frame: &mut Frame, x: Node, width: usize, stages: &mut Vec<Stage>) -> Node {
-    if low.portable || x.is_memory() || matches!(x, Node::Const(_)) {
-        return x;
+/// How often `expr` reads the accumulators of a lane.
+fn reads(expr: &Expr, lane: usize) -> usize {
+    match expr {
+        Expr::Acc(acc) => usize::from(*acc == lane),
+        Expr::Unary(_, x) | Expr::Normalize(_, x) | Expr::Rope { x, .. } => reads(x, lane),
+        Expr::Binary(_, a, b) => reads(a, lane) + reads(b, lane),
+        Expr::Rows { .. }
+        | Expr::Vector(_)
+        | Expr::Const(_)
+        | Expr::Expert { .. }
+        | Expr::Pick { .. }
+        | Expr::Combine { .. } => 0,
     }
-    let buffer = x.buffer().unwrap_or_else(|| frame.floats(width.next_multiple_of(32)));
-    stages.push(Stage { buffer, make: Make::Value(x) });
-    Node::Buffer(buffer)
 }
 
-fn stage(frame: &mut Frame, x: Node, width: usize, run: Run, stages: &mut Vec<Stage>) -> Node {
-    let buffer = x.buffer().unwrap_or_else(|| frame.floats(width.next_multiple_of(32)));
-    stages.push(Stage { buffer, make: Make::Runs(x, run) });
-    Node::Buffer(buffer)
+/// Splits an expression, whose stages gather here.
+struct Split<'a, 'l, 'f> {
+    low: &'a Lowering<'l>,
+    frame: &'f mut Frame,
+    width: usize,
+    whole: &'a Expr,
+    stages: Vec<Stage>,
+}
+
+impl Split<'_, '_, '_> {
+    fn node(&mut self, expr: &Expr) -> Node {
+        match expr {
+            Expr::Acc(lane) => Node::At(Place::Acc(*lane)),
+            Expr::Rows { param, start } => Node::Rows { param: *param, start: *start, cols: self.low.cols(*param) },
+            Expr::Vector(param) => Node::Vector { param: *param, len: self.low.kernel.vector(*param) },
+            Expr::Const(c) => Node::Const(c.get()),
+            Expr::Expert { vector, .. } if matches!(self.low.kernel.body, Body::ExpertMatmul(_)) => {
+                Node::Expert { vector: *vector }
+            }
+            Expr::Expert { vector, routes, top } => {
+                self.made(Make::Parts { vector: *vector, routes: *routes, top: *top })
+            }
+            Expr::Pick { rows, order } => self.made(Make::Picked { rows: *rows, order: *order }),
+            Expr::Combine { weights, from, y, count } => {
+                Node::Combine { weights: *weights, from: *from, y: *y, count: *count }
+            }
+            Expr::Unary(op, x) => {
+                let x = self.node(x);
+                let x = if wide::unary(*op).is_some() { self.in_memory(x) } else { x };
+                Node::Unary(*op, Box::new(x))
+            }
+            Expr::Binary(op, a, b) => self.binary(*op, a, b),
+            Expr::Normalize(norm, x) => {
+                let x = self.node(x);
+                self.stage(x, |x| Make::Runs(x, Run::Normalize(*norm)))
+            }
+            Expr::Rope { head_dim, table, x } => {
+                let run = Run::Rope { head_dim: *head_dim, table: *table, dim: self.low.cols(*table) };
+                let x = self.node(x);
+                self.stage(x, |x| Make::Runs(x, run))
+            }
+        }
+    }
+
+    fn binary(&mut self, op: BinaryOp, a: &Expr, b: &Expr) -> Node {
+        let (mut a, mut b) = (self.node(a), self.node(b));
+        if a.is_slow() || b.is_slow() {
+            // One operand may be a function of memory, if the other is memory.
+            let mapped = wide::binary(op).is_some() && !matches!((&a, &b), (Node::Const(_), _) | (_, Node::Const(_)));
+            if !(mapped && a.is_function()) {
+                a = self.in_memory(a);
+            }
+            if !(mapped && b.is_function() && a.is_memory()) {
+                b = self.in_memory(b);
+            }
+        }
+        Node::Binary(op, Box::new(a), Box::new(b))
+    }
+
+    /// `x` as an operand of a microkernel: made before, unless it is in memory. Code made here has
+    /// four lanes, and takes that many times as long for a function that there is a microkernel for.
+    fn in_memory(&mut self, x: Node) -> Node {
+        if self.low.portable || x.is_memory() || matches!(x, Node::Const(_)) {
+            return x;
+        }
+        self.stage(x, Make::Value)
+    }
+
+    /// What is made of `x`, in a place that `x` reads if that may be overwritten.
+    fn stage(&mut self, x: Node, make: impl FnOnce(Node) -> Make) -> Node {
+        let whole = self.whole;
+        let again = |place: &Place| matches!(place, Place::Acc(lane) if reads(whole, *lane) > 1);
+        let place = x.place().filter(|place| !again(place)).unwrap_or_else(|| self.buffer());
+        self.stages.push(Stage { place, make: make(x) });
+        Node::At(place)
+    }
+
+    /// What is made of nothing else, in a row buffer.
+    fn made(&mut self, make: Make) -> Node {
+        let place = self.buffer();
+        self.stages.push(Stage { place, make });
+        Node::At(place)
+    }
+
+    fn buffer(&mut self) -> Place {
+        Place::Buffer(self.frame.floats(self.width.next_multiple_of(32)))
+    }
 }
 
 /// Evaluates `node` to f32 at `out`.
@@ -293,8 +323,7 @@ fn evaluate(low: &Lowering, e: &mut Emit, span: &Span, node: &Node, out: Value) 
 
 fn prepare(low: &Lowering, e: &mut Emit, span: &Span, node: &Node) -> Ready {
     match node {
-        Node::Acc(lane) => Ready::At(span.acc[*lane]),
-        Node::Buffer(at) => Ready::At(e.offset(low.args.scratch, *at)),
+        Node::At(place) => Ready::At(place.address(low, e, span)),
         Node::Rows { param, start, cols } => {
             let row = e.index(low.args.operand(*param), span.row, cols * 4);
             let row = e.offset(row, start * 4);
@@ -330,105 +359,10 @@ fn prepare(low: &Lowering, e: &mut Emit, span: &Span, node: &Node) -> Ready {
     }
 }
 
-impl Ready {
-    /// As a call of a microkernel, if it can be one.
-    fn map(&self) -> Option<Map> {
-        if let Some((unary, a)) = self.function() {
-            return Some(Map { unary, binary: Binary::First, a, b: a });
-        }
-        let Ready::Binary(op, x, y) = self else { return None };
-        let binary = wide::binary(*op)?;
-        // Both functions that there are take their operands in any order.
-        let ((unary, a), b) = match (x.function()?, y.function()?) {
-            (x, (Unary::Same, b)) => (x, b),
-            ((Unary::Same, b), y) => (y, b),
-            _ => return None,
-        };
-        Some(Map { unary, binary, a, b })
-    }
-
-    /// A function of memory.
-    fn function(&self) -> Option<(Unary, Value)> {
-        match self {
-            Ready::At(p) => Some((Unary::Same, *p)),
-            Ready::Unary(op, x) => match **x {
-                Ready::At(p) => Some((wide::unary(*op)?, p)),
-                _ => None,
-            },
-            Ready::Wrapped { .. } | Ready::Same(_) | Ready::Const(_) | Ready::Binary(..) => None,
-        }
-    }
-
-    /// Stores the span's columns at `out`, four at a time (the last ones of the segment may be
-    /// fewer).
-    fn store(&self, e: &mut Emit, span: &Span, out: Value) {
-        let zero = e.int(0);
-        let tail = span.n % LANES;
-        let bytes = e.times(span.width, 4);
-        let whole = if tail == 0 { bytes } else { e.b.ins().band_imm_s(bytes, -16) };
-        let some = |e: &mut Emit, at: Value, lanes: usize| {
-            let v = self.value(e, at, lanes);
-            let p = e.add(out, at);
-            e.store_lanes(v, p, 0, lanes);
-        };
-        e.each(zero, whole, 16, |e, at| some(e, at, LANES));
-        if tail != 0 {
-            let more = e.compare(IntCC::NotEqual, bytes, whole);
-            e.when(more, |e| some(e, whole, tail));
-        }
-    }
-
-    /// Value of `lanes` columns, `at` bytes from the start of the span; the other lanes hold
-    /// anything.
-    fn value(&self, e: &mut Emit, at: Value, lanes: usize) -> Value {
-        match self {
-            Ready::At(p) => {
-                let p = e.add(*p, at);
-                e.load_lanes(p, 0, lanes)
-            }
-            Ready::Wrapped { base, len, col } => wrapped(e, *base, *len, *col, at, lanes),
-            Ready::Same(p) => e.load_splat(*p, 0),
-            Ready::Const(c) => e.floats(*c),
-            Ready::Unary(op, x) => {
-                let x = x.value(e, at, lanes);
-                e.unary(*op, x)
-            }
-            Ready::Binary(op, a, b) => {
-                let a = a.value(e, at, lanes);
-                let b = b.value(e, at, lanes);
-                e.binary(*op, a, b)
-            }
-        }
-    }
-}
-
-/// Elements `(col + at/4 + i) mod len` of a vector. Columns are multiples of 4, so where `len` is
-/// one, four columns never wrap.
-fn wrapped(e: &mut Emit, base: Value, len: usize, col: Value, at: Value, lanes: usize) -> Value {
-    if len == 1 {
-        return e.load_splat(base, 0);
-    }
-    let at = e.b.ins().ushr_imm_u(at, 2);
-    let col = e.add(col, at);
-    if len.is_multiple_of(LANES) {
-        let (_, at) = e.div_mod(col, len);
-        let p = e.index(base, at, 4);
-        return e.load_lanes(p, 0, lanes);
-    }
-    let mut v = e.floats(0.0);
-    for i in 0..lanes {
-        let at = e.offset(col, i);
-        let (_, at) = e.div_mod(at, len);
-        let p = e.index(base, at, 4);
-        let x = e.load(F32, p, 0);
-        v = e.b.ins().insertlane(v, x, i as u8);
-    }
-    v
-}
-
 impl Stage {
-    fn emit(&self, low: &Lowering, e: &mut Emit, span: &Span) {
-        let buffer = e.offset(low.args.scratch, self.buffer);
+    /// Makes the span's columns.
+    pub fn emit(&self, low: &Lowering, e: &mut Emit, span: &Span) {
+        let buffer = self.place.address(low, e, span);
         let (x, run) = match &self.make {
             Make::Value(x) => return evaluate(low, e, span, x, buffer),
             Make::Runs(x, run) => (x, run),
@@ -437,7 +371,7 @@ impl Stage {
             }
             Make::Picked { rows, order } => return picked(low, e, span, buffer, (*rows, *order)),
         };
-        let in_place = matches!(x, Node::Buffer(at) if *at == self.buffer);
+        let in_place = matches!(x, Node::At(place) if *place == self.place);
         if !in_place {
             evaluate(low, e, span, x, buffer);
         }

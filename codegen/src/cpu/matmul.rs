@@ -87,8 +87,8 @@ fn plan<'k>(low: &Lowering, frame: &mut Frame, segment: &'k Segment, first_item:
     let tile_n = segment.tile_n.min(segment.n.next_multiple_of(BLOCK));
     let tile_stride = layout::tile_row(tile_n);
     let mut lanes: Vec<Lane> = segment.weights.iter().map(|w| Lane::new(low, *w)).collect();
-    let program = Program::new(low, frame, &segment.expr, tile_n);
     let (out, dest) = Dest::new(low, &segment.store);
+    let program = dest.program(low, frame, &segment.expr, tile_n);
     // A plain accumulator into f32 rows needs no tile, if whole blocks may be written.
     let in_place =
         matches!((&dest, &segment.expr), (Dest::F32 { .. }, Expr::Acc(0))) && segment.n.is_multiple_of(BLOCK);
@@ -131,8 +131,7 @@ impl Plan<'_> {
             let out = e.offset(low.args.scratch, lane.tile);
             lane.product(low, e, input, args, t, out, self.tile_stride);
         }
-        let zero = e.int(0);
-        e.each(zero, t.rows, 1, |e, i| {
+        self.dest.tile(low, e, &self.program, t.rows, low.args.operand(self.out), |e, i, f| {
             let acc: Vec<Value> = self
                 .lanes
                 .iter()
@@ -142,8 +141,7 @@ impl Plan<'_> {
                 })
                 .collect();
             let row = e.add(t.row, i);
-            let span = Span { row, col: t.col, width: t.width, n: self.segment.n, acc: &acc, slot: None };
-            self.dest.emit(low, e, &self.program, &span, &Target { base: low.args.operand(self.out), row });
+            f(e, &Span { row, col: t.col, width: t.width, n: self.segment.n, acc: &acc, slot: None }, row);
         });
     }
 }
@@ -295,7 +293,6 @@ impl Rows {
         let n = low.cols(x);
         let Prologue { norm, gain, bias, elem } = *p;
         let work = RowWork { x, norm, gain, bias, residual: None };
-        let program = Program::new(low, frame, &work.expr(), n);
         let (dest, stride) = match elem {
             RowElem::Q8 { group } => (Dest::Q8 { start: 0, cols: n, group }, layout::q8_row(n, group).bytes),
             RowElem::F32 => {
@@ -308,7 +305,7 @@ impl Rows {
             }
             RowElem::F16 | RowElem::Fp8 => unreachable!("`supported` refuses such rows"),
         };
-        Rows { program, dest, stride, n }
+        Rows { program: dest.program(low, frame, &work.expr(), n), dest, stride, n }
     }
 
     fn emit(&self, low: &Lowering, e: &mut Emit, base: Value) {

@@ -43,6 +43,7 @@ mod matmul;
 mod panel;
 mod pointwise;
 mod quant;
+mod ready;
 mod recurrent;
 mod rope;
 mod route;

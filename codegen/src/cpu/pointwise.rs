@@ -2,7 +2,7 @@
 
 use super::Lowering;
 use super::emit::Emit;
-use super::expr::{Program, Span};
+use super::expr::Span;
 use super::frame::Frame;
 use super::store::{Dest, Target};
 use llmcc_ir::kernel::Pointwise;
@@ -11,8 +11,8 @@ use llmcc_ir::kernel::Pointwise;
 pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &Pointwise) {
     let mut segments = Vec::new();
     for s in &k.segments {
-        let program = Program::new(low, frame, &s.expr, s.n);
         let (param, dest) = Dest::new(low, &s.store);
+        let program = dest.program(low, frame, &s.expr, s.n);
         segments.push((s.n, program, param, dest));
     }
     e.each(low.args.lo, low.args.hi, 1, |e, row| {

@@ -2,7 +2,7 @@
 
 use super::Lowering;
 use super::emit::Emit;
-use super::expr::{Program, Span};
+use super::expr::Span;
 use super::frame::Frame;
 use super::store::{Dest, Target};
 use llmcc_abi::StepCtx;
@@ -15,8 +15,8 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &RowNorm
     let RowNorm { x, gather, norm, gain, bias, residual, out } = *k;
     let n = low.cols(x);
     let work = RowWork { x, norm, gain, bias, residual };
-    let program = Program::new(low, frame, &work.expr(), n);
     let dest = Dest::rows(low, out, 0);
+    let program = dest.program(low, frame, &work.expr(), n);
     let base = low.args.operand(out);
     e.each(low.args.lo, low.args.hi, 1, |e, row| {
         let source = if gather {

@@ -3,13 +3,14 @@
 use super::Lowering;
 use super::emit::{Emit, LANES};
 use super::expr::{Program, Span};
+use super::frame::Frame;
 use super::quant;
-use super::wide;
+use super::wide::{self, Halves};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::layout;
-use llmcc_abi::{PAGE_TOKENS, StepCtx};
-use llmcc_ir::kernel::{ParamId, RowElem, Store};
+use llmcc_abi::{Half, PAGE_TOKENS, StepCtx};
+use llmcc_ir::kernel::{Expr, ParamId, RowElem, Store};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::row_bytes;
 use std::mem::offset_of;
@@ -78,8 +79,47 @@ impl Dest {
         }
     }
 
+    /// `expr` as it is to be evaluated for this destination; see [`Program::new`].
+    pub fn program(&self, low: &Lowering, frame: &mut Frame, expr: &Expr, width: usize) -> Program {
+        let in_memory = !matches!(self, Dest::F32 { .. });
+        Program::new(low, frame, expr, width, in_memory)
+    }
+
     /// Evaluates `program` over `span` and stores it.
     pub fn emit(&self, low: &Lowering, e: &mut Emit, program: &Program, span: &Span, target: &Target) {
+        for stage in program.stages() {
+            stage.emit(low, e, span);
+        }
+        self.put(low, e, program, span, target);
+    }
+
+    /// Evaluates `program` for the rows `0..count` of a tile and stores them. `row` calls what it is
+    /// given with the span of a row and its number in the matrix at `base`.
+    pub fn tile(
+        &self,
+        low: &Lowering,
+        e: &mut Emit,
+        program: &Program,
+        count: Value,
+        base: Value,
+        row: impl Fn(&mut Emit, Value, &mut dyn FnMut(&mut Emit, &Span, Value)),
+    ) {
+        let zero = e.int(0);
+        if !program.by_stages() {
+            return e.each(zero, count, 1, |e, i| {
+                row(e, i, &mut |e, span, row| self.emit(low, e, program, span, &Target { base, row }));
+            });
+        }
+        for stage in program.stages() {
+            e.each(zero, count, 1, |e, i| row(e, i, &mut |e, span, _| stage.emit(low, e, span)));
+        }
+        e.each(zero, count, 1, |e, i| {
+            row(e, i, &mut |e, span, row| self.put(low, e, program, span, &Target { base, row }));
+        });
+    }
+
+    /// After the stages of `program`: stores its value.
+    pub fn put(&self, low: &Lowering, e: &mut Emit, program: &Program, span: &Span, target: &Target) {
         match self {
             Dest::F32 { start, stride } => {
                 let row = e.index(target.base, target.row, *stride);
@@ -89,7 +129,7 @@ impl Dest {
                 program.store(low, e, span, row);
             }
             Dest::Bf16 { start, stride } => {
-                let x = program.to_buffer(low, e, span);
+                let x = program.address(low, e, span);
                 let row = e.index(target.base, target.row, *stride);
                 let row = e.offset(row, start * 2);
                 let col = span.column(e);
@@ -104,7 +144,7 @@ impl Dest {
                 });
             }
             Dest::Q8 { start, cols, group } => {
-                let x = program.to_buffer(low, e, span);
+                let x = program.address(low, e, span);
                 let layout = layout::q8_row(*cols, *group);
                 let row = e.index(target.base, target.row, layout.bytes);
                 let col = span.column(e);
@@ -113,11 +153,13 @@ impl Dest {
                 quant::quantize(low, e, x, span.width, row, first, &layout, *group);
             }
             Dest::Kv { spec, key } => {
-                let x = program.to_buffer(low, e, span);
+                let x = program.address(low, e, span);
                 let page = page_of(low, e, spec, target);
                 let slot = Slot { spec, key: *key, page };
                 match spec.dtype {
                     KvDType::Int8 | KvDType::Int4 => slot.store_codes(e, x, span),
+                    KvDType::F16 if !low.portable => slot.store_halves(low, e, x, span, Half::F16),
+                    KvDType::Bf16 if !low.portable => slot.store_halves(low, e, x, span, Half::Bf16),
                     KvDType::F32 | KvDType::F16 | KvDType::Bf16 => slot.store_floats(e, x, span),
                 }
             }
@@ -207,6 +249,23 @@ impl Slot<'_> {
         let at = e.add(at, d);
         let p = e.index(self.page.page, at, bytes);
         e.offset(p, self.layout().v)
+    }
+
+    /// f16 and bf16, by a microkernel. `x`: the span's columns in f32.
+    fn store_halves(&self, low: &Lowering, e: &mut Emit, x: Value, span: &Span, kind: Half) {
+        // Of keys each element is a run, of values those of a head.
+        let (run, jump) = if self.key { (1, PAGE_TOKENS) } else { (self.dim(), self.dim() * PAGE_TOKENS) };
+        let (number, first) = e.div_mod(span.col, run);
+        let at = e.times(number, jump);
+        let at = if self.key {
+            e.add(at, self.page.slot)
+        } else {
+            let slot = e.times(self.page.slot, run);
+            e.add(at, slot)
+        };
+        let out = e.index(self.page.page, at, 2);
+        let out = if self.key { out } else { e.offset(out, self.layout().v) };
+        wide::round(low, e, x, span.width, &Halves { kind, out, first, run, jump });
     }
 
     /// f32, f16, bf16. `x`: the span's columns in f32.

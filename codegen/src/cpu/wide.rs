@@ -12,8 +12,8 @@ use super::emit::{Emit, I32, I64};
 use super::rope::microkernel;
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Type, Value};
 use cranelift_codegen::isa::CallConv;
-use llmcc_abi::Uk;
 use llmcc_abi::math::{Binary, Unary};
+use llmcc_abi::{Half, Uk};
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
 
 /// One call of `Map`: `binary(unary(a), b)` of memory.
@@ -46,9 +46,29 @@ pub(super) fn quantize(low: &Lowering, e: &mut Emit, x: Value, width: Value, gro
     call(low, e, Uk::QuantRows, &[I64; 6], &[x, width, group, to.codes, to.scales, to.sums]);
 }
 
-/// Rounds `width` f32 at `x` to bf16.
+/// Runs of floats of 16 bits, see [`llmcc_abi::RoundHalvesFn`].
+pub(super) struct Halves {
+    pub kind: Half,
+    /// The first run.
+    pub out: Value,
+    /// The element of it that is written first.
+    pub first: Value,
+    pub run: usize,
+    pub jump: usize,
+}
+
+/// Rounds `width` f32 at `x` to bf16, side by side.
 pub(super) fn round_bf16(low: &Lowering, e: &mut Emit, x: Value, width: Value, out: Value) {
-    call(low, e, Uk::RoundBf16, &[I64; 3], &[x, width, out]);
+    let first = e.int(0);
+    round(low, e, x, width, &Halves { kind: Half::Bf16, out, first, run: u32::MAX as usize, jump: 0 });
+}
+
+/// Rounds `width` f32 at `x` to 16 bits.
+pub(super) fn round(low: &Lowering, e: &mut Emit, x: Value, width: Value, to: &Halves) {
+    let kind = e.b.ins().iconst(I32, to.kind as i64);
+    let (run, jump) = (e.int(to.run as i64), e.int(to.jump as i64));
+    let types = [I64, I64, I32, I64, I64, I64, I64];
+    call(low, e, Uk::RoundHalves, &types, &[x, width, kind, to.out, to.first, run, jump]);
 }
 
 fn call(low: &Lowering, e: &mut Emit, uk: Uk, types: &[Type], args: &[Value]) {

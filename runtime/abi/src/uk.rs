@@ -34,8 +34,8 @@ pub enum Uk {
     PanelBf16Rows = 12,
     /// Elementwise functions of rows ([`MapFn`]).
     Map = 13,
-    /// Rounding of rows to bf16 ([`RoundBf16Fn`]).
-    RoundBf16 = 14,
+    /// Rounding of columns of a row to floats of 16 bits ([`RoundHalvesFn`]).
+    RoundHalves = 14,
     /// Attention that needs [`AttendMore`](crate::AttendMore) ([`AttendWithFn`](crate::AttendWithFn)).
     AttendWith = 15,
     /// Choice of experts for a token ([`route::RouteFn`](crate::route::RouteFn)).
@@ -163,9 +163,20 @@ pub type RopeTableFn =
 /// multiple of [`layout::K_PAD`](crate::layout::K_PAD), zeros beyond `k`.
 pub type QuantRowsFn =
     unsafe extern "C" fn(x: *const f32, k: u64, group: u64, codes: *mut i8, scales: *mut f32, sums: *mut i32);
-/// Signature of [`Uk::RoundBf16`]: rounds `n` f32 from `x` to bf16, to nearest even; NaN becomes a
-/// quiet NaN.
-pub type RoundBf16Fn = unsafe extern "C" fn(x: *const f32, n: u64, out: *mut u16);
+/// The floats of [`Uk::RoundHalves`].
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Half {
+    /// bf16; NaN keeps its upper bits, and becomes quiet.
+    Bf16 = 0,
+    /// f16; NaN becomes the quiet NaN without a payload, of the same sign.
+    F16 = 1,
+}
+/// Signature of [`Uk::RoundHalves`]: rounds `n` f32 from `x` to 16 bits, to nearest even. They go to
+/// runs of `run` elements, `jump` elements apart, of which the first starts at `out`: number `i` is
+/// element `first + i` of them. (Keys of a token are runs of 1, its values are runs of a head.)
+pub type RoundHalvesFn =
+    unsafe extern "C" fn(x: *const f32, n: u64, to: Half, out: *mut u16, first: u64, run: u64, jump: u64);
 /// Signature of [`Uk::Map`]: `out[i] = binary(unary(a[i]), b[i])` for `n` f32, with the bits of
 /// [`math`]. `out` may be `a` or `b`, but overlap neither otherwise; without a `binary`
 /// ([`math::Binary::First`]), `b` is not read.

@@ -86,6 +86,8 @@ pub(crate) trait Isa: Copy {
     unsafe fn load(p: *const u8) -> Self::F;
     /// `LANES` f16, widened.
     unsafe fn load_f16(p: *const u8) -> Self::F;
+    /// Writes `LANES` f16, rounded to nearest even; NaN becomes that without a payload.
+    unsafe fn store_f16(p: *mut u16, x: Self::F);
     /// Brings the cache line at `p` closer. Any address will do.
     unsafe fn prefetch(p: *const u8);
     /// Brings the cache line at `p` to the second level. Any address will do.

@@ -66,6 +66,8 @@
 mod attend;
 mod cpu;
 #[cfg(target_arch = "x86_64")]
+mod halves;
+#[cfg(target_arch = "x86_64")]
 mod isa;
 #[cfg(target_arch = "x86_64")]
 mod map;

@@ -1,4 +1,4 @@
-//! Rounding of activation rows: to int8 with a scale per group, and to bf16.
+//! Rounding of activation rows to int8 with a scale per group.
 
 use llmcc_abi::layout::{K_PAD, groups, padded_k};
 
@@ -65,24 +65,5 @@ pub(crate) unsafe fn quant_row<I: Isa>(
             row_scales.add(g).write_unaligned(scale);
             sums.add(g).write_unaligned(I::sum_lanes(sum));
         }
-    }
-}
-
-/// Rounds to bf16.
-///
-/// # Safety
-/// As [`llmcc_abi::RoundBf16Fn`]; the processor has the features of `I`.
-#[inline(always)]
-pub(crate) unsafe fn round_bf16<I: Isa>(x: *const f32, n: usize, out: *mut u16) {
-    unsafe {
-        each_vector!(I, x, n, |at, v| {
-            if n - at >= I::LANES {
-                I::store_bf16(out.add(at), v);
-            } else {
-                let mut tail = [0u16; 16];
-                I::store_bf16(tail.as_mut_ptr(), v);
-                core::ptr::copy_nonoverlapping(tail.as_ptr(), out.add(at), n - at);
-            }
-        });
     }
 }

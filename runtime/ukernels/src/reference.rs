@@ -6,7 +6,7 @@
 use core::ops::Range;
 
 use llmcc_abi::layout::{self, groups};
-use llmcc_abi::{ATTEND_BLOCK, AttendArgs, AttendMore, AttendWith, PAGE_TOKENS, attend_record, kv_dtype};
+use llmcc_abi::{ATTEND_BLOCK, AttendArgs, AttendMore, AttendWith, Half, PAGE_TOKENS, attend_record, kv_dtype};
 
 use crate::attend::results;
 use crate::split::{Share, end, oldest};
@@ -118,14 +118,48 @@ pub(crate) unsafe extern "C" fn recur(a: *const llmcc_abi::recur::RecurArgs) {
     }
 }
 
-/// See [`llmcc_abi::RoundBf16Fn`].
-pub(crate) unsafe extern "C" fn round_bf16(x: *const f32, n: u64, out: *mut u16) {
-    for i in 0..n as usize {
-        let x = unsafe { x.add(i).read() };
-        let bits = x.to_bits();
-        let rounded = if x.is_nan() { bits | 0x0040_0000 } else { bits + 0x7fff + (bits >> 16 & 1) };
-        unsafe { out.add(i).write((rounded >> 16) as u16) };
+/// See [`llmcc_abi::RoundHalvesFn`].
+pub(crate) unsafe extern "C" fn round_halves(
+    x: *const f32,
+    n: u64,
+    to: Half,
+    out: *mut u16,
+    first: u64,
+    run: u64,
+    jump: u64,
+) {
+    for i in 0..n {
+        let x = unsafe { x.add(i as usize).read() };
+        let half = match to {
+            Half::Bf16 => bf16(x),
+            Half::F16 => f16(x),
+        };
+        let at = (first + i) / run * jump + (first + i) % run;
+        unsafe { out.add(at as usize).write(half) };
     }
+}
+
+fn bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let rounded = if x.is_nan() { bits | 0x0040_0000 } else { bits + 0x7fff + (bits >> 16 & 1) };
+    (rounded >> 16) as u16
+}
+
+fn f16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let magnitude = bits & 0x7fff_ffff;
+    let half = if x.is_nan() {
+        0x7e00
+    } else if magnitude >= 0x4780_0000 {
+        0x7c00
+    } else if magnitude < 0x3880_0000 {
+        // Subnormal: the last place of ½ is their unit.
+        (f32::from_bits(magnitude) + 0.5).to_bits() - 0.5f32.to_bits()
+    } else {
+        // What rounds up beyond the largest number becomes infinity.
+        (magnitude - (112 << 23) + 0x0fff + (magnitude >> 13 & 1)) >> 13
+    };
+    (half | bits >> 16 & 0x8000) as u16
 }
 
 /// See [`llmcc_abi::RopeTableFn`]. `pos` becomes f32 before the multiplication, as in Transformers;

@@ -6,8 +6,8 @@ use llmcc_abi::math::{Binary, Unary};
 use llmcc_abi::recur::{RecurArgs, RecurFn};
 use llmcc_abi::route::RouteFn;
 use llmcc_abi::{
-    AttendArgs, AttendFn, AttendWith, AttendWithFn, INT8_PANELS, MapFn, PanelArgs, PanelFn, QuantRowsFn, RopeTableFn,
-    RoundBf16Fn, UK_COUNT, Uk, UkTable,
+    AttendArgs, AttendFn, AttendWith, AttendWithFn, Half, INT8_PANELS, MapFn, PanelArgs, PanelFn, QuantRowsFn,
+    RopeTableFn, RoundHalvesFn, UK_COUNT, Uk, UkTable,
 };
 
 use crate::{Level, reference};
@@ -15,7 +15,7 @@ use crate::{Level, reference};
 /// Entries that are no panels.
 struct Rest {
     quant_rows: QuantRowsFn,
-    round_bf16: RoundBf16Fn,
+    round_halves: RoundHalvesFn,
     attend: AttendFn,
     attend_with: AttendWithFn,
     map: MapFn,
@@ -39,7 +39,7 @@ fn assemble(panels: [PanelFn; 9], int8: [PanelFn; INT8_PANELS.len()], rest: Rest
     f[Uk::RopeTable as usize] = reference::rope_table as RopeTableFn as usize;
     f[Uk::Route as usize] = crate::route::route as RouteFn as usize;
     f[Uk::QuantRows as usize] = rest.quant_rows as usize;
-    f[Uk::RoundBf16 as usize] = rest.round_bf16 as usize;
+    f[Uk::RoundHalves as usize] = rest.round_halves as usize;
     f[Uk::Attend as usize] = rest.attend as usize;
     f[Uk::AttendWith as usize] = rest.attend_with as usize;
     f[Uk::Map as usize] = rest.map as usize;
@@ -85,13 +85,13 @@ mod scalar {
     pub(super) fn table() -> UkTable {
         let panels =
             [panel_f32, panel_f16, panel_bf16, panel_w8, panel_w4, panel_w4a, panel_bf16_rows, panel_nf4, panel_fp4];
-        let (quant_rows, round_bf16) = (reference::quant_rows, reference::round_bf16);
+        let (quant_rows, round_halves) = (reference::quant_rows, reference::round_halves);
         assemble(
             panels.map(|f| f as _),
             int8_panels!(panel_int8),
             Rest {
                 quant_rows,
-                round_bf16,
+                round_halves,
                 attend: reference::attend,
                 attend_with: reference::attend_with,
                 map: reference::map,
@@ -106,7 +106,10 @@ mod scalar {
 macro_rules! entries {
     ($module:ident, $isa:ty, $features:literal) => {
         mod $module {
-            use super::{AttendArgs, AttendWith, BLOCK, Binary, PanelArgs, RecurArgs, Rest, UkTable, Unary, assemble};
+            use super::{
+                AttendArgs, AttendWith, BLOCK, Binary, Half, PanelArgs, RecurArgs, Rest, UkTable, Unary, assemble,
+            };
+            use crate::halves::Runs;
             use crate::isa::Isa;
             use crate::panel::{Kernel, Tile, decode, float, int8, many, run, run_f32};
             type Target = $isa;
@@ -168,8 +171,17 @@ macro_rules! entries {
             }
 
             #[target_feature(enable = $features)]
-            unsafe extern "C" fn round_bf16(x: *const f32, n: u64, out: *mut u16) {
-                unsafe { crate::quant_rows::round_bf16::<Target>(x, n as usize, out) }
+            unsafe extern "C" fn round_halves(
+                x: *const f32,
+                n: u64,
+                to: Half,
+                out: *mut u16,
+                first: u64,
+                run: u64,
+                jump: u64,
+            ) {
+                let runs = Runs { out, first: first as usize, run: run as usize, jump: jump as usize };
+                unsafe { crate::halves::round::<Target>(x, n as usize, to, &runs) }
             }
 
             #[target_feature(enable = $features)]
@@ -216,7 +228,7 @@ macro_rules! entries {
                 assemble(
                     panels.map(|f| f as _),
                     int8_panels!(panel_int8),
-                    Rest { quant_rows, round_bf16, attend, attend_with, map, recur },
+                    Rest { quant_rows, round_halves, attend, attend_with, map, recur },
                 )
             }
         }

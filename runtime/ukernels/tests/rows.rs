@@ -7,7 +7,7 @@
 mod support;
 
 use llmcc_abi::layout::{groups, padded_k, q8_row};
-use llmcc_abi::{RopeTableFn, RoundBf16Fn, Uk};
+use llmcc_abi::{Half, RopeTableFn, RoundHalvesFn, Uk};
 use llmcc_ukernels::{Level, table};
 use support::{Guarded, Rng, levels, quant_rows};
 
@@ -124,23 +124,48 @@ fn infinity_and_nan_reach_the_scale() {
     }
 }
 
+/// What the functions have to write for `x`.
+fn halves(x: &[f32], to: Half, [first, run, jump]: [usize; 3]) -> Vec<u16> {
+    let at = |i: usize| (first + i) / run * jump + (first + i) % run;
+    let mut out = vec![0xaaaa; x.len().checked_sub(1).map_or(0, |last| at(last) + 1)];
+    for (i, x) in x.iter().enumerate() {
+        out[at(i)] = match to {
+            Half::Bf16 => half::bf16::from_f32(*x).to_bits(),
+            Half::F16 if x.is_nan() => 0x7e00 | ((x.to_bits() >> 16) as u16 & 0x8000),
+            Half::F16 => half::f16::from_f32(*x).to_bits(),
+        };
+    }
+    out
+}
+
 #[test]
-fn bf16_rounds_to_nearest_even() {
+fn halves_are_rounded_to_nearest_even_and_go_where_they_belong() {
     let mut rng = Rng(9);
     // Around the middle between two numbers, and anything.
-    let number = |rng: &mut Rng| match rng.below(3) {
+    let number = |rng: &mut Rng| match rng.below(4) {
         0 => (rng.bits() as u32 & 0xffff_0000) | (0x7fff + rng.below(3) as u32),
+        // What f16 has, and half a place beside it, subnormal numbers among them.
+        1 => {
+            let exact = half::f16::from_bits(rng.bits() as u16).to_f32().to_bits();
+            exact.wrapping_add(0x0fff + rng.below(3) as u32)
+        }
         _ => rng.bits() as u32,
     };
     for n in (0..70).chain([4099]) {
         let x: Vec<f32> = (0..n).map(|_| f32::from_bits(number(&mut rng))).collect();
         let input = Guarded::from_bytes(&x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
-        let want: Vec<u8> = x.iter().flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()).collect();
-        for level in levels() {
-            let round = unsafe { std::mem::transmute::<usize, RoundBf16Fn>(table(level).f[Uk::RoundBf16 as usize]) };
-            let mut out = Guarded::from_bytes(&vec![0xaa; 2 * n]);
-            unsafe { round(input.as_ptr().cast(), n as u64, out.as_mut_ptr().cast()) };
-            assert_eq!(out.as_bytes(), want, "{level:?}");
+        for (to, runs) in [Half::Bf16, Half::F16].into_iter().flat_map(|to| {
+            [[0, usize::MAX >> 1, 0], [0, 1, 16], [0, 24, 70], [5, 7, 9], [40, 13, 13 * 16]].map(|runs| (to, runs))
+        }) {
+            let want: Vec<u8> = halves(&x, to, runs).iter().flat_map(|x| x.to_le_bytes()).collect();
+            for level in levels() {
+                let function = table(level).f[Uk::RoundHalves as usize];
+                let round = unsafe { std::mem::transmute::<usize, RoundHalvesFn>(function) };
+                let mut out = Guarded::from_bytes(&vec![0xaa; want.len()]);
+                let [first, run, jump] = runs.map(|x| x as u64);
+                unsafe { round(input.as_ptr().cast(), n as u64, to, out.as_mut_ptr().cast(), first, run, jump) };
+                assert_eq!(out.as_bytes(), want, "{level:?}, {to:?}, {runs:?}, {n} numbers");
+            }
         }
     }
 }

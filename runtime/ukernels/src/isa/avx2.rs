@@ -289,6 +289,16 @@ impl Isa for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn store_f16(p: *mut u16, x: __m256) {
+        unsafe {
+            let nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(x, x);
+            let sign = _mm256_and_ps(x, _mm256_set1_ps(-0.0));
+            let quiet = _mm256_or_ps(sign, _mm256_set1_ps(f32::from_bits(0x7fc0_0000)));
+            let x = _mm256_blendv_ps(x, quiet, nan);
+            _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x))
+        }
+    }
+    #[inline(always)]
     unsafe fn load_i8(p: *const u8) -> __m256 {
         unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
     }

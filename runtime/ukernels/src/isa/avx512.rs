@@ -248,6 +248,16 @@ impl<const DOT_BF16: bool> Isa for Avx512<DOT_BF16> {
         }
     }
     #[inline(always)]
+    unsafe fn store_f16(p: *mut u16, x: __m512) {
+        unsafe {
+            let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x);
+            let sign = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(i32::MIN));
+            let quiet = _mm512_castsi512_ps(_mm512_or_si512(sign, _mm512_set1_epi32(0x7fc0_0000)));
+            let x = _mm512_mask_mov_ps(x, nan, quiet);
+            _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x))
+        }
+    }
+    #[inline(always)]
     unsafe fn load_i8(p: *const u8) -> __m512 {
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
     }

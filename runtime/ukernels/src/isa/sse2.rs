@@ -4,11 +4,13 @@
 //! are those of all other instruction sets.
 
 mod fused;
+mod half;
 
 use core::arch::x86_64::*;
 
 use super::{Apart, FEW, Isa, Shape};
 use fused::fused;
+use half::{narrow_f16, widen_f16};
 
 /// SSE2.
 #[derive(Clone, Copy)]
@@ -80,23 +82,6 @@ unsafe fn choose(mask: __m128i, yes: __m128i, no: __m128i) -> __m128i {
 #[inline(always)]
 unsafe fn choose_floats(mask: __m128, yes: __m128, no: __m128) -> __m128 {
     unsafe { _mm_or_ps(_mm_and_ps(mask, yes), _mm_andnot_ps(mask, no)) }
-}
-
-/// Four f16 in the low halves of words, widened.
-#[inline(always)]
-unsafe fn widen_f16(h: __m128i) -> __m128 {
-    unsafe {
-        let magnitude = _mm_and_si128(h, _mm_set1_epi32(0x7fff));
-        let sign = _mm_slli_epi32::<16>(_mm_xor_si128(h, magnitude));
-        let bits = _mm_slli_epi32::<13>(magnitude);
-        // The exponent is 112 too small once the fields are in place; multiplying corrects it, also
-        // for subnormals.
-        let finite = _mm_mul_ps(_mm_castsi128_ps(bits), _mm_set1_ps(f32::from_bits((112 + 127) << 23)));
-        let special = _mm_or_si128(bits, _mm_set1_epi32(0x7f80_0000));
-        let is_special = _mm_cmpgt_epi32(magnitude, _mm_set1_epi32(0x7bff));
-        let value = choose(is_special, special, _mm_castps_si128(finite));
-        _mm_castsi128_ps(_mm_or_si128(value, sign))
-    }
 }
 
 impl Sse2 {
@@ -398,6 +383,14 @@ impl Isa for Sse2 {
             }
         }
         unsafe { _mm_storeu_si128(p.cast(), _mm_packs_epi32(halves[0], halves[1])) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(p: *mut u16, x: F) {
+        unsafe {
+            // As signed numbers they pass the packing, which saturates.
+            let halves = x.map(|x| _mm_srai_epi32::<16>(_mm_slli_epi32::<16>(narrow_f16(x))));
+            _mm_storeu_si128(p.cast(), _mm_packs_epi32(halves[0], halves[1]))
+        }
     }
     #[inline(always)]
     unsafe fn load_i8(p: *const u8) -> F {
