@@ -155,6 +155,13 @@ fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigErro
 /// The experts, if there are any.
 fn experts(f: &Fields, d: &Decoder, bent: Limits) -> Result<Option<Experts>, ConfigError> {
     let Some(count) = f.size("n_routed_experts").value() else { return Ok(None) };
+    // Experts of other groups would compete with a score of 0, as those of A.X K2 do.
+    for name in ["n_group", "topk_group"] {
+        if let Some(n) = f.size(name).value().filter(|n| *n != 1) {
+            let help = "this architecture has experts without groups, as the published model";
+            return Err(f.unsupported(name, n.to_string(), help.into()));
+        }
+    }
     let ffn = f.required_size("moe_intermediate_size")?;
     let shared = f.count("num_shared_experts").filter(|n| *n > 0).map(|n| n.saturating_mul(ffn));
     let norm = f.flag("latent_moe_use_norm").then_some(d.norm);

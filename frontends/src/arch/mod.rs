@@ -470,7 +470,8 @@ pub fn goldens() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// When it describes something impossible or unsupported.
 pub fn config(ckpt: &Checkpoint) -> Result<Model, FrontendError> {
-    Model::parse(ckpt.config())
+    let settled = nested::settled(ckpt);
+    Model::parse(settled.as_ref().unwrap_or(ckpt.config()))
         .map_err(|source| FrontendError::Config { path: ckpt.config_path().to_path_buf(), source })
 }
 

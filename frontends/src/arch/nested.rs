@@ -78,6 +78,30 @@ pub(crate) fn quantized(config: &mut Value, mut take: impl FnMut(&mut Map<String
     }
 }
 
+/// A configuration that says of its text model whether the head is the table, for one whose parts say nothing
+/// of it, or not the same. Then the file says it, as in Transformers: which of the parts its classes ask
+/// differs from class to class, but a head in the file that is not the table is the head whatever they say.
+pub(super) fn settled(ckpt: &Checkpoint) -> Option<Value> {
+    const TIED: &str = "tie_word_embeddings";
+    let config = ckpt.config().as_object()?;
+    let levels = [Some(config), thinker(config), part(config)];
+    part(config)?;
+    let said = || levels.iter().copied().flatten().map(|level| level.get(TIED).and_then(Value::as_bool));
+    let tied = said().any(|tied| tied == Some(true));
+    if said().all(|tied| tied == Some(true)) || !tied && said().any(|tied| tied.is_some()) {
+        return None;
+    }
+    let has_head = ckpt.names().any(|name| of_text(name) && name.ends_with("lm_head.weight"));
+    if !has_head && !tied {
+        return None;
+    }
+    let mut settled = ckpt.config().clone();
+    let outer = if thinker(config).is_some() { settled.get_mut(THINKER[0])? } else { &mut settled };
+    let part = PARTS.iter().find(|name| outer.get(**name).is_some_and(Value::is_object))?;
+    outer.get_mut(*part)?.as_object_mut()?.insert(TIED.into(), (!has_head).into());
+    Some(settled)
+}
+
 /// The fields of a text model of this type that are those of the whole.
 fn flat(config: &Map<String, Value>, text: String) -> Map<String, Value> {
     let other = |name: &str, v: &Value| {

@@ -221,3 +221,37 @@ fn kimi_k3_says_which_layers() {
         assert!(found.contains(wanted), "{found}");
     }
 }
+
+/// Parts that do not say the same of head and table: the file does.
+#[test]
+fn heads_of_parts_by_the_file() {
+    let text = with(config("qwen2"), json!({ "tie_word_embeddings": "absent" }));
+    let own = |tied: Option<bool>| tied.map_or(json!({}), |tied| json!({ "tie_word_embeddings": tied }));
+    let lifted = |outer: Option<bool>, inner: Option<bool>, head: bool| {
+        let whole = json!({ "architectures": ["AForConditionalGeneration"], "model_type": "a" });
+        let whole = with(with(whole, own(outer)), json!({ "text_config": with(text.clone(), own(inner)) }));
+        let mut tensors = random_tensors(&text, 1);
+        tensors.retain(|t| head || !t.name.starts_with("lm_head"));
+        let folder = Folder::new();
+        write_checkpoint(&folder.0, &whole, &tensors).unwrap();
+        let ckpt = Checkpoint::open(&folder.0).unwrap();
+        let module = lift(&ckpt, &Options::default()).map_err(|e| e.to_string())?;
+        let unused = crate::unused::find(&ckpt, &module).unwrap().map_or(String::new(), |u| u.reasons.join(" "));
+        Ok::<_, String>((module.weights.iter().any(|w| w.name == "lm_head.weight"), unused))
+    };
+    let (yes, no) = (Some(true), Some(false));
+    let fine = |head| Ok((head, String::new()));
+    for (outer, inner) in [(yes, no), (no, yes), (None, yes), (yes, None)] {
+        assert_eq!(lifted(outer, inner, false), fine(false), "{outer:?} {inner:?}");
+        assert_eq!(lifted(outer, inner, true), fine(true), "{outer:?} {inner:?}");
+    }
+    for (outer, inner) in [(no, no), (None, no), (no, None), (None, None)] {
+        let error = lifted(outer, inner, false).unwrap_err();
+        assert!(error.contains("set `tie_word_embeddings` to true"), "{error}");
+        assert_eq!(lifted(outer, inner, true), fine(true), "{outer:?} {inner:?}");
+    }
+    // Who says it everywhere is asked.
+    assert_eq!(lifted(yes, yes, false), fine(false));
+    let (head, why) = lifted(yes, yes, true).unwrap();
+    assert!(!head && why.contains("set `tie_word_embeddings` to false"), "{why}");
+}
