@@ -50,6 +50,12 @@ pub(crate) fn config(model_type: &str) -> Value {
     let arch = by_model_type(model_type).unwrap();
     let Some(first) = arch.goldens.first() else { return crate::arch::dummy_config() };
     let text = std::fs::read(golden(first).join("config.json")).unwrap();
+    let whole: Value = serde_json::from_slice(&text).unwrap();
+    // Of a model that sees images its text model's, whatever it calls that.
+    let text = match whole.get("text_config") {
+        Some(part) => with(part.clone(), json!({ "model_type": model_type, "architectures": whole["architectures"] })),
+        None => whole,
+    };
     let off = [
         "rope_scaling",
         "rope_parameters",
@@ -74,7 +80,7 @@ pub(crate) fn config(model_type: &str) -> Value {
     let same =
         ["layer_norm_eps", "dim_head", "attention_head_size"].into_iter().filter(|name| arch.field(name).is_none());
     let config = with(
-        by_first_names(arch, serde_json::from_slice(&text).unwrap()),
+        by_first_names(arch, text),
         off.copied().chain(same).map(|name| (name.to_string(), json!("absent"))).collect(),
     );
     let sizes = json!({

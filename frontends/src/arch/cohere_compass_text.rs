@@ -61,5 +61,10 @@ fn rotated_kinds(f: &Fields) -> Result<[Option<bool>; 2], ConfigError> {
         let expected = "an object with one for each kind of layers, or null where they do not rotate";
         return Err(f.invalid_value("rope_parameters", other, expected.into()));
     }
+    let base = |v: &Value| v.get("rope_theta").is_some_and(Value::is_number);
+    if let Some(kind) = KINDS.iter().find(|kind| of(kind).is_some_and(|v| v.is_object() && !base(v))) {
+        let help = format!("this architecture has a base of its own in `{kind}`, and none where nothing is said");
+        return Err(f.unsupported("rope_parameters", format!("without `rope_theta` in `{kind}`"), help));
+    }
     Ok(KINDS.map(|kind| of(kind).map(Value::is_object)))
 }

@@ -223,6 +223,7 @@ impl Experts {
             beside_mlp: false,
             zero: 0,
             out_norm: false,
+            row: None,
         }
     }
 }

@@ -18,12 +18,16 @@ pub const REFERENCE: &str = "Transformers 5.23.0";
 /// program written from their papers, as `tests/goldens/rwkv_reference.py`.
 const WRITTEN: &str = "_paper";
 
+/// How goldens are called that mlx-lm computed, of architectures that Transformers has no class for.
+const MLX: &str = "_mlx";
+
 /// What the goldens of an architecture were computed by.
 pub fn reference(arch: &Arch) -> &'static str {
-    if arch.goldens.iter().any(|name| name.ends_with(WRITTEN)) {
-        "a reference written from the papers"
-    } else {
-        REFERENCE
+    let named = |end: &str| arch.goldens.iter().any(|name| name.ends_with(end));
+    match () {
+        () if named(WRITTEN) => "a reference written from the papers",
+        () if named(MLX) => "mlx-lm 0.32.2",
+        () => REFERENCE,
     }
 }
 
@@ -87,8 +91,8 @@ pub(crate) trait Shape: fmt::Debug + Any {
         false
     }
 
-    /// Whether a tensor is of a part that chooses tokens where there are more than are compiled for, or of
-    /// one for tokens or entities that no text has.
+    /// Whether a tensor is of a part that chooses tokens where there are more than are compiled for, of a
+    /// mean of one, or of a part for tokens or entities that no text has.
     fn chooses(&self, _tensor: &str) -> bool {
         false
     }

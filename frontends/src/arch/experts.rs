@@ -2,6 +2,7 @@
 //! they make of it. One MLP for all tokens may stand beside them.
 
 mod by_token;
+mod row;
 
 use super::blocks::{Norm, capped, linear, norm, product, scaled, stored};
 use super::lifter::Draft;
@@ -18,6 +19,7 @@ pub(super) use by_token::TOKEN_EXPERTS;
 use by_token::of_token;
 use llmcc_ir::graph::{BinaryOp, Op, Router, UnaryOp, Value};
 use llmcc_ir::quant::BLOCK;
+pub(super) use row::{ROW_DOWN, ROW_NORM, ROW_UP, Row};
 
 /// What a mixture of experts is.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +62,8 @@ pub(super) struct Experts {
     pub zero: usize,
     /// What they and the MLP for all tokens add is normalized.
     pub out_norm: bool,
+    /// They read a narrower row and write one; the router and the MLP for all tokens do not.
+    pub row: Option<Row>,
 }
 
 /// How the matrices of experts are stored.
@@ -133,6 +137,11 @@ pub(super) const CORRECTION_ROWS: Part = Part("router.correction_rows");
 pub(super) const CORRECTION_IF_ANY: Part = Part("router.correction_if_any");
 
 impl Experts {
+    /// Columns of what goes into them.
+    fn width(&self, f: &Draft) -> usize {
+        self.row.map_or(f.facts().hidden, |row| row.width)
+    }
+
     /// Checks what fields say together: the names are those of the numbers of experts and of those
     /// of a token.
     ///
@@ -206,7 +215,7 @@ fn three(f: &mut Draft, kind: Kind, [gate, up, down]: [[usize; 3]; 3]) -> [Value
 /// The matrices of all experts, one below the other, and their biases: gates (if there are any),
 /// up, down.
 fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
-    let (hidden, ffn, count) = (f.facts().hidden, m.ffn, m.count);
+    let (hidden, ffn, count) = (m.width(f), m.ffn, m.count);
     let plain = |gate: Option<Value>, w: [Value; 2]| (gate.map(|w| (w, None)), w.map(|w| (w, None)));
     let both = ffn.saturating_mul(2);
     let (all, down) = match stored_as(f, m.stored) {
@@ -254,7 +263,7 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
             (all, turned_stack(f, EXPERTS_DOWN, [count, hidden, ffn]))
         }
         Stored::JoinedEitherWay => {
-            let mut stack = |part, shape: [usize; 3]| match f.has_shape(part, Kind::Bare, &shape) {
+            let mut stack = |part, shape: [usize; 3]| match f.shape_of(part, Kind::Bare) == Some(&shape[..]) {
                 true => f.weight(part, Kind::Bare, &shape),
                 false => turned_stack(f, part, shape),
             };
@@ -297,7 +306,7 @@ fn stack(f: &mut Draft, m: &Experts, [part, bias]: [Part; 2], [rows, columns]: [
 
 /// Those of [`Stored::Turned`].
 fn turned(f: &mut Draft, m: &Experts) -> [(Value, Option<Value>); 3] {
-    let (hidden, both) = (f.facts().hidden, m.ffn.saturating_mul(2));
+    let (hidden, both) = (m.width(f), m.ffn.saturating_mul(2));
     let all = stack(f, m, [EXPERTS_GATE_UP, EXPERTS_GATE_UP_BIAS], [both, hidden], true);
     let part = |f: &mut Draft, start| {
         let pick = Op::PickRows { run: 2, start, len: 1, pairs: 0 };
@@ -310,7 +319,7 @@ fn turned(f: &mut Draft, m: &Experts) -> [(Value, Option<Value>); 3] {
 
 /// Those of [`Stored::Turned`] in GGUF files.
 fn apart_with_biases(f: &mut Draft, m: &Experts) -> [(Value, Option<Value>); 3] {
-    let hidden = f.facts().hidden;
+    let hidden = m.width(f);
     let three = [
         ([EXPERTS_GATE, EXPERTS_GATE_BIAS], [m.ffn, hidden]),
         ([EXPERTS_UP, EXPERTS_UP_BIAS], [m.ffn, hidden]),
@@ -386,7 +395,8 @@ pub(super) fn router_input(f: &mut Draft, eps: Norm, x: Value) -> Value {
 /// What the experts of each token of `h` add; the router reads `routed`.
 #[track_caller]
 pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Value {
-    let (top, experts, hidden) = (m.router.top, m.count, f.facts().hidden);
+    let (top, experts, width) = (m.router.top, m.count, m.width(f));
+    let own = m.row.map_or(h, |row| row.entered(f, h));
     let routes = route(f, m, routed);
     let (routes, kept) = if m.zero > 0 { apart(f, m, routes) } else { (routes, None) };
     let (gate, [up, down]) = matrices(f, m);
@@ -409,7 +419,7 @@ pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Va
     };
     // A product with a multiple of a row is that multiple of the product.
     let entered = |f: &mut Draft, w| {
-        let y = product(f, h, w, m.ffn);
+        let y = product(f, own, w, m.ffn);
         if m.weigh_input { weighted(f, y) } else { y }
     };
     let gate = gate.map(|gate| entered(f, gate));
@@ -418,15 +428,16 @@ pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Va
         Some(gate) => activated(f, m.act, m.limits, gate, |_| up),
         None => f.unary(m.act, up),
     };
-    let y = product(f, inner, down, hidden);
+    let y = product(f, inner, down, width);
     let y = if m.weigh_input { y } else { weighted(f, y) };
     let y = match kept {
         Some(weight) => {
-            let own = f.op(Op::Combine, &[weight, h]);
+            let own = f.op(Op::Combine, &[weight, own]);
             f.add(y, own)
         }
         None => y,
     };
+    let y = m.row.map_or(y, |row| row.left(f, y));
     m.shared.map_or(y, |shared| beside(f, m, shared, h, y))
 }
 

@@ -159,7 +159,7 @@ fn delta(f: &Fields) -> Result<KimiDelta, ConfigError> {
         conv,
         act: common::activation(f, "hidden_act", UnaryOp::Silu),
         rates: Kind::Bare,
-        low_rank: true,
+        low_rank: [true; 2],
         floor: floor.map(|floor| floor as f32),
     })
 }

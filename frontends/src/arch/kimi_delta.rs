@@ -28,8 +28,8 @@ pub(super) struct KimiDelta {
     pub act: UnaryOp,
     /// How the rates of heads are stored.
     pub rates: Kind,
-    /// Decays and gates are made by two matrices, with [`dim`](KimiDelta::dim) columns between.
-    pub low_rank: bool,
+    /// Decays, and gates, are made by two matrices, with [`dim`](KimiDelta::dim) columns between.
+    pub low_rank: [bool; 2],
     /// Decays are `e^(floor·σ(e^A·(f + b)))`, no less than `e^floor`, instead of
     /// `e^(−e^A·softplus(f + b))`.
     pub floor: Option<f32>,
@@ -71,7 +71,7 @@ pub(super) fn kimi_delta(f: &mut Draft, m: &KimiDelta, eps: Norm, h: Value) -> V
     let state = f.fixed("delta", [m.heads, m.dim, m.dim]);
     let y = f.op(Op::Recurrence { update: Update::Delta }, &[q, k, v, decay, rate, state]);
     let y = norm(f, SSM_NORM, eps, y, m.dim);
-    let gate = made(f, m, [GATE_DOWN, GATE_UP], h);
+    let gate = made(f, m, ([GATE_DOWN, GATE_UP], m.low_rank[1]), h);
     let gate = f.unary(UnaryOp::Sigmoid, gate);
     let y = f.mul(y, gate);
     linear(f, SSM_OUT, [hidden, width], false, y)
@@ -79,9 +79,9 @@ pub(super) fn kimi_delta(f: &mut Draft, m: &KimiDelta, eps: Norm, h: Value) -> V
 
 /// A number for each column of the heads.
 #[track_caller]
-fn made(f: &mut Draft, m: &KimiDelta, [down, up]: [Part; 2], h: Value) -> Value {
+fn made(f: &mut Draft, m: &KimiDelta, ([down, up], low_rank): ([Part; 2], bool), h: Value) -> Value {
     let (hidden, width) = (f.facts().hidden, m.heads * m.dim);
-    if !m.low_rank {
+    if !low_rank {
         return linear(f, up, [width, hidden], false, h);
     }
     let x = linear(f, down, [m.dim, hidden], false, h);
@@ -91,10 +91,18 @@ fn made(f: &mut Draft, m: &KimiDelta, [down, up]: [Part; 2], h: Value) -> Value 
 /// The decay of each row of each head's state.
 #[track_caller]
 fn decays(f: &mut Draft, m: &KimiDelta, h: Value) -> Value {
-    let dt = made(f, m, [DECAY_DOWN, DECAY_UP], h);
+    let dt = made(f, m, ([DECAY_DOWN, DECAY_UP], m.low_rank[0]), h);
     let bias = f.weight(SSM_DT, Kind::Bare, &[m.heads * m.dim]);
     let dt = f.add(dt, bias);
-    let a = f.weight(SSM_A, m.rates, &[m.heads]);
+    // Kimi K3 has more of them than heads, of which the first count.
+    let stored = f.shape_of(SSM_A, m.rates).filter(|shape| m.rates == Kind::Bare && shape.len() == 1);
+    let a = match stored.and_then(|shape| shape.first().copied()).filter(|n| *n > m.heads) {
+        Some(n) => {
+            let all = f.weight(SSM_A, m.rates, &[n]);
+            f.op(Op::SliceRows { start: 0, len: m.heads }, &[all])
+        }
+        None => f.weight(SSM_A, m.rates, &[m.heads]),
+    };
     let a = f.unary(UnaryOp::Exp, a);
     let repeated = Op::RepeatEach { times: m.dim };
     let decay = match m.floor {

@@ -127,7 +127,7 @@ fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigErro
         return Err(f.unsupported(field, found, help.into()));
     };
     let act = common::activation(f, "hidden_act", UnaryOp::Silu);
-    Ok((KimiDelta { heads, dim, conv, act, rates: Kind::OfHeads, low_rank: true, floor: None }, linear))
+    Ok((KimiDelta { heads, dim, conv, act, rates: Kind::OfHeads, low_rank: [true; 2], floor: None }, linear))
 }
 
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {

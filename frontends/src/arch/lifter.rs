@@ -238,9 +238,9 @@ impl<'a> Draft<'_, 'a> {
         self.info(part, kind).is_some_and(|i| i.dtype.is_coded())
     }
 
-    /// Whether the checkpoint has a tensor of this shape.
-    pub(super) fn has_shape(&self, part: Part, kind: Kind, shape: &[usize]) -> bool {
-        self.info(part, kind).is_some_and(|i| i.shape == shape)
+    /// The shape of the tensor of a part; none where there is none yet.
+    pub(super) fn shape_of(&self, part: Part, kind: Kind) -> Option<&[usize]> {
+        Some(&self.info(part, kind)?.shape)
     }
 
     /// A table of the whole numbers below `below` that a tensor has, of which no row has one twice.

@@ -1,5 +1,6 @@
 //! Limits of what a gated MLP multiplies.
 
+use super::blocks::capped;
 use super::lifter::Draft;
 use llmcc_ir::graph::{BinaryOp, Op, UnaryOp, Value};
 
@@ -18,6 +19,14 @@ pub(super) enum Limits {
     Activated(f32),
     /// Most of `g` before its activation, and of the magnitude of `u`.
     Entering(f32),
+    /// `σ(g)` times `g`, and `u`, each bent to come closer to a limit than to any larger number (`c·tanh(x/c)`),
+    /// in place of the activation (SiTU of Kimi K3).
+    Bent {
+        /// Limit of `g`.
+        gate: f32,
+        /// Limit of `u`, if there is one.
+        up: Option<f32>,
+    },
 }
 
 /// `act(gate)·up`, within limits.
@@ -48,6 +57,14 @@ pub(super) fn activated(
             let up = up(f);
             let [gate, up] = limited(f, limit, gate, up);
             let gate = f.unary(act, gate);
+            f.mul(gate, up)
+        }
+        Some(Limits::Bent { gate: limit, up: of_up }) => {
+            let up = up(f);
+            let up = capped(f, up, of_up);
+            let open = f.unary(UnaryOp::Sigmoid, gate);
+            let gate = capped(f, gate, Some(limit));
+            let gate = f.mul(gate, open);
             f.mul(gate, up)
         }
     }

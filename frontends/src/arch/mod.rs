@@ -3,6 +3,7 @@
 //! One file per architecture over shared `blocks`, one line in the table [`ARCHS`].
 
 mod altup;
+mod attention_residuals;
 mod beyond;
 mod blocks;
 mod command;
@@ -47,7 +48,7 @@ mod mixers;
 mod mlp;
 mod names;
 mod neighbours;
-mod nested;
+pub(crate) mod nested;
 mod norm_gates;
 mod olmo_experts;
 mod options;
@@ -249,6 +250,7 @@ archs! {
     mod glm4_moe_lite;
     mod mistral4;
     mod kimi_linear;
+    mod kimi_k3_text;
     mod bailing_hybrid;
     mod afmoe;
     mod dbrx;
@@ -468,7 +470,8 @@ pub fn goldens() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// When it describes something impossible or unsupported.
 pub fn config(ckpt: &Checkpoint) -> Result<Model, FrontendError> {
-    Model::parse(ckpt.config())
+    let settled = nested::settled(ckpt);
+    Model::parse(settled.as_ref().unwrap_or(ckpt.config()))
         .map_err(|source| FrontendError::Config { path: ckpt.config_path().to_path_buf(), source })
 }
 

@@ -1,11 +1,10 @@
 //! Nemotron-H and Nemotron 3 (arXiv 2504.03624, 2512.20856): layers of one block each: a mixer of
-//! Mamba-2, attention without positions, an MLP or experts, both with squared ReLU without gate.
-//!
-//! Experts of a latent row are refused.
+//! Mamba-2, attention without positions, an MLP or experts, both with squared ReLU without gate. Experts
+//! may read and write a narrower row.
 
 use super::decoder::{Decoder, Defaults, Half};
 use super::entry::Arch;
-use super::experts::{CORRECTION, Experts, Shared};
+use super::experts::{CORRECTION, Experts, ROW_DOWN, ROW_UP, Row, Shared};
 use super::latent_experts::sigmoids;
 use super::mixer::Mixer;
 use super::names::{
@@ -43,7 +42,7 @@ pub(super) const ARCH: Arch = Arch {
         ("mtp_hybrid_override_pattern", Neutral::Any),
         ("mtp_layers_block_type", Neutral::Any),
     ],
-    goldens: &["nemotron_h"],
+    goldens: &["nemotron_h", "nemotron_h_latent"],
     names: Names(&[NAMES]),
     read: |f| {
         let defaults = Defaults {
@@ -91,6 +90,7 @@ const OWN: &[Field] = &[
     Field::new("num_experts_per_tok", Accepts::Size(4096)),
     Field::new("moe_intermediate_size", WIDTH),
     Field::new("moe_shared_expert_intermediate_size", WIDTH),
+    Field::new("moe_latent_size", WIDTH),
     Field::new("routed_scaling_factor", Accepts::Number),
     Field::new("n_group", Accepts::Size(4096)),
     Field::new("topk_group", Accepts::Size(4096)),
@@ -123,6 +123,8 @@ const NAMES: Table = &[
     (CORRECTION, "backbone.layers.{}.mixer.gate.e_score_correction_bias"),
     (EXPERT_UP, "backbone.layers.{}.mixer.experts.{e}.up_proj"),
     (EXPERT_DOWN, "backbone.layers.{}.mixer.experts.{e}.down_proj"),
+    (ROW_DOWN, "backbone.layers.{}.mixer.fc1_latent_proj"),
+    (ROW_UP, "backbone.layers.{}.mixer.fc2_latent_proj"),
     (SHARED_UP, "backbone.layers.{}.mixer.shared_experts.up_proj"),
     (SHARED_DOWN, "backbone.layers.{}.mixer.shared_experts.down_proj"),
     (SSM_IN, "backbone.layers.{}.mixer.in_proj"),
@@ -201,6 +203,7 @@ fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
         ffn: f.size("moe_intermediate_size").or(7688),
         gated: false,
         correction: Some(CORRECTION),
+        row: f.size("moe_latent_size").value().map(|width| Row { width, bias: f.flag("mlp_bias"), norm: None }),
         shared: Some(Shared::plain(f.size("moe_shared_expert_intermediate_size").or(7688))),
         ..Experts::like(d, router, f.size("n_routed_experts").or(8))
     };

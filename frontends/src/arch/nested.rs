@@ -36,16 +36,19 @@ pub(super) fn text_model(config: &Map<String, Value>, known: impl Fn(&str) -> bo
     if whole.is_some_and(|whole| known(whole) || beyond::reason(whole).is_some()) {
         return None;
     }
-    let Some(inside) = part(config).filter(|part| model_type(part).is_some_and(&known)) else {
-        let text = format!("{}_text", whole?);
-        return known(&text).then(|| flat(config, text));
+    // What the whole is decides, if its text model has a name of its own: that of Kimi K3 says that it is a
+    // `kimi_linear`.
+    let own = whole.map(|whole| format!("{whole}_text")).filter(|text| known(text));
+    let Some(inside) = part(config).filter(|part| own.is_some() || model_type(part).is_some_and(&known)) else {
+        return own.map(|text| flat(config, text));
     };
     let said = |of: &Map<String, Value>| -> Vec<(String, Value)> {
         WHOLE.iter().filter_map(|name| Some(((*name).to_string(), of.get(*name)?.clone()))).collect()
     };
     let said = said(config).into_iter().chain(thinker(config).map(said).unwrap_or_default());
     let fields = inside.iter().filter(|(name, _)| *name != "architectures").map(|(name, v)| (name.clone(), v.clone()));
-    Some(said.chain(fields).collect())
+    let own = own.map(|text| ("model_type".to_string(), text.into()));
+    Some(said.chain(fields).chain(own).collect())
 }
 
 /// What a model, or a part of one, says that it is.
@@ -62,6 +65,41 @@ fn thinker(config: &Map<String, Value>) -> Option<&Map<String, Value>> {
 fn part(config: &Map<String, Value>) -> Option<&Map<String, Value>> {
     let config = thinker(config).unwrap_or(config);
     PARTS.iter().find_map(|name| config.get(*name)?.as_object())
+}
+
+/// The objects that say how the text model is quantized: the whole, and its part.
+pub(crate) fn quantized(config: &mut Value, mut take: impl FnMut(&mut Map<String, Value>)) {
+    let Some(whole) = config.as_object_mut() else { return };
+    take(whole);
+    if let Some(part) = PARTS.iter().find(|name| whole.get(**name).is_some_and(Value::is_object))
+        && let Some(part) = whole.get_mut(*part).and_then(Value::as_object_mut)
+    {
+        take(part);
+    }
+}
+
+/// A configuration that says of its text model whether the head is the table, for one whose parts say nothing
+/// of it, or not the same. Then the file says it, as in Transformers: which of the parts its classes ask
+/// differs from class to class, but a head in the file that is not the table is the head whatever they say.
+pub(super) fn settled(ckpt: &Checkpoint) -> Option<Value> {
+    const TIED: &str = "tie_word_embeddings";
+    let config = ckpt.config().as_object()?;
+    let levels = [Some(config), thinker(config), part(config)];
+    part(config)?;
+    let said = || levels.iter().copied().flatten().map(|level| level.get(TIED).and_then(Value::as_bool));
+    let tied = said().any(|tied| tied == Some(true));
+    if said().all(|tied| tied == Some(true)) || !tied && said().any(|tied| tied.is_some()) {
+        return None;
+    }
+    let has_head = ckpt.names().any(|name| of_text(name) && name.ends_with("lm_head.weight"));
+    if !has_head && !tied {
+        return None;
+    }
+    let mut settled = ckpt.config().clone();
+    let outer = if thinker(config).is_some() { settled.get_mut(THINKER[0])? } else { &mut settled };
+    let part = PARTS.iter().find(|name| outer.get(**name).is_some_and(Value::is_object))?;
+    outer.get_mut(*part)?.as_object_mut()?.insert(TIED.into(), (!has_head).into());
+    Some(settled)
 }
 
 /// The fields of a text model of this type that are those of the whole.

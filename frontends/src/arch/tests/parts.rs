@@ -2,8 +2,8 @@
 
 use super::super::{Model, nested};
 use crate::checkpoint::Checkpoint;
-use crate::fixtures::{random_tensors, write_checkpoint};
-use crate::testing::{Folder, config, with};
+use crate::fixtures::{Tensor, random_tensors, write_checkpoint};
+use crate::testing::{Folder, config, golden, with};
 use crate::{Options, lift};
 use serde_json::{Value, json};
 
@@ -148,4 +148,110 @@ fn text_models_beside_others() {
     // The base is made of it.
     let other = with(config("hunyuan_vl_text"), json!({ "rope_scaling": { "type": "xdrope" } }));
     assert!(Model::parse(&other).unwrap_err().to_string().contains("alpha"));
+}
+
+/// Kimi K3 as it is published: its text model has the type of another, says itself how it is quantized, and
+/// the names of its tensors stand behind a prefix. Only matrices of experts are codes, though the settings
+/// are for more.
+#[test]
+fn kimi_k3_quantized_inside() {
+    let whole = || -> Value {
+        let text = std::fs::read(golden("kimi_k3_mlx").join("config.json")).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    };
+    let sizes = json!({ "routed_expert_hidden_size": 32, "moe_intermediate_size": 32 });
+    let settings = json!({ "quantization_config": {
+        "quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized",
+        "config_groups": { "group_0": { "targets": ["Linear"], "weights": { "num_bits": 4, "group_size": 32 } } },
+        "ignore": ["re:.*self_attn.*", "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"],
+    } });
+    let plain = with(whole(), json!({ "text_config": with(whole()["text_config"].clone(), sizes.clone()) }));
+    let coded = |of_whole: &Value| {
+        let text = with(with(whole()["text_config"].clone(), sizes.clone()), settings.clone());
+        with(with(whole(), json!({ "text_config": text })), of_whole.clone())
+    };
+    let mut tensors = vec![];
+    for t in random_tensors(&plain, 1) {
+        let name = format!("language_model.{}", t.name);
+        let Some(stem) = name.strip_suffix(".weight").filter(|n| n.contains(".experts.")) else {
+            tensors.push(Tensor { name, ..t });
+            continue;
+        };
+        let (rows, columns) = (t.shape[0], t.shape[1]);
+        let bytes = |ending: &str, columns: usize, of: u8| Tensor {
+            name: format!("{stem}.{ending}"),
+            dtype: "U8",
+            shape: vec![rows, columns],
+            data: vec![of; rows * columns],
+        };
+        tensors.extend([bytes("weight_packed", columns / 2, 0x53), bytes("weight_scale", columns / 32, 125)]);
+    }
+    // Newer versions of Transformers write the settings twice.
+    for config in [coded(&json!({})), coded(&settings)] {
+        let folder = Folder::new();
+        write_checkpoint(&folder.0, &config, &tensors).unwrap();
+        let ckpt = Checkpoint::open(&folder.0).unwrap();
+        let module = lift(&ckpt, &Options::default()).unwrap();
+        let of_experts = module.weights.iter().filter(|w| w.name.contains(".experts."));
+        assert_eq!(of_experts.clone().count(), 4 * 12 * 3);
+        assert!(of_experts.clone().all(|w| ckpt.info(&w.name).is_some_and(|i| i.dtype.is_coded())));
+        assert_eq!(crate::unused::find(&ckpt, &module).unwrap(), None);
+    }
+    let other = with(config("kimi_k3_text"), json!({ "hidden_act": "silu" }));
+    let error = Model::parse(&other).unwrap_err().to_string();
+    assert!(error.contains("`hidden_act` is \"silu\""), "{error}");
+}
+
+/// What Kimi K3 says of delta attention.
+#[test]
+fn kimi_k3_says_which_layers() {
+    let read = |changes: Value| {
+        let of = with(config("kimi_k3_text")["linear_attn_config"].clone(), changes);
+        Model::parse(&with(config("kimi_k3_text"), json!({ "linear_attn_config": of }))).map_err(|e| e.to_string())
+    };
+    assert!(read(json!({ "full_attn_layers": "absent" })).is_ok());
+    for (changes, wanted) in [
+        (json!({ "full_attn_layers": [1, 3, 5] }), "of layer 1 both say the same"),
+        (json!({ "full_attn_layers": [], "kda_layers": [1] }), "of layer 2 both say the same"),
+        (json!({ "kda_layers": "absent" }), "and `kda_layers` in it"),
+        (json!({ "short_conv_kernel_size": 1 }), "`short_conv_kernel_size` (at least 2)"),
+        (json!({ "use_conv_bias": true }), "use_conv_bias"),
+    ] {
+        let found = read(changes).map_or_else(|e| e, |m| m.unread.join(" "));
+        assert!(found.contains(wanted), "{found}");
+    }
+}
+
+/// Parts that do not say the same of head and table: the file does.
+#[test]
+fn heads_of_parts_by_the_file() {
+    let text = with(config("qwen2"), json!({ "tie_word_embeddings": "absent" }));
+    let own = |tied: Option<bool>| tied.map_or(json!({}), |tied| json!({ "tie_word_embeddings": tied }));
+    let lifted = |outer: Option<bool>, inner: Option<bool>, head: bool| {
+        let whole = json!({ "architectures": ["AForConditionalGeneration"], "model_type": "a" });
+        let whole = with(with(whole, own(outer)), json!({ "text_config": with(text.clone(), own(inner)) }));
+        let mut tensors = random_tensors(&text, 1);
+        tensors.retain(|t| head || !t.name.starts_with("lm_head"));
+        let folder = Folder::new();
+        write_checkpoint(&folder.0, &whole, &tensors).unwrap();
+        let ckpt = Checkpoint::open(&folder.0).unwrap();
+        let module = lift(&ckpt, &Options::default()).map_err(|e| e.to_string())?;
+        let unused = crate::unused::find(&ckpt, &module).unwrap().map_or(String::new(), |u| u.reasons.join(" "));
+        Ok::<_, String>((module.weights.iter().any(|w| w.name == "lm_head.weight"), unused))
+    };
+    let (yes, no) = (Some(true), Some(false));
+    let fine = |head| Ok((head, String::new()));
+    for (outer, inner) in [(yes, no), (no, yes), (None, yes), (yes, None)] {
+        assert_eq!(lifted(outer, inner, false), fine(false), "{outer:?} {inner:?}");
+        assert_eq!(lifted(outer, inner, true), fine(true), "{outer:?} {inner:?}");
+    }
+    for (outer, inner) in [(no, no), (None, no), (no, None), (None, None)] {
+        let error = lifted(outer, inner, false).unwrap_err();
+        assert!(error.contains("set `tie_word_embeddings` to true"), "{error}");
+        assert_eq!(lifted(outer, inner, true), fine(true), "{outer:?} {inner:?}");
+    }
+    // Who says it everywhere is asked.
+    assert_eq!(lifted(yes, yes, false), fine(false));
+    let (head, why) = lifted(yes, yes, true).unwrap();
+    assert!(!head && why.contains("set `tie_word_embeddings` to false"), "{why}");
 }

@@ -141,6 +141,8 @@ fn what_these_do_not_compute() {
     kinds(json!({ "full_attention": null }));
     kinds(json!({ "rope_type": "default", "rope_theta": 1e4 }));
     kinds(json!({ "full_attention": 3, "sliding_attention": null }));
+    // Transformers would compute with no base.
+    kinds(json!({ "full_attention": null, "sliding_attention": { "rope_type": "default" } }));
     refused("axk2", json!({ "n_group": 4, "topk_group": 2 }), &["`n_group` is 4", "experts without groups"]);
     refused("axk2", json!({ "topk_group": 2 }), &["`topk_group` is 2", "experts without groups"]);
     refused("axk2", json!({ "q_lora_rank": null }), &["`q_lora_rank` is missing"]);

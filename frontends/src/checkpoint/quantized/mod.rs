@@ -20,6 +20,7 @@ mod words;
 use super::safetensors::{StoredType, TensorInfo};
 use super::shard::Shard;
 use super::stored::Entry;
+use crate::arch::nested;
 use llmcc_ir::quant::{Elem, Format, e4m3_to_f32, e8m0_to_f32};
 use llmcc_ir::ty::DType;
 use serde_json::{Map, Value};
@@ -39,6 +40,9 @@ pub(super) struct Tensors<'a> {
     /// What the user should know.
     pub notes: &'a mut Vec<String>,
 }
+
+/// Where a configuration says what was done, that of a whole model or of the text model in it.
+const SETTINGS: &str = "quantization_config";
 
 /// Replaces the tensors by `quantization_config`.
 type Method = fn(&Map<String, Value>, &mut Tensors<'_>) -> Result<(), Wrong>;
@@ -75,16 +79,21 @@ pub(super) fn declare(config: &mut Value, said: &Value) {
 /// it any more. Methods that are not in the table stay there, to be refused.
 pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     hqq::declare(config, tensors);
-    let Some(all) = config.as_object_mut() else { return Ok(()) };
-    let Some(settings) = all.get("quantization_config").and_then(Value::as_object) else { return Ok(()) };
+    let mut said: Option<Value> = None;
+    nested::quantized(config, |of| said = said.take().or_else(|| of.get(SETTINGS).filter(|v| v.is_object()).cloned()));
+    let Some(settings) = said.as_ref().and_then(Value::as_object) else { return Ok(()) };
     let method = settings.get("quant_method").and_then(Value::as_str);
     let Some((_, method)) = METHODS.iter().find(|(name, _)| Some(*name) == method) else { return Ok(()) };
-    let settings = settings.clone();
-    method(&settings, tensors)?;
+    method(settings, tensors)?;
     note_experts(tensors);
     note_decoded(tensors);
     if tensors.index.values().any(|e| e.layout.is_some()) {
-        all.remove("quantization_config");
+        // Newer versions of Transformers write it twice.
+        nested::quantized(config, |of| {
+            if of.get(SETTINGS) == said.as_ref() {
+                of.remove(SETTINGS);
+            }
+        });
     }
     Ok(())
 }
