@@ -99,6 +99,7 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
         | Body::RopeTable(_)
         | Body::Route(_)
         | Body::Wkv(_)
+        | Body::WindowMeans(_)
         | Body::TokenIds(_)
         | Body::EmbedHashed(_)
         | Body::Sinkhorn(_)

@@ -24,7 +24,7 @@ use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
 use crate::config::{ConfigError, rope};
 use crate::error::FrontendError;
-use attention::{ForLayer, WindowSizes, Windows, attention, earlier};
+use attention::{ForLayer, WindowSizes, Windows, attention, first_of};
 use llmcc_ir::graph::{F32, Input, Op, Router, Score, UnaryOp, Value};
 use llmcc_ir::output::Pool;
 
@@ -212,7 +212,8 @@ impl DeepseekV4 {
         let each = lens.into_iter().map(|len| {
             let mut f = l.func("first_tokens");
             let rope = f.carried("rope", rope);
-            let table = earlier(&mut f, rope, self.sizes.rotated, len - 1);
+            let positions = f.input(Input::Positions);
+            let table = first_of(&mut f, rope, positions, [self.sizes.rotated, len]);
             Ok((len, f.call(&[table])?.pop().unwrap_or_default()))
         });
         each.collect()

@@ -445,6 +445,17 @@ pub const WKV: &str = "kernel @wkv rows T {
 }
 ";
 
+/// Means of windows of three tokens, of two series.
+pub const WINDOW_MEANS: &str = "kernel @windows rows T {
+  param %k: rows f32[T, 64]
+  param %v: rows f32[T, 60]
+  param %places: vector f32[144]
+  param %s: state<f32, 1x6x24>
+  param %out: rows f32[T, 24]
+  window_means k=%k k_start=5 v=%v v_start=7 places=%places width=3 state=%s out=%out
+}
+";
+
 /// Matrices of four rows, far from sums of one.
 pub const SINKHORN: &str = "kernel @sinkhorn rows T {
   param %x: rows f32[T, 16]

@@ -257,6 +257,13 @@ table::operations! {
     /// to token; that of the token itself is `e^(k + bonus)` (RWKV-4, arXiv 2305.13048). The state
     /// has the weighted values and the weights, both over `e^m`, and `m`, so that nothing overflows.
     Wkv "wkv" Run (k: Any, v: Any, decay: Weight, bonus: Weight, state: Updated);
+    /// `window_means(k [T,S·C], v [T,S·C], places [W,S·C], positions i32[T], state [1,3·S,C]) → [T,C]`:
+    /// column by column the mean of a window's values so far, with weights `e^(k + places_j)`, `j` being
+    /// a token's place in its window of `W` tokens. With `S` = 2 the first `C` columns of a token count
+    /// in the window after its own, the others in its own (DeepSeek-V4, 2026, which has rows of windows
+    /// in common, one for the last token of each). The state has for each series, that of the window at
+    /// hand first, the weighted values and the weights, both over `e^m`, and `m`, so that nothing overflows.
+    WindowMeans "window_means" Run (k: Any, v: Any, places: Weight, positions: Input(Positions), state: Updated);
     /// `adapter_matmul{parts}(x [T,P·K], adapter [N,K]) → [T,N]`: with the matrix `W` of the adapter
     /// that a token's sequence has, `x·Wᵀ` by `P` parts: rows of `W` that belong together multiply `K`
     /// columns of their own. Zero for a sequence without an adapter. Two of them are what an adapter
