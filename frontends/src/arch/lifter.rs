@@ -401,7 +401,15 @@ impl<'a> Draft<'_, 'a> {
         (key_dim, value_dim): (usize, usize),
         window: Option<usize>,
     ) -> Value {
-        self.paged(name, window, |dtype, window| KvSpec { dtype, kv_heads, key_dim, value_dim, latent: false, window })
+        self.paged(name, window, |dtype, window| KvSpec {
+            dtype,
+            kv_heads,
+            key_dim,
+            value_dim,
+            latent: false,
+            window,
+            every: 1,
+        })
     }
 
     /// The same of a layer whose keys have `key_dim` elements, the last `value_dim` of them being
@@ -419,6 +427,21 @@ impl<'a> Draft<'_, 'a> {
             value_dim,
             latent: true,
             window,
+            every: 1,
+        })
+    }
+
+    /// The same of rows that are key and value, one for each `every` tokens.
+    pub(super) fn kv_of_windows(&mut self, name: &str, dim: usize, every: usize) -> Value {
+        let (kv_heads, latent, window) = (1, true, None);
+        self.paged(name, window, |dtype, window| KvSpec {
+            dtype,
+            kv_heads,
+            key_dim: dim,
+            value_dim: dim,
+            latent,
+            window,
+            every,
         })
     }
 

@@ -92,9 +92,11 @@ fn state() -> impl Strategy<Value = StateSpec> {
 
 fn kv() -> impl Strategy<Value = KvSpec> {
     let dtype = select(KvDType::ALL.iter().map(|(t, _)| *t).collect::<Vec<_>>());
-    (dtype, size(), (size(), size(), any::<bool>()), option::of(size())).prop_map(|(dtype, kv_heads, dims, window)| {
-        KvSpec { dtype, kv_heads, key_dim: dims.0, value_dim: dims.1, latent: dims.2, window }
-    })
+    (dtype, size(), (size(), size(), any::<bool>()), (option::of(size()), size())).prop_map(
+        |(dtype, kv_heads, dims, (window, every))| KvSpec {
+            dtype, kv_heads, key_dim: dims.0, value_dim: dims.1, latent: dims.2, window, every,
+        },
+    )
 }
 
 fn value_type() -> impl Strategy<Value = ValueType> {
@@ -317,11 +319,11 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
         ),
         1 => ((0..params, part(), 0..params, 0..params, size(), attr(), size()),
             option::of(attr()), (part(), part(), option::of([0..params, 0..params])),
-            (any::<bool>(), any::<bool>(), any::<bool>()), size())
-            .prop_map(|(first, softcap, (sinks, bias, relative), (causal, chunked, sums), every)| {
+            (any::<bool>(), any::<bool>(), any::<bool>()))
+            .prop_map(|(first, softcap, (sinks, bias, relative), (causal, chunked, sums))| {
                 let (q, own, kv, out, heads, scale, tile_m) = first;
                 Body::Attention(kernel::Attention {
-                    q, own, kv, out, heads, scale, softcap, sinks, bias, relative, causal, chunked, every, sums, tile_m,
+                    q, own, kv, out, heads, scale, softcap, sinks, bias, relative, causal, chunked, sums, tile_m,
                 })
             }),
         2 => segments(params).prop_map(|segments| Body::Pointwise(kernel::Pointwise { segments })),

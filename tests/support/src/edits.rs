@@ -116,11 +116,11 @@ fn edits(text: &str) -> Vec<(String, String)> {
     let body = words.iter().rposition(|w| *w == "param").map_or(0, |i| i + 3);
     for (i, word) in words.iter().enumerate() {
         let key = if i >= 2 && words[i - 1] == "=" { words[i - 2] } else { list_of(&words, i).unwrap_or(word) };
-        let of_state = i >= 2 && words[i - 2] == "window";
+        let of_state = i >= 2 && ["window", "every"].contains(&words[i - 2]);
         if i <= body && !of_state || CUTS.contains(&key) {
             continue;
         }
-        let key = if of_state { "window" } else { key };
+        let key = if of_state { words[i - 2] } else { key };
         if let Ok(n) = word.parse::<usize>() {
             [n / 2, n * 2, n + 1].iter().for_each(|n| edit(key, i..i + 1, &n.to_string()));
         } else if let Some(n) = word.strip_suffix("..").and_then(|n| n.parse::<usize>().ok()) {
@@ -351,10 +351,10 @@ pub const LATENT: &str = "kernel @attention rows T {
 /// Attention to some of the rows that are keys and values.
 pub const ROWS: &str = "kernel @attention rows T {
   param %q: rows f32[T, 64]
-  param %kv: kv<f32, 1x16, latent>
+  param %kv: kv<f32, 1x16, latent, every 2>
   param %sinks: vector f32[4]
   param %out: rows f32[T, 64]
-  attention q=%q kv=%kv heads=4 scale=0.25 sinks=%sinks every=2 out=%out
+  attention q=%q kv=%kv heads=4 scale=0.25 sinks=%sinks out=%out
 }
 ";
 

@@ -116,14 +116,14 @@ pub(super) fn attention(f: &mut Draft, s: &WindowSizes, windows: Option<Windows>
     let kv = f.latent_kv("kv", (s.dim, s.dim), Some(s.window));
     let kv = f.op(Op::KvAppend, &[kv, row, row, positions]);
     let sinks = f.weight(ATTN_SINKS, Kind::Bare, &[s.heads]);
-    let mut y = f.op(attend(s, 1, windows.is_some()), &[q, kv, positions, sinks]);
+    let mut y = f.op(attend(s, windows.is_some()), &[q, kv, positions, sinks]);
     if let (Some(windows), Some(before)) = (windows, before) {
         let row = pooled(f, s, windows, positions, h);
         let row = norm(f, WINDOW_NORM, s.norm, row, s.dim);
         let row = rotated(f, s, 1, row, before);
-        let kv = f.latent_kv("windows", (s.dim, s.dim), None);
+        let kv = f.kv_of_windows("windows", s.dim, windows.len);
         let kv = f.op(Op::KvAppend, &[kv, row, row, positions]);
-        let far = f.op(attend(s, windows.len, true), &[q, kv, positions]);
+        let far = f.op(attend(s, true), &[q, kv, positions]);
         y = joined(f, s, [y, far]);
     }
     let back = [1.0, -1.0].into_iter().flat_map(|sign| std::iter::repeat_n(sign, s.rotated / 2)).collect();
@@ -137,9 +137,9 @@ pub(super) fn attention(f: &mut Draft, s: &WindowSizes, windows: Option<Windows>
     linear(f, ATTN_OUT, [hidden, s.groups.saturating_mul(s.out_rank)], false, y)
 }
 
-fn attend(s: &WindowSizes, every: usize, sums: bool) -> Op {
+fn attend(s: &WindowSizes, sums: bool) -> Op {
     let (scale, softcap) = (F32::new((1.0 / (s.dim as f64).sqrt()) as f32), F32::new(0.0));
-    Op::Attention { heads: s.heads, scale, softcap, causal: true, chunked: false, biased: false, every, sums }
+    Op::Attention { heads: s.heads, scale, softcap, causal: true, chunked: false, biased: false, sums }
 }
 
 /// The heads of `x` with their last elements rotated, neighbours being pairs.
