@@ -353,7 +353,9 @@ fn a_priori_cache_errors_hold_on_gaussian_data() {
                 key_dim: head_dim,
                 value_dim: head_dim,
                 latent: false,
-                window: None, every: 1 });
+                window: None,
+                every: 1,
+            });
             assert!(
                 measured <= predicted * 1.05 && measured >= predicted * 0.8,
                 "{name} {head_dim}: {measured} {predicted}"

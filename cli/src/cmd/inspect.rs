@@ -81,9 +81,15 @@ fn lifetimes(m: &Manifest) -> String {
         (kept, all) = (kept + per_token * most, all + per_token * context);
         let _ = match (g.window, g.every) {
             (None, Some(every)) => {
-                writeln!(s, "            {layers} layer{plural} with a row for {every} tokens: {} per token", size(per_token))
+                writeln!(
+                    s,
+                    "            {layers} layer{plural} with a row for {every} tokens: {} per token",
+                    size(per_token)
+                )
             }
-            (None, None) => writeln!(s, "            {layers} layer{plural} without a window: {} per token", size(per_token)),
+            (None, None) => {
+                writeln!(s, "            {layers} layer{plural} without a window: {} per token", size(per_token))
+            }
             (Some(window), _) => writeln!(
                 s,
                 "            {layers} layer{plural} with a window of {window}: {} per token, {} per sequence at most",

@@ -13,6 +13,8 @@ mod kinds;
 mod prompt;
 #[path = "attention/registers.rs"]
 mod registers;
+#[path = "attention/rows.rs"]
+mod rows;
 mod support;
 
 use llmcc_gpu::Source;

@@ -149,7 +149,9 @@ pub fn kv_to_pages(state: &KvState, tables: &[Vec<u32>], pool: &mut [u8]) -> Res
         }
         Ok(())
     })?;
-    match (0..state.sequences()).find(|s| state.spec.rows(state.len(*s)) > tables.get(*s).map_or(0, Vec::len) * PAGE_TOKENS) {
+    match (0..state.sequences())
+        .find(|s| state.spec.rows(state.len(*s)) > tables.get(*s).map_or(0, Vec::len) * PAGE_TOKENS)
+    {
         Some(s) => {
             Err(EvalError::batch(format!("sequence {s} has {} positions, more than its pages hold", state.len(s))))
         }

@@ -183,22 +183,7 @@ impl Attention {
     pub fn usual([q, kv, out]: [ParamId; 3], heads: usize, scale: F32) -> Attention {
         let (own, softcap, sinks, bias, relative) = (None, None, None, None, None);
         let (causal, chunked, sums, tile_m) = (true, false, false, 1);
-        Attention {
-            q,
-            own,
-            kv,
-            out,
-            heads,
-            scale,
-            softcap,
-            sinks,
-            bias,
-            relative,
-            causal,
-            chunked,
-            sums,
-            tile_m,
-        }
+        Attention { q, own, kv, out, heads, scale, softcap, sinks, bias, relative, causal, chunked, sums, tile_m }
     }
 
     /// What the bias goes by, if there is one.

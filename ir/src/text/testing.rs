@@ -94,7 +94,13 @@ fn kv() -> impl Strategy<Value = KvSpec> {
     let dtype = select(KvDType::ALL.iter().map(|(t, _)| *t).collect::<Vec<_>>());
     (dtype, size(), (size(), size(), any::<bool>()), (option::of(size()), size())).prop_map(
         |(dtype, kv_heads, dims, (window, every))| KvSpec {
-            dtype, kv_heads, key_dim: dims.0, value_dim: dims.1, latent: dims.2, window, every,
+            dtype,
+            kv_heads,
+            key_dim: dims.0,
+            value_dim: dims.1,
+            latent: dims.2,
+            window,
+            every,
         },
     )
 }

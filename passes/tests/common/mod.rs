@@ -80,7 +80,9 @@ impl Toy {
             key_dim: self.head_dim,
             value_dim: self.head_dim,
             latent: false,
-            window: self.window, every: 1 }
+            window: self.window,
+            every: 1,
+        }
     }
 
     /// Names and shapes of a layer's weights; 0 columns = vector.

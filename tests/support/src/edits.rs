@@ -25,14 +25,6 @@ const TIED: [&str; 5] = ["gather", "heads", "side", "sums", "width"];
 /// # Panics
 /// When it is not, or when a field of the family is in no text or is never changed.
 pub fn check(texts: &[&str], run: &dyn Fn(&Case) -> Option<Vec<OperandData<'static>>>) {
-    check_but(&[], texts, run);
-}
-
-/// The same but for some fields, which the backend refuses to have.
-///
-/// # Panics
-/// When it is not, or when a field of the family is in no text or is never changed.
-pub fn check_but(refused: &[&str], texts: &[&str], run: &dyn Fn(&Case) -> Option<Vec<OperandData<'static>>>) {
     let (mut changed, mut all) = (BTreeSet::new(), BTreeSet::new());
     for text in texts {
         let base = case_of(text).unwrap_or_else(|| panic!("the verifier refuses\n{text}"));
@@ -52,7 +44,7 @@ pub fn check_but(refused: &[&str], texts: &[&str], run: &dyn Fn(&Case) -> Option
             assert!(new < 0.1 * old, "{new} from what was changed, {old} from what was\n{edited}instead of\n{text}");
         }
     }
-    for field in all.into_iter().filter(|field| !refused.contains(field)) {
+    for field in all {
         assert!(changed.contains(field), "`{field}` is not in the texts, or never changed\n{texts:?}{changed:?}");
     }
 }
