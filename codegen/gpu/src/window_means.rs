@@ -14,7 +14,7 @@ const WARPS: i32 = 2;
 /// Emits the kernel.
 pub fn emit(cx: &Cx<'_>, k: &WindowMeans) -> Source {
     let threads = (WARPS * WARP) as usize;
-    let plan = Channels::new(cx, k);
+    let plan = Means::new(cx, k);
     let (mlir, program) = cx.function(threads as u32, 1, |b, args| {
         let m = cx.row_count(b, args);
         let t = plan.thread(b, args, (m, threads));
@@ -34,7 +34,7 @@ pub fn emit(cx: &Cx<'_>, k: &WindowMeans) -> Source {
     }
 }
 
-struct Channels<'k> {
+struct Means<'k> {
     k: &'k WindowMeans,
     channels: usize,
     /// Series of values: with two of them the first counts in the next window.
@@ -55,10 +55,10 @@ struct Owner<'a> {
     channel: V,
 }
 
-impl<'k> Channels<'k> {
-    fn new(cx: &Cx<'_>, k: &'k WindowMeans) -> Channels<'k> {
+impl<'k> Means<'k> {
+    fn new(cx: &Cx<'_>, k: &'k WindowMeans) -> Means<'k> {
         let (cols, series) = ([k.k, k.v].map(|p| cx.cols(p)), k.series(&cx.kernel.params));
-        Channels { k, channels: cx.cols(k.out), series, cols, bytes: cx.kernel.fixed(k.state).bytes() }
+        Means { k, channels: cx.cols(k.out), series, cols, bytes: cx.kernel.fixed(k.state).bytes() }
     }
 
     fn thread<'a>(&self, b: &mut Builder, args: Args<'a>, (m, threads): (V, usize)) -> Owner<'a> {

@@ -203,7 +203,7 @@ pub(super) fn window_means(low: &Lowering, e: &mut Emit, k: &WindowMeans) {
                     *x = e.choose(begins, first, *x);
                 }
                 let next: Vec<Value> = next.into_iter().map(|x| e.choose(begins, none, x)).collect();
-                let mut joined = |e: &mut Emit, kept: &[Value], series: usize, to: usize| {
+                let joined = |e: &mut Emit, kept: &[Value], series: usize, to: usize| {
                     let [key, by_place, value] =
                         [keys, places, values].map(|p| e.load_lanes(p, series * row + byte, lanes));
                     let key = e.fadd(key, by_place);

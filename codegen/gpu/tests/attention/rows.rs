@@ -6,7 +6,7 @@ use llmcc_ir::eval::{Batch, KvState, OperandData};
 use llmcc_ir::graph::F32;
 use llmcc_ir::kernel::{Attention, Body, ParamId, RowElem};
 use llmcc_ir::kv::{KvDType, KvSpec};
-use llmcc_ir::target::find;
+use llmcc_ir::target::{Arch, find};
 use llmcc_ir::ty::Dim;
 
 /// Rows of a cache that the tokens of a step see, and attention to them.
@@ -49,8 +49,12 @@ impl Rows {
     /// Values, maxima and sums are what the evaluator says, and those of a token alone have the same bits.
     fn check(&self, seed: u64) {
         let compiler = Compiler::new();
-        let target = find(["sm80", "sm90"][seed as usize % 2]).unwrap();
-        let compiled = Compiled::new(&self.case.kernel, &compiler, target);
+        let mut target = *find(["sm80", "sm90"][seed as usize % 2]).unwrap();
+        if let (Arch::Gpu(gpu), true) = (&mut target.arch, seed.is_multiple_of(3)) {
+            // So few that a token beside others has fewer blocks than alone.
+            gpu.sms = 7;
+        }
+        let compiled = Compiled::new(&self.case.kernel, &compiler, &target);
         assert!(compiled.source.generic.is_some());
         let got = self.rows(compiled.run(&self.case, 1).0.swap_remove(0));
         let want = self.rows(self.case.expected());
@@ -71,7 +75,9 @@ impl Rows {
                 assert!(got[..values].iter().all(|x| *x == 0.0));
             }
             if i % 3 == 0 {
-                let alone = self.rows(compiled.run(&self.case.only(i).unwrap(), 1).0.swap_remove(0));
+                let mut alone = self.case.only(i).unwrap();
+                alone.batch.seqs = vec![self.case.batch.seqs[i]];
+                let alone = self.rows(compiled.run(&alone, 1).0.swap_remove(0));
                 let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
                 assert_eq!(bits(&alone[0]), bits(got), "seed {seed} token {i} alone");
             }
@@ -111,7 +117,7 @@ fn rows_of_one_token_and_of_several() {
 /// Contexts of several chunks, and prompts.
 #[test]
 fn rows_of_long_contexts() {
-    for (seed, (position, every)) in [(1500, 1), (4000, 3), (9000, 4), (127, 128), (128, 128)].into_iter().enumerate() {
+    for (seed, (position, every)) in [(1500, 1), (4000, 3), (127, 128), (6000, 4), (128, 128)].into_iter().enumerate() {
         let mut g = step_of(seed as u64, 1);
         g.batch = Batch {
             tokens: vec![0; 2],
