@@ -196,6 +196,9 @@ fn is_zero(n: &usize) -> bool {
 pub struct StateGroup {
     /// Sliding window in tokens; `None`: they keep everything.
     pub window: Option<usize>,
+    /// How many tokens have a row in common; `None`: each has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<usize>,
     /// States.
     pub layers: usize,
     /// Bytes of all of them per token.

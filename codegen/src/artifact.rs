@@ -295,17 +295,18 @@ fn state_desc((state, group): (&StateSpec, usize)) -> abi::StateDesc {
         bytes: state.bytes() as u64,
         ..abi::StateDesc::default()
     };
+    let paged = |desc| {
+        state.paged().map_or(desc, |kv| abi::StateDesc {
+            kv_heads: kv.kv_heads as u32,
+            key_dim: kv.own_dim() as u16,
+            value_dim: if kv.uniform() { 0 } else { kv.value_dim as u16 },
+            dtype: kv.dtype.number(),
+            ..desc
+        })
+    };
     match state.lifetime() {
-        Lifetime::Window(window) => {
-            let desc = desc(abi::state::PAGED, window.unwrap_or(0));
-            state.paged().map_or(desc, |kv| abi::StateDesc {
-                kv_heads: kv.kv_heads as u32,
-                key_dim: kv.own_dim() as u16,
-                value_dim: if kv.uniform() { 0 } else { kv.value_dim as u16 },
-                dtype: kv.dtype.number(),
-                ..desc
-            })
-        }
+        Lifetime::Window(window) => paged(desc(abi::state::PAGED, window.unwrap_or(0))),
+        Lifetime::Every(tokens) => paged(desc(abi::state::STRIDED, tokens)),
         Lifetime::Last => desc(abi::state::FIXED, 0),
         Lifetime::Chosen(slots) => desc(abi::state::ADAPTER, slots),
     }

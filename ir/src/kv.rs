@@ -93,7 +93,8 @@ impl fmt::Display for KvDType {
 
 /// Shape and storage of one attention layer's state. Text: `kv<f16, 8x64, window 4096>` (KV heads ×
 /// head size); `kv<f16, 8x192/128>` where keys and values differ; `kv<f16, 1x576/512, latent>` where
-/// a key is what is stored of it, followed by the value (DeepSeek-V2, arXiv 2405.04434).
+/// a key is what is stored of it, followed by the value (DeepSeek-V2, arXiv 2405.04434);
+/// `kv<f16, 1x512, latent, every 4>` where four tokens have a row in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KvSpec {
     /// Element type.
@@ -109,6 +110,9 @@ pub struct KvSpec {
     /// Sliding window: a token sees itself and the `window - 1` tokens before it (and, where
     /// attention is not causal, as many after it). `None` = the whole sequence.
     pub window: Option<usize>,
+    /// A row for so many tokens: of each of the sequence's windows of that length the last token stores
+    /// one, the others nothing; without a sliding window. 1 = a row for each.
+    pub every: usize,
 }
 
 impl KvSpec {
@@ -121,17 +125,21 @@ impl KvSpec {
         first..after
     }
 
-    /// Why attention cannot see one of `every` positions only, if it cannot; `plain`: it looks behind
-    /// a token, and nothing is added to scores.
-    pub(crate) fn misfit(&self, every: usize, plain: bool) -> Option<String> {
-        let rows_alone = self.latent && self.own_dim() == 0 && self.window.is_none();
-        match every {
-            0 => Some("sees one of 0 positions".into()),
-            1 => None,
-            _ if !rows_alone => Some(format!("{self} is no state whose keys are its values, without a window")),
-            _ if !plain => Some("one of several positions is seen behind a token, by scores alone".into()),
-            _ => None,
-        }
+    /// Why attention cannot read it, if it cannot; `plain`: it looks behind a token, and nothing is added
+    /// to scores.
+    pub(crate) fn misfit(&self, plain: bool) -> Option<String> {
+        (self.every > 1 && !plain).then(|| format!("{self} is seen behind a token, by scores alone"))
+    }
+
+    /// Rows of a sequence of `len` tokens.
+    pub const fn rows(&self, len: usize) -> usize {
+        if self.every > 1 { len / self.every } else { len }
+    }
+
+    /// The row that the token at `position` stores, if it does.
+    pub const fn row(&self, position: usize) -> Option<usize> {
+        let after = self.rows(position.saturating_add(1));
+        if after > self.rows(position) { Some(after - 1) } else { None }
     }
 
     /// Elements of a key that are stored as such: all, but for those that are the value.
@@ -181,6 +189,9 @@ impl fmt::Display for KvSpec {
         }
         if let Some(w) = self.window {
             write!(f, ", window {w}")?;
+        }
+        if self.every != 1 {
+            write!(f, ", every {}", self.every)?;
         }
         f.write_str(">")
     }

@@ -21,6 +21,7 @@ mod row_norm;
 mod sinkhorn;
 mod token_ids;
 mod top_k;
+mod window_means;
 mod wkv;
 
 llmcc_ir::dummies! { mod dummy; }

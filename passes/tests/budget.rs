@@ -354,6 +354,7 @@ fn a_priori_cache_errors_hold_on_gaussian_data() {
                 value_dim: head_dim,
                 latent: false,
                 window: None,
+                every: 1,
             });
             assert!(
                 measured <= predicted * 1.05 && measured >= predicted * 0.8,

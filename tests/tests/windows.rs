@@ -54,8 +54,8 @@ fn inspect_shows_what_windows_save() {
     assert_eq!(
         manifest.memory.kv_groups,
         [
-            StateGroup { window: Some(512), layers: 10, per_token: 2560 },
-            StateGroup { window: None, layers: 2, per_token: 512 }
+            StateGroup { window: Some(512), every: None, layers: 10, per_token: 2560 },
+            StateGroup { window: None, every: None, layers: 2, per_token: 512 }
         ]
     );
     let text = describe(&manifest, false);
@@ -98,4 +98,30 @@ fn layers_that_share_caches_have_no_pages() {
     // Keys and values of a head of 16 elements. Of a window of 11 and a piece, at most 4 pages.
     let pages = bytes_used(&model) as usize / (2 * 16 * 4 * 16);
     assert!((13 + 2..=13 + 2 * 4).contains(&pages), "{pages}");
+}
+
+/// Of rows that several tokens have in common there are as many fewer, and the bits are the same in any
+/// pieces, whether these end with a row or between two.
+#[test]
+fn rows_of_several_tokens_take_less() {
+    let artifact = Artifact::compile(&options(&golden("deepseek_v4")));
+    let tokens: Vec<i32> = (0..90).map(|i| (i * i * 31 + i * 7) % 64).collect();
+    let whole = logits_in_pieces(&open(&artifact.path, 2), &tokens, &[90]);
+    for (threads, pieces) in [(1, &[1][..]), (2, &[40, 3, 1, 17, 4, 5][..])] {
+        let pieces = logits_in_pieces(&open(&artifact.path, threads), &tokens, pieces);
+        assert!(whole.iter().zip(&pieces).all(|(a, b)| a.to_bits() == b.to_bits()));
+    }
+    let manifest = Manifest::of(&artifact.path).expect("a manifest");
+    // A row of 16 elements.
+    let row = 16 * 4;
+    assert_eq!(
+        manifest.memory.kv_groups,
+        [
+            StateGroup { window: Some(7), every: None, layers: 5, per_token: 5 * row },
+            StateGroup { window: None, every: Some(4), layers: 2, per_token: 2 * row / 4 },
+            StateGroup { window: None, every: Some(10), layers: 2, per_token: (2 * row).div_ceil(10) },
+        ]
+    );
+    let text = describe(&manifest, false);
+    assert!(text.contains("2 layers with a row for 4 tokens: 32 B per token"), "{text}");
 }

@@ -68,7 +68,7 @@ fn version(v: &Version) -> String {
 /// What a sequence keeps of the layers of each lifetime; nothing where no layer has a window.
 fn lifetimes(m: &Manifest) -> String {
     let groups = &m.memory.kv_groups;
-    if groups.iter().all(|g| g.window.is_none()) {
+    if groups.iter().all(|g| g.window.is_none() && g.every.is_none()) {
         return String::new();
     }
     let mut s = String::new();
@@ -79,9 +79,18 @@ fn lifetimes(m: &Manifest) -> String {
         let plural = if layers == 1 { "" } else { "s" };
         let most = g.window.map_or(context, |w| context.min(PAGE_TOKENS * layout::window_pages(w, CHUNK)));
         (kept, all) = (kept + per_token * most, all + per_token * context);
-        let _ = match g.window {
-            None => writeln!(s, "            {layers} layer{plural} without a window: {} per token", size(per_token)),
-            Some(window) => writeln!(
+        let _ = match (g.window, g.every) {
+            (None, Some(every)) => {
+                writeln!(
+                    s,
+                    "            {layers} layer{plural} with a row for {every} tokens: {} per token",
+                    size(per_token)
+                )
+            }
+            (None, None) => {
+                writeln!(s, "            {layers} layer{plural} without a window: {} per token", size(per_token))
+            }
+            (Some(window), _) => writeln!(
                 s,
                 "            {layers} layer{plural} with a window of {window}: {} per token, {} per sequence at most",
                 size(per_token),

@@ -152,7 +152,7 @@ fn memory(plan: &Plan) -> Memory {
     let (mut per_sequence, mut adapters) = (0, 0);
     for state in &plan.states {
         match state.lifetime() {
-            Lifetime::Window(_) => {}
+            Lifetime::Window(_) | Lifetime::Every(_) => {}
             Lifetime::Last => per_sequence += state.bytes(),
             Lifetime::Chosen(slots) => adapters += slots * state.bytes(),
         }
@@ -267,11 +267,13 @@ pub fn read_per_step(plan: &Plan) -> usize {
 
 /// Bytes of cached keys and values per token, over all layers.
 pub fn kv_bytes_per_token(plan: &Plan) -> usize {
-    plan.kv().map(page_bytes).sum::<usize>() / llmcc_abi::PAGE_TOKENS
+    per_token(plan.kv())
 }
 
-fn page_bytes(k: &KvSpec) -> usize {
-    k.page().bytes
+/// Bytes of these states for each token, rounded up.
+fn per_token<'a>(states: impl Iterator<Item = &'a KvSpec>) -> usize {
+    let page_of_tokens = |k: &KvSpec| k.page().bytes.div_ceil(k.every.max(1));
+    states.map(page_of_tokens).sum::<usize>().div_ceil(llmcc_abi::PAGE_TOKENS)
 }
 
 fn kv_groups(plan: &Plan) -> Vec<StateGroup> {
@@ -281,7 +283,8 @@ fn kv_groups(plan: &Plan) -> Vec<StateGroup> {
     let group = |g: usize| StateGroup {
         window: members(g).next().and_then(|k| k.window),
         layers: members(g).count(),
-        per_token: members(g).map(page_bytes).sum::<usize>() / llmcc_abi::PAGE_TOKENS,
+        every: members(g).next().map(|k| k.every).filter(|every| *every > 1),
+        per_token: per_token(members(g)),
     };
     (0..groups.iter().max().map_or(0, |g| g + 1)).filter(|g| members(*g).next().is_some()).map(group).collect()
 }

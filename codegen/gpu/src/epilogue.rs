@@ -268,12 +268,24 @@ impl Cache<'_> {
         self.kv.stored_dim(self.key)
     }
 
-    /// Page of the token in row `row` of the tile, and the slot in it.
-    fn slot(&self, b: &mut Builder, row: V) -> (V, V) {
+    /// Calls `f` with the page of the token in row `row` of the tile and the slot in it; not for a token
+    /// that stores no row.
+    fn slot(&self, b: &mut Builder, row: V, f: impl FnOnce(&mut Builder, V, V)) {
         let row = b.add(self.env.row0, row);
         let position = self.env.args.position(b, row);
-        let (number, slot) = (b.shrc(position, 4), b.andc(position, PAGE_TOKENS as i64 - 1));
-        (self.env.args.page(b, self.pool, self.page.bytes, row, number), slot)
+        let at = |b: &mut Builder, position: V| {
+            let (number, slot) = (b.shrc(position, 4), b.andc(position, PAGE_TOKENS as i64 - 1));
+            let page = self.env.args.page(b, self.pool, self.page.bytes, row, number);
+            f(b, page, slot);
+        };
+        let every = self.kv.every as i64;
+        if every <= 1 {
+            return at(b, position);
+        }
+        // The last of so many tokens stores the row of all.
+        let (window, place) = (b.divc(position, every), b.remc(position, every));
+        let last = b.cmpc(Cmp::Eq, place, every - 1);
+        b.if_(last, |b| at(b, window));
     }
 
     /// Stores elements of `elem` at columns `col..` of the segment.
@@ -340,8 +352,7 @@ fn store_kv(b: &mut Builder, env: &Env<'_>, e: &Expr, tile: &Tile<'_>, param: Pa
     let elem = piece::kv_storage(kv.dtype);
     pieces(b, env, tile, |b, row, col| {
         let v = env.values(b, e, row, col);
-        let (page, slot) = cache.slot(b, row);
-        cache.put(b, page, slot, col, &v, elem);
+        cache.slot(b, row, |b, page, slot| cache.put(b, page, slot, col, &v, elem));
     });
 }
 
@@ -370,15 +381,16 @@ fn store_kv_codes(b: &mut Builder, cache: &Cache<'_>, e: &Expr, tile: &Tile<'_>,
             b.trunc(code, I8)
         };
         let codes: Vec<V> = x.into_iter().map(code).collect();
-        let (page, slot) = cache.slot(b, row);
-        cache.put(b, page, slot, col, &codes, Elem::I8);
-        // The first piece of a head stores its scale.
-        let within = b.remc(col, d as i64);
-        let first = b.cmpc(Cmp::Eq, within, 0);
-        b.if_(first, |b| {
-            let c = b.f32(most);
-            let scale = b.fdiv(amax, c);
-            cache.put_scale(b, page, slot, col, scale);
+        cache.slot(b, row, |b, page, slot| {
+            cache.put(b, page, slot, col, &codes, Elem::I8);
+            // The first piece of a head stores its scale.
+            let within = b.remc(col, d as i64);
+            let first = b.cmpc(Cmp::Eq, within, 0);
+            b.if_(first, |b| {
+                let c = b.f32(most);
+                let scale = b.fdiv(amax, c);
+                cache.put_scale(b, page, slot, col, scale);
+            });
         });
     });
 }
@@ -418,16 +430,17 @@ fn store_pairs(
             let (low, high) = (b.andc(low, 15), b.shlc(high, 4));
             let both = b.or(low, high);
             let both = b.trunc(both, I8);
-            let (page, slot) = cache.slot(b, row);
-            let head = b.add(cache.env.col0, first);
-            let head = b.divc(head, d);
-            let p = cache.pair_at(b, page, slot, (head, within));
-            b.store(both, p);
-            let first_byte = b.cmpc(Cmp::Eq, within, 0);
-            b.if_(first_byte, |b| {
-                let c = b.f32(most);
-                let scale = b.fdiv(amax, c);
-                cache.put_scale(b, page, slot, first, scale);
+            cache.slot(b, row, |b, page, slot| {
+                let head = b.add(cache.env.col0, first);
+                let head = b.divc(head, d);
+                let p = cache.pair_at(b, page, slot, (head, within));
+                b.store(both, p);
+                let first_byte = b.cmpc(Cmp::Eq, within, 0);
+                b.if_(first_byte, |b| {
+                    let c = b.f32(most);
+                    let scale = b.fdiv(amax, c);
+                    cache.put_scale(b, page, slot, first, scale);
+                });
             });
         });
     });

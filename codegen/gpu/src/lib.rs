@@ -46,6 +46,7 @@ mod sinkhorn;
 mod supported;
 mod token_ids;
 mod tokens;
+mod window_means;
 mod wkv;
 pub mod worker;
 
@@ -119,6 +120,7 @@ fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
         Body::CausalConv(body) => causal_conv::emit(cx, body),
         Body::Recurrence(body) => recurrence::emit(cx, body),
         Body::Wkv(body) => wkv::emit(cx, body),
+        Body::WindowMeans(body) => window_means::emit(cx, body),
         Body::Sinkhorn(body) => sinkhorn::emit(cx, body),
         Body::AdapterMatmul(body) => adapters::emit(cx, body),
     } in tests {

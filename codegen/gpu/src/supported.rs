@@ -74,9 +74,6 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
         Body::Pointwise(k) => fits(cx, "rows that are normalized or become codes", pointwise::shared_bytes(cx, k)),
         Body::Attention(k) => {
             let spec = cx.kernel.kv(k.kv);
-            let plain = k.every == 1 && !k.sums && (k.own.is_some() || !spec.latent);
-            let what = "attention over keys that are values, and what it joins, have no GPU kernel yet";
-            unless(plain, format!("{what}; compile for a CPU"))?;
             fits(cx, &format!("values of {} elements", spec.value_dim), attention::shared_bytes(&spec))
         }
         Body::ExpertMatmul(k) => products_of_experts(cx, k),
@@ -99,6 +96,7 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
         | Body::RopeTable(_)
         | Body::Route(_)
         | Body::Wkv(_)
+        | Body::WindowMeans(_)
         | Body::TokenIds(_)
         | Body::EmbedHashed(_)
         | Body::Sinkhorn(_)

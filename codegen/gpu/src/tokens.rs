@@ -5,7 +5,7 @@
 //! warp must be there.
 
 use crate::cx::Args;
-use crate::mlir::{Builder, Cmp, I32, V, WARP};
+use crate::mlir::{Builder, Cmp, F32, I32, V, WARP};
 use crate::{blocks, per_rows};
 use llmcc_abi::GpuDim;
 
@@ -78,6 +78,37 @@ impl Tokens<'_> {
             let some = b.cmpc(Cmp::Ne, mask, 0);
             b.if_else(some, &types, |b| body(b, first, mask, carried), |_| carried.to_vec())
         })
+    }
+
+    /// Runs `token` for each token of the sequence in order, with `n` numbers that are kept from one to
+    /// the next: those of the first come from `load`. Returns whether there was a token, and what is kept
+    /// after the last.
+    pub fn fold(
+        &self,
+        b: &mut Builder,
+        n: usize,
+        load: impl FnOnce(&mut Builder) -> Vec<V>,
+        token: impl FnOnce(&mut Builder, V, &[V]) -> Vec<V>,
+    ) -> (V, Vec<V>) {
+        let (zero, no) = (b.f32(0.0), b.no());
+        let start = [vec![no], vec![zero; n]].concat();
+        let mut done = self.chunks(b, &start, |b, first, mask, carried| {
+            let kept = b.if_else(carried[0], &vec![F32; n], |_| carried[1..].to_vec(), load);
+            let (zero, count, one) = (b.i32(0), b.count_ones(mask), b.i32(1));
+            let done = b.for_((zero, count, one), &[vec![mask], kept].concat(), |b, _, carried| {
+                let (mask, kept) = (carried[0], &carried[1..]);
+                let bit = b.lowest(mask);
+                let at = b.add(first, bit);
+                let kept = token(b, at, kept);
+                let less = b.addc(mask, -1);
+                let rest = b.and(mask, less);
+                [vec![rest], kept].concat()
+            });
+            let yes = b.yes();
+            [&[yes], &done[1..]].concat()
+        });
+        let kept = done.split_off(1);
+        (done[0], kept)
     }
 
     /// The last `n` tokens of the sequence before token `end`, the latest first; −1 for those that

@@ -84,46 +84,26 @@ impl<'k> Channels<'k> {
         let slot = t.args.slot(b, t.args.operand(self.k.state), self.bytes, seq);
         let state = col_at(b, slot, Elem::F32, t.channel);
         let row = |i: usize| (i * self.channels * 4) as i64;
-        let (zero, no) = (b.f32(0.0), b.no());
-        let done = tokens.chunks(b, &[no, zero, zero, zero], |b, first, mask, carried| {
-            let load = |b: &mut Builder| {
-                let kept = [0, 1, 2].map(|i| {
-                    let p = b.atc(state, row(i));
-                    b.load(p, F32)
-                });
-                loaded(b, kept).to_vec()
-            };
-            let kept = b.if_else(carried[0], &[F32; 3], |_| carried[1..].to_vec(), load);
-            let kept = self.chunk(b, t, (first, mask), &kept);
-            let yes = b.yes();
-            [vec![yes], kept].concat()
-        });
-        let stores = b.and(done[0], t.inside);
+        let load = |b: &mut Builder| {
+            let kept = [0, 1, 2].map(|i| {
+                let p = b.atc(state, row(i));
+                b.load(p, F32)
+            });
+            loaded(b, kept).to_vec()
+        };
+        let (some, kept) = tokens.fold(b, 3, load, |b, token, kept| self.token(b, t, token, kept).to_vec());
+        let stores = b.and(some, t.inside);
         b.if_(stores, |b| {
-            for (i, x) in done[1..].iter().enumerate() {
+            for (i, x) in kept.iter().enumerate() {
                 let p = b.atc(state, row(i));
                 b.store(*x, p);
             }
         });
     }
 
-    /// The tokens of `mask` among the 32 from `first` on.
-    fn chunk(&self, b: &mut Builder, t: &Owner<'_>, (first, mask): (V, V), kept: &[V]) -> Vec<V> {
-        let (zero, count, one) = (b.i32(0), b.count_ones(mask), b.i32(1));
-        let done = b.for_((zero, count, one), &[&[mask], kept].concat(), |b, _, carried| {
-            let (mask, kept) = (carried[0], [carried[1], carried[2], carried[3]]);
-            let bit = b.lowest(mask);
-            let token = b.add(first, bit);
-            let kept = self.token(b, t, token, kept);
-            let less = b.addc(mask, -1);
-            let rest = b.and(mask, less);
-            [vec![rest], kept.to_vec()].concat()
-        });
-        done[1..].to_vec()
-    }
-
     /// Stores the mean of a token; what is kept after it.
-    fn token(&self, b: &mut Builder, t: &Owner<'_>, token: V, [sum, weights, most]: [V; 3]) -> [V; 3] {
+    fn token(&self, b: &mut Builder, t: &Owner<'_>, token: V, kept: &[V]) -> [V; 3] {
+        let [sum, weights, most] = [kept[0], kept[1], kept[2]];
         let at = |b: &mut Builder, p: ParamId, cols: usize, start: usize| {
             let line = row_at(b, t.args.operand(p), cols, RowElem::F32, token);
             let line = b.atc(line, (start * 4) as i64);
@@ -144,7 +124,7 @@ impl<'k> Channels<'k> {
 }
 
 /// A state as it was stored: where there are no weights, what they are over counts for nothing.
-fn loaded(b: &mut Builder, [sum, weights, most]: [V; 3]) -> [V; 3] {
+pub fn loaded(b: &mut Builder, [sum, weights, most]: [V; 3]) -> [V; 3] {
     let zero = b.f32(0.0);
     let some = b.flt(zero, weights);
     let none = b.f32(-1e38);
@@ -153,7 +133,7 @@ fn loaded(b: &mut Builder, [sum, weights, most]: [V; 3]) -> [V; 3] {
 }
 
 /// Weighted values, weights and the logarithm that they are over, with one more value.
-fn joined(b: &mut Builder, [sum, weights, most]: [V; 3], [key, value]: [V; 2]) -> [V; 3] {
+pub fn joined(b: &mut Builder, [sum, weights, most]: [V; 3], [key, value]: [V; 2]) -> [V; 3] {
     let new = b.fmax(most, key);
     let [old, weight] = [most, key].map(|x| {
         let less = b.fsub(x, new);

@@ -13,6 +13,8 @@ mod kinds;
 mod prompt;
 #[path = "attention/registers.rs"]
 mod registers;
+#[path = "attention/rows.rs"]
+mod rows;
 mod support;
 
 use llmcc_gpu::Source;
@@ -78,7 +80,7 @@ impl Shape {
     fn spec(&self) -> KvSpec {
         let (value_dim, latent) = (self.dv(), self.latent);
         let key_dim = if latent { self.d + value_dim } else { self.d };
-        KvSpec { dtype: self.dtype, kv_heads: self.kv_heads, key_dim, value_dim, latent, window: self.window }
+        KvSpec { dtype: self.dtype, kv_heads: self.kv_heads, key_dim, value_dim, latent, window: self.window, every: 1 }
     }
 
     fn dv(&self) -> usize {

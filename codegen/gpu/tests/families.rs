@@ -190,9 +190,16 @@ fn every_field_of_a_kernel_matters() {
         let texts: Vec<String> = texts.iter().map(|text| text.replace("matrix f32[", "matrix f32.frag[")).collect();
         edits::check(&texts.iter().map(String::as_str).collect::<Vec<_>>(), &run);
     }
-    let attention =
-        [edits::ATTENTION, edits::CHUNKED, edits::BIASED, edits::BIDIRECTIONAL, edits::RELATIVE, edits::LATENT];
-    edits::check_but(&["every"], &attention, &run);
+    let attention = [
+        edits::ATTENTION,
+        edits::CHUNKED,
+        edits::BIASED,
+        edits::BIDIRECTIONAL,
+        edits::RELATIVE,
+        edits::LATENT,
+        edits::ROWS,
+    ];
+    edits::check(&attention, &run);
     // On tensor cores.
     let rounded =
         edits::MATMUL.replace("matrix f32[", "matrix f16.frag[").replace("bias=%bias}", "bias=%bias, round=f16}");

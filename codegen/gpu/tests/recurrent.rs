@@ -76,6 +76,18 @@ fn means() {
     }
 }
 
+#[test]
+fn windows() {
+    let compiler = Compiler::new();
+    for seed in 0..CASES / 2 {
+        let mut g = Gen::new(seed, 20, 40);
+        let (width, series, channels) = (g.rng.below(2, 9), g.rng.below(1, 3), g.rng.below(1, 200));
+        let body = g.window_means(width, series, channels);
+        let case = g.case(body);
+        case.check_close(&case.run(&compiler, target(seed)), 5e-5);
+    }
+}
+
 fn adapters(g: &mut Gen, seed: u64) -> Body {
     let k = if seed.is_multiple_of(2) { g.rng.below(1, 80) } else { g.rng.below(1, 700) };
     let parts: Vec<usize> = (0..g.rng.below(1, 4)).map(|_| 16 * g.rng.below(1, 4)).collect();
@@ -110,7 +122,7 @@ fn convolutions() {
 #[test]
 fn long_steps() {
     let compiler = Compiler::new();
-    for seed in 0..12 {
+    for seed in 0..16 {
         let mut g = match seed % 4 {
             0 => step_of(seed, 70),
             1 => Gen::new(seed, 60, 100),
@@ -120,7 +132,8 @@ fn long_steps() {
         let body = match seed / 4 {
             0 => g.convolution(4, 24),
             1 => g.recurrence(FixedSpec { heads: 2, rows: 12, cols: 20 }, 1, Update::Delta, false),
-            _ => g.wkv(24),
+            2 => g.wkv(24),
+            _ => g.window_means(7, 2, 24),
         };
         let case = g.case(body);
         case.check_close(&case.run(&compiler, target(seed)), 5e-5);
@@ -160,10 +173,11 @@ fn steps_may_be_cut_anywhere() {
     let compiler = Compiler::new();
     for seed in 0..CASES / 2 {
         let mut g = Gen::new(seed, 12, 40);
-        let body = match seed % 5 {
+        let body = match seed % 6 {
             0 => convolution(&mut g, seed),
             1 => g.wkv(1 + seed as usize * 13 % 150),
             2 => adapters(&mut g, seed),
+            3 => g.window_means(3, 1 + seed as usize / 6 % 2, 1 + seed as usize * 7 % 90),
             _ => recurrence(&mut g, seed),
         };
         let case = g.case(body);
@@ -203,5 +217,6 @@ fn every_field_of_a_kernel_matters() {
     edits::check(&[edits::CAUSAL_CONV], &run);
     edits::check(&[edits::RECURRENCE, edits::ERASING, edits::BONUS, edits::SCAN], &run);
     edits::check(&[edits::WKV], &run);
+    edits::check(&[edits::WINDOW_MEANS], &run);
     edits::check(&[edits::SINKHORN], &run);
 }

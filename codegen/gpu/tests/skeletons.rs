@@ -45,7 +45,8 @@ fn attention(dtype: KvDType, head_dim: usize, tile_m: usize) -> Kernel {
     let kinds = vec![
         rows(cols, RowElem::F32),
         ParamKind::State(
-            KvSpec { dtype, kv_heads, key_dim: head_dim, value_dim: head_dim, latent: false, window: None }.into(),
+            KvSpec { dtype, kv_heads, key_dim: head_dim, value_dim: head_dim, latent: false, window: None, every: 1 }
+                .into(),
         ),
         rows(cols, RowElem::F32),
     ];

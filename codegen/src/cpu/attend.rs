@@ -45,7 +45,6 @@ struct Plan {
     own: Option<ParamId>,
     causal: bool,
     chunked: bool,
-    every: usize,
     /// Heads whose maxima and sums come after the values.
     sums_of: Option<usize>,
     softcap: f32,
@@ -169,7 +168,7 @@ impl Plan {
     fn new(low: &Lowering, frame: &mut Frame, k: &Attention) -> Plan {
         // What of it is used elsewhere is named here, too, so that nothing is overlooked.
         let Attention { q: _, own, kv, out, heads, scale: _, softcap, sinks, bias, relative, .. } = *k;
-        let Attention { causal, chunked, every, sums, tile_m: _, .. } = *k;
+        let Attention { causal, chunked, sums, tile_m: _, .. } = *k;
         let spec = low.kernel.kv(kv);
         let (out_cols, out_elem) = low.rows(out);
         let heads = heads / spec.kv_heads;
@@ -177,7 +176,7 @@ impl Plan {
         let query = if spec.latent { spec.value_dim } else { spec.key_dim };
         let rounded = out_elem != RowElem::F32;
         let with = softcap.is_some() || sinks.is_some() || bias.is_some() || !causal || chunked || !spec.uniform();
-        let with = with || every > 1 || sums;
+        let with = with || sums;
         Plan {
             with,
             sinks,
@@ -187,7 +186,6 @@ impl Plan {
             own,
             causal,
             chunked,
-            every,
             sums_of: sums.then_some(k.heads),
             softcap: softcap.map_or(0.0, F32::get),
             spec,
@@ -249,7 +247,7 @@ impl Plan {
             }
             let chunked = e.b.ins().iconst(I32, i64::from(self.chunked));
             e.store(chunked, call, more(offset_of!(AttendMore, chunked)));
-            let of_sums = [self.every, self.sums_of.unwrap_or(0)].map(|n| e.b.ins().iconst(I32, n as i64));
+            let of_sums = [self.spec.every, self.sums_of.unwrap_or(0)].map(|n| e.b.ins().iconst(I32, n as i64));
             e.store(of_sums[0], call, more(offset_of!(AttendMore, every)));
             e.store(of_sums[1], call, more(offset_of!(AttendMore, sums_after)));
             e.store(none, call, more(offset_of!(AttendMore, sums)));

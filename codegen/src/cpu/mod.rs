@@ -236,6 +236,7 @@ fn build(kernel: Checked<'_>, isa: &dyn isa::TargetIsa, has_fma: bool, portable:
         Body::CausalConv(body) => recurrent::convolution(&low, &mut e, body),
         Body::Recurrence(body) => recurrent::recurrence(&low, &mut e, body),
         Body::Wkv(body) => recurrent::wkv(&low, &mut e, body),
+        Body::WindowMeans(body) => recurrent::window_means(&low, &mut e, body),
         Body::Sinkhorn(body) => sinkhorn::lower(&low, &mut e, body),
         Body::AdapterMatmul(body) => adapters::lower(&low, &mut e, body),
         Body::TopK(_) => unreachable!("`supported` refuses it"),

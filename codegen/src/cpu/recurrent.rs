@@ -5,7 +5,7 @@
 //! steps, those of a sequence make the same chain of operations.
 
 use super::Lowering;
-use super::emit::{Emit, LANES};
+use super::emit::{Emit, F32, LANES};
 use super::rope::microkernel;
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::types::I64;
@@ -15,7 +15,7 @@ use cranelift_codegen::ir::{
 use cranelift_codegen::isa::CallConv;
 use llmcc_abi::recur::{RecurArgs, Update};
 use llmcc_abi::{StepCtx, Uk};
-use llmcc_ir::kernel::{CHANNELS, CausalConv, ParamId, ParamKind, Recurrence, Wkv};
+use llmcc_ir::kernel::{CHANNELS, CausalConv, ParamId, ParamKind, Recurrence, WindowMeans, Wkv};
 use llmcc_ir::state::FixedSpec;
 use std::mem::offset_of;
 
@@ -163,6 +163,62 @@ pub(super) fn wkv(low: &Lowering, e: &mut Emit, k: &Wkv) {
                 for (i, x) in mean.with(e, decayed, key).into_iter().enumerate() {
                     e.store_lanes(x, state, i * channels * 4 + byte, lanes);
                 }
+                e.store_lanes(y, out, byte, lanes);
+            }
+        });
+    });
+}
+
+/// Emits the items `lo..hi`.
+pub(super) fn window_means(low: &Lowering, e: &mut Emit, k: &WindowMeans) {
+    let (channels, series) = (low.kernel.fixed(k.state).cols, k.series(&low.kernel.params));
+    let (slots, row) = (Slots::new(low, e, k.state), channels * 4);
+    let positions = low.args.step(e, offset_of!(StepCtx, positions));
+    each_block(low, e, channels, |e, item, width| {
+        let at = e.times(item, CHANNELS * 4);
+        let zero = e.int(0);
+        e.each(zero, low.args.m, 1, |e, token| {
+            let state = slots.of(e, token);
+            let state = e.add(state, at);
+            let [keys, values, out] = [(k.k, k.k_start), (k.v, k.v_start), (k.out, 0)].map(|(p, start)| {
+                let x = e.index(low.args.operand(p), token, low.cols(p) * 4);
+                let x = e.offset(x, start * 4);
+                e.add(x, at)
+            });
+            let position = e.index(positions, token, 4);
+            let position = e.load_index(position, 0);
+            let (_, place) = e.div_mod(position, k.width);
+            let places = e.index(low.args.operand(k.places), place, series * row);
+            let places = e.add(places, at);
+            let place = e.b.ins().fcvt_from_sint(F32, place);
+            let (place, none) = (e.splat(place), e.floats(0.0));
+            let begins = e.lanes_where(FloatCC::Equal, place, none);
+            for (byte, lanes) in vectors(width) {
+                let mut kept: Vec<Value> =
+                    (0..3 * series).map(|i| e.load_lanes(state, i * row + byte, lanes)).collect();
+                // A window begins with what has been kept for it.
+                let next: Vec<Value> = kept.drain(3..).collect();
+                for (i, x) in kept.iter_mut().enumerate() {
+                    let first = next.get(i).copied().unwrap_or(none);
+                    *x = e.choose(begins, first, *x);
+                }
+                let next: Vec<Value> = next.into_iter().map(|x| e.choose(begins, none, x)).collect();
+                let joined = |e: &mut Emit, kept: &[Value], series: usize, to: usize| {
+                    let [key, by_place, value] =
+                        [keys, places, values].map(|p| e.load_lanes(p, series * row + byte, lanes));
+                    let key = e.fadd(key, by_place);
+                    let mean = Mean::new(e, [kept[0], kept[1], kept[2]], value);
+                    let joined = mean.with(e, mean.most, key);
+                    for (i, x) in joined.into_iter().enumerate() {
+                        e.store_lanes(x, state, (to + i) * row + byte, lanes);
+                    }
+                    joined
+                };
+                if series > 1 {
+                    joined(e, &next, 0, 3);
+                }
+                let [sum, weights, _] = joined(e, &kept, series - 1, 0);
+                let y = e.fdiv(sum, weights);
                 e.store_lanes(y, out, byte, lanes);
             }
         });

@@ -154,14 +154,16 @@ impl Dest {
             }
             Dest::Kv { spec, key } => {
                 let x = program.address(low, e, span);
-                let page = page_of(low, e, spec, target);
-                let slot = Slot { spec, key: *key, page };
-                match spec.dtype {
-                    KvDType::Int8 | KvDType::Int4 => slot.store_codes(e, x, span),
-                    KvDType::F16 if !low.portable => slot.store_halves(low, e, x, span, Half::F16),
-                    KvDType::Bf16 if !low.portable => slot.store_halves(low, e, x, span, Half::Bf16),
-                    KvDType::F32 | KvDType::F16 | KvDType::Bf16 => slot.store_floats(e, x, span),
-                }
+                with_row(low, e, spec, target, |e, position| {
+                    let page = page_of(low, e, spec, target, position);
+                    let slot = Slot { spec, key: *key, page };
+                    match spec.dtype {
+                        KvDType::Int8 | KvDType::Int4 => slot.store_codes(e, x, span),
+                        KvDType::F16 if !low.portable => slot.store_halves(low, e, x, span, Half::F16),
+                        KvDType::Bf16 if !low.portable => slot.store_halves(low, e, x, span, Half::Bf16),
+                        KvDType::F32 | KvDType::F16 | KvDType::Bf16 => slot.store_floats(e, x, span),
+                    }
+                });
             }
         }
     }
@@ -179,20 +181,33 @@ fn each_four(e: &mut Emit, span: &Span, f: impl Fn(&mut Emit, Value, usize)) {
     }
 }
 
-/// The page and the place in it of a token.
+/// The page and the place in it of a row.
 struct PageSlot {
     page: Value,
     slot: Value,
 }
 
-fn page_of(low: &Lowering, e: &mut Emit, spec: &KvSpec, target: &Target) -> PageSlot {
+/// Calls `f` with the row of the cache that a token stores: its position, or the number of its window,
+/// for the last token of each.
+fn with_row(low: &Lowering, e: &mut Emit, spec: &KvSpec, target: &Target, f: impl FnOnce(&mut Emit, Value)) {
     let positions = low.args.step(e, offset_of!(StepCtx, positions));
-    let seqs = low.args.step(e, offset_of!(StepCtx, seqs));
     let p = e.index(positions, target.row, 4);
     let position = e.load_index(p, 0);
+    if spec.every <= 1 {
+        return f(e, position);
+    }
+    let (row, place) = e.div_mod(position, spec.every);
+    let last = e.int(spec.every as i64 - 1);
+    let stores = e.compare(IntCC::Equal, place, last);
+    e.when(stores, |e| f(e, row));
+}
+
+/// Where row `row` of the sequence of a token lies.
+fn page_of(low: &Lowering, e: &mut Emit, spec: &KvSpec, target: &Target, row: Value) -> PageSlot {
+    let seqs = low.args.step(e, offset_of!(StepCtx, seqs));
     let p = e.index(seqs, target.row, 4);
     let seq = e.load_index(p, 0);
-    let (number, slot) = e.div_mod(position, PAGE_TOKENS);
+    let (number, slot) = e.div_mod(row, PAGE_TOKENS);
     let page = page_address(low, e, spec, target.base, seq, number);
     PageSlot { page, slot }
 }

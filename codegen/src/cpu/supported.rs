@@ -45,7 +45,7 @@ pub(super) fn check(kernel: Checked<'_>, target: &TargetSpec, portable: bool) ->
 fn attends(kernel: Checked<'_>, k: &Attention, portable: bool) -> Result<(), CodegenError> {
     let refuse = |what: &str| Err(CodegenError::unsupported(&kernel, what.into()));
     let Attention { q, own, kv, out, heads: _, scale: _, softcap, sinks, bias, .. } = *k;
-    let Attention { causal, chunked, every, sums, tile_m: _, .. } = *k;
+    let Attention { causal, chunked, sums, tile_m: _, .. } = *k;
     if [Some(q), own].into_iter().flatten().any(|q| kernel.rows(q).elem != RowElem::F32) {
         return refuse("queries must be f32 rows");
     }
@@ -56,8 +56,8 @@ fn attends(kernel: Checked<'_>, k: &Attention, portable: bool) -> Result<(), Cod
         return refuse("softcap, sinks, biases, chunks and looking ahead need the attention microkernel");
     }
     let rows_alone = kernel.kv(kv).latent && own.is_none();
-    if portable && (every > 1 || sums || rows_alone) {
-        return refuse("keys that are values, sums and positions apart need the attention microkernel");
+    if portable && (sums || rows_alone) {
+        return refuse("keys that are values, and sums, need the attention microkernel");
     }
     if portable && kernel.kv(kv).dtype.bits() == 4 {
         return refuse("int4 caches need the attention microkernel");

@@ -4,28 +4,29 @@
 //! An indexer selects rows of short windows: contexts of which none is left out are compiled.
 
 mod attention;
+mod fields;
 #[cfg(test)]
 mod tests;
 
 use super::decoder::{self, Decoder, Defaults};
 use super::entry::{Arch, Shape};
-use super::experts::{CORRECTION, Experts, Shared, TOKEN_EXPERTS, mixture};
-use super::lifter::{Carried, Lifter};
-use super::limits::Limits;
+use super::experts::{CORRECTION, Experts, TOKEN_EXPERTS, mixture};
+use super::lifter::{Carried, Draft, Lifter};
 use super::names::{
     ATTN_NORM, EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, HEAD, MLP_NORM, NORM, Names, ROUTER, SHARED_DOWN, SHARED_GATE,
     SHARED_UP, TABLE, Table,
 };
 use super::selected::{Selection, dense_of};
-use super::streams::{self, ATTN_SITE, MLP_SITE, STREAMS, Streams};
+use super::streams::{self, ATTEND, FEED, STREAMS, Streams};
 use super::yields::Yields;
-use crate::config::common::{self, ATTENTION, Facts, MODEL, RMS_NORM, TOKENS, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::common::{self, ATTENTION, Facts, MODEL};
+use crate::config::fields::{Fields, IDENTITY};
 use crate::config::known::Neutral;
 use crate::config::{ConfigError, rope};
 use crate::error::FrontendError;
-use attention::{ForLayer, WindowSizes, Windows, attention, earlier};
-use llmcc_ir::graph::{F32, Input, Op, Router, Score, UnaryOp, Value};
+use attention::{ForLayer, WindowSizes, Windows, attention, first_of};
+use fields::{OWN, by_token, experts, rotated, windows};
+use llmcc_ir::graph::{Input, Op, Value};
 use llmcc_ir::output::Pool;
 
 pub(super) const ARCH: Arch = Arch {
@@ -96,102 +97,6 @@ fn read(f: &Fields) -> Result<Box<dyn Shape>, ConfigError> {
     Ok(Box::new(DeepseekV4 { decoder: d, sizes, windows, experts, by_token, streams }))
 }
 
-/// Elements of a head that are rotated.
-fn rotated(f: &Fields, dim: usize) -> Result<usize, ConfigError> {
-    let part = f.size("qk_rope_head_dim").value();
-    let rotated = match (f.number("partial_rotary_factor"), part) {
-        (Some(factor), part) => {
-            let rotated = (dim as f64 * factor) as usize;
-            if let Some(part) = part.filter(|part| *part != rotated) {
-                let help = format!("this architecture has `qk_rope_head_dim` ({part}) of `head_dim` ({dim}) there");
-                return Err(f.unsupported("partial_rotary_factor", factor.to_string(), help));
-            }
-            rotated
-        }
-        (None, Some(part)) => part,
-        (None, None) => dim / 8,
-    };
-    if rotated == 0 || rotated > dim || !rotated.is_multiple_of(2) {
-        let expected = format!("even, and at most `head_dim` ({dim}), as pairs of elements are rotated");
-        return Err(f.invalid("qk_rope_head_dim", &rotated, expected));
-    }
-    Ok(rotated)
-}
-
-/// The windows of each layer, if it has any: by `layer_types`, or by the lengths that older files have,
-/// the longest in the first two layers and every other one where nothing is said.
-fn windows(f: &Fields, layers: usize) -> Result<Vec<Option<Windows>>, ConfigError> {
-    let rates = match f.object("compress_rates") {
-        Some(map) => {
-            if let Some((kind, v)) = map.iter().find(|(kind, _)| !KINDS[1..].contains(&kind.as_str())) {
-                let help = format!("this architecture has windows in layers of {:?}", &KINDS[1..]);
-                return Err(f.unsupported("compress_rates", format!("{kind}: {v}"), help));
-            }
-            Some(f.inside(map, "compress_rates.", &[RATES])?)
-        }
-        None => None,
-    };
-    let rate = |kind: usize, default: usize| {
-        let older = f.size(["compress_rate_csa", "compress_rate_hca"][kind]).value();
-        older.or(rates.as_ref().and_then(|r| r.size(KINDS[kind + 1]).value())).unwrap_or(default)
-    };
-    let short = Some(Windows { len: rate(0, 4), overlap: true });
-    let long = Some(Windows { len: rate(1, 128), overlap: false });
-    for (windows, field) in [(short, "compress_rate_csa"), (long, "compress_rate_hca")] {
-        if let Some(Windows { len: 1, .. }) = windows {
-            return Err(f.invalid(field, &1, "at least 2, as windows of one token have nothing in common".into()));
-        }
-    }
-    const RATIOS: &str = "compress_ratios";
-    if let Some(types) = common::layer_types(f, layers)? {
-        let of = |kind: &&str| if *kind == KINDS[1] { short } else { long.filter(|_| *kind == KINDS[2]) };
-        return Ok(types.iter().map(of).collect());
-    }
-    let Some(ratios) = f.numbers(RATIOS) else {
-        return Ok((0..layers).map(|i| if i >= 2 && i % 2 == 1 { short } else { long }).collect());
-    };
-    let expected = || format!("0, 4 or 128 for each of {layers} layers");
-    let of = |ratio: &f64| match *ratio {
-        0.0 => Some(None),
-        4.0 => Some(short),
-        128.0 => Some(long),
-        _ => None,
-    };
-    let all: Option<Vec<_>> = ratios.iter().take(layers).map(of).collect();
-    all.filter(|all| all.len() == layers).ok_or_else(|| f.invalid(RATIOS, &ratios, expected()))
-}
-
-/// Which layers' experts are those of the token.
-fn by_token(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
-    const TYPES: &str = "mlp_layer_types";
-    let first = f.count("num_hash_layers").unwrap_or(3);
-    let Some(v) = f.get(TYPES).value() else { return Ok((0..layers).map(|i| i < first).collect()) };
-    let list: Vec<bool> = v.as_array().into_iter().flatten().map(|v| v.as_str() == Some(MIXTURES[0])).collect();
-    let expected = || format!("\"hash_moe\" or \"moe\" for each of {layers} layers");
-    if list.len() < layers { Err(f.invalid_value(TYPES, v, expected())) } else { Ok(list) }
-}
-
-fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
-    let ffn = f.size("moe_intermediate_size").or(2048);
-    let limits = Some(Limits::Entering(f.factor_or("swiglu_limit", 10.0)? as f32));
-    let router = Router {
-        score: Score::Given,
-        eps: F32::new(1e-20),
-        scale: F32::new(f.factor_or("routed_scaling_factor", 1.5)? as f32),
-        ..Router::softmax(f.size("num_experts_per_tok").or(6), true)
-    };
-    let experts = Experts {
-        ffn,
-        act: UnaryOp::Silu,
-        limits,
-        root_softplus: true,
-        correction: Some(CORRECTION),
-        shared: Some(Shared { limits, ..Shared::plain(ffn) }),
-        ..Experts::like(d, router, f.size("n_routed_experts").or(256))
-    };
-    experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])
-}
-
 /// Layers whose blocks read and write several streams.
 #[derive(Debug)]
 struct DeepseekV4 {
@@ -212,7 +117,8 @@ impl DeepseekV4 {
         let each = lens.into_iter().map(|len| {
             let mut f = l.func("first_tokens");
             let rope = f.carried("rope", rope);
-            let table = earlier(&mut f, rope, self.sizes.rotated, len - 1);
+            let positions = f.input(Input::Positions);
+            let table = first_of(&mut f, rope, positions, [self.sizes.rotated, len]);
             Ok((len, f.call(&[table])?.pop().unwrap_or_default()))
         });
         each.collect()
@@ -226,32 +132,20 @@ impl DeepseekV4 {
         x: &Carried,
         (ropes, first): (&[Carried], &[(usize, Carried)]),
     ) -> Result<Carried, FrontendError> {
-        let (d, windows) = (&self.decoder, self.windows.get(i).copied().flatten());
-        let block_norm =
-            |f: &mut super::lifter::Draft, part, h| super::blocks::norm(f, part, d.norm, h, d.facts.hidden);
-        let mut f = l.layer("attend", i);
-        let x = f.carried("x", x);
-        let rope = ropes.get(usize::from(windows.is_some())).map(|rope| f.carried("rope", rope));
-        let before = windows.and_then(|w| first.iter().find(|(len, _)| *len == w.len));
-        let before = before.map(|(_, table)| f.carried("rope_before", table));
-        let positions = f.input(Input::Positions);
-        let Some(rope) = rope else { return Ok(Carried::default()) };
-        let given = ForLayer { positions, rope, before };
-        let x = self.streams.around(&mut f, ATTN_SITE, x, |f, h| {
-            let h = block_norm(f, ATTN_NORM, h);
-            attention(f, &self.sizes, windows, given, h)
-        });
-        let x = f.call(&[x])?.pop().unwrap_or_default();
+        let (by, windows) = (self.decoder.norm, self.windows.get(i).copied().flatten());
+        let Some(rope) = ropes.get(usize::from(windows.is_some())) else { return Ok(Carried::default()) };
+        let of_windows = windows.and_then(|w| first.iter().find(|(len, _)| *len == w.len));
+        let given = |f: &mut Draft| ForLayer {
+            rope: f.carried("rope", rope),
+            before: of_windows.map(|(_, table)| f.carried("rope_before", table)),
+            positions: f.input(Input::Positions),
+        };
+        let attend = |f: &mut Draft, given, h| attention(f, &self.sizes, windows, given, h);
+        let x = self.streams.block(l, (ATTEND, i), (x, by), given, attend)?;
         let by_token = self.by_token.get(i).copied().unwrap_or(false);
         let correction = if by_token { None } else { self.experts.correction };
         let experts = Experts { by_token, correction, ..self.experts };
-        let mut f = l.layer("feed", i);
-        let x = f.carried("x", &x);
-        let x = self.streams.around(&mut f, MLP_SITE, x, |f, h| {
-            let h = block_norm(f, MLP_NORM, h);
-            mixture(f, &experts, h, h)
-        });
-        Ok(f.call(&[x])?.pop().unwrap_or_default())
+        self.streams.block(l, (FEED, i), (&x, by), |_| (), |f, (), h| mixture(f, &experts, h, h))
     }
 }
 
@@ -276,10 +170,7 @@ impl Shape for DeepseekV4 {
             Some(rope) => self.first_tokens(l, rope)?,
             None => vec![],
         };
-        let mut f = l.func("streams");
-        let x = f.carried("x", &x);
-        let x = self.streams.begin(&mut f, x);
-        let mut x = f.call(&[x])?.pop().unwrap_or_default();
+        let mut x = self.streams.begun(l, &x)?;
         for i in 0..d.facts.layers {
             x = self.layer(l, i, &x, (&ropes, &first))?;
         }
@@ -292,40 +183,6 @@ impl Shape for DeepseekV4 {
         decoder::output(f, d, x)
     }
 }
-
-/// Kinds of layers, the second with short windows, the third with long ones.
-const KINDS: &[&str] = &["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"];
-
-/// Kinds of mixtures, the first with experts by tokens.
-const MIXTURES: &[&str] = &["hash_moe", "moe"];
-
-/// Most tokens of a window.
-const LENGTH: Accepts = Accepts::Size(1024);
-
-const RATES: &[Field] = &[Field::new(KINDS[1], LENGTH), Field::new(KINDS[2], LENGTH)];
-
-const OWN: &[Field] = &[
-    RMS_NORM,
-    Field::new("q_lora_rank", WIDTH),
-    Field::new("o_lora_rank", WIDTH),
-    Field::new("o_groups", Accepts::Size(4096)),
-    Field::new("qk_rope_head_dim", Accepts::Size(1 << 14)),
-    Field::new("sliding_window", TOKENS),
-    Field::new("layer_types", Accepts::ListOf(KINDS)),
-    Field::new("compress_ratios", Accepts::Numbers),
-    Field::new("compress_rates", Accepts::Object),
-    Field::new("compress_rate_csa", LENGTH),
-    Field::new("compress_rate_hca", LENGTH),
-    Field::new("compress_rope_theta", Accepts::Number),
-    Field::new("index_topk", Accepts::Size(1 << 24)),
-    Field::new("n_routed_experts", Accepts::Size(4096)),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("routed_scaling_factor", Accepts::Number),
-    Field::new("swiglu_limit", Accepts::Number),
-    Field::new("mlp_layer_types", Accepts::ListOf(MIXTURES)),
-    Field::new("num_hash_layers", Accepts::Count),
-];
 
 /// Names as Transformers writes them, and as they were published.
 const NAMES: Table = &[

@@ -5,29 +5,33 @@
 //! Latent attention reads pools of tokens that an indexer selects, and those of the last pool:
 //! contexts of which none is left out are compiled.
 
+mod delta;
+#[cfg(test)]
+mod tests;
+
 use super::blocks::norm;
 use super::decoder::{self, Decoder, Defaults};
 use super::ends::gathered;
 use super::entry::{Arch, Shape};
 use super::experts::{CORRECTION, Experts, Shared, mixture, sparse_by_types};
-use super::kimi_delta::{self, KimiDelta};
+use super::kimi_delta;
 use super::latent::{self, LATENT, Latent};
 use super::latent_experts::{MIXTURE, experts, sigmoids};
-use super::lifter::Lifter;
+use super::lifter::{Draft, Lifter};
 use super::limits::Limits;
 use super::mixed::{Context, mixed};
 use super::mixer::Mixer;
 use super::mlp::mlp;
-use super::names::{ATTN_NORM, DEEPSEEK_EXPERTS, HUGGING_FACE, Kind, MLP_NORM, NORM, Names, Table};
+use super::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, NORM, Names, Table};
 use super::selected::{Selection, dense_of};
-use super::streams::{self, ATTN_SITE, MLP_SITE, STREAMS, Streams};
+use super::streams::{self, ATTEND, FEED, STREAMS, Streams};
 use super::yields::Yields;
 use crate::config::ConfigError;
 use crate::config::common::{self, ATTENTION_BIAS, DIVIDED, Facts, MLP, MODEL};
-use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
-use crate::config::known::{self, Neutral};
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::known::Neutral;
 use crate::error::FrontendError;
-use llmcc_ir::graph::UnaryOp;
+use delta::delta;
 use llmcc_ir::output::Pool;
 
 pub(super) const ARCH: Arch = Arch {
@@ -111,60 +115,9 @@ const POOL: &str = "index_kpool";
 /// The tokens of the last pool are read, which is not whole.
 const TAIL: &str = "index_kpool_always_select_tail";
 
-/// What published files say of delta attention is in this object.
-const OBJECT: &str = "linear_attn_config.";
-
-const DELTA: &[Field] = &[
-    Field::new("num_heads", Accepts::Size(1 << 14)),
-    Field::new("head_dim", Accepts::Size(1 << 14)),
-    Field::new("short_conv_kernel_size", Accepts::Size(64)),
-    Field::new("gate_lower_bound", Accepts::Number),
-    Field::new("safe_gate", Accepts::Flag),
-];
-
 const NAMES: Table = &[(CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias")];
 
-/// The delta attention: what its object says comes before the fields that Transformers writes.
-fn delta(f: &Fields) -> Result<KimiDelta, ConfigError> {
-    const FLOOR: f64 = -5.0;
-    let own = match f.object("linear_attn_config") {
-        Some(map) => {
-            let own = f.inside(map, OBJECT, &[DELTA])?;
-            f.leave(known::unread_inside(map, OBJECT, |name| own.reads(name), &[]));
-            Some(own)
-        }
-        None => None,
-    };
-    let size = |inside: &str, name: &str, default| {
-        own.as_ref().and_then(|own| own.size(inside).value()).unwrap_or(f.size(name).or(default))
-    };
-    let conv = size("short_conv_kernel_size", "linear_conv_kernel_dim", 4);
-    if conv < 2 {
-        return Err(f.invalid("linear_conv_kernel_dim", &conv, "at least 2".into()));
-    }
-    let floor = match f.get("linear_lower_bound") {
-        Given::Absent => Some(FLOOR),
-        Given::Null | Given::Value(_) => f.number("linear_lower_bound"),
-    };
-    let floor = own.as_ref().map_or(floor, |own| {
-        let floor = match own.get("gate_lower_bound") {
-            Given::Absent => floor,
-            Given::Null | Given::Value(_) => own.number("gate_lower_bound"),
-        };
-        floor.or(own.flag_or("safe_gate", true).then_some(FLOOR))
-    });
-    Ok(KimiDelta {
-        heads: size("num_heads", "linear_num_heads", 64),
-        dim: size("head_dim", "linear_head_dim", 128),
-        conv,
-        act: common::activation(f, "hidden_act", UnaryOp::Silu),
-        rates: Kind::Bare,
-        low_rank: [true; 2],
-        floor: floor.map(|floor| floor as f32),
-    })
-}
-
-/// Which layers have it: three of four.
+/// Which layers have delta attention: three of four.
 fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     let types = common::layer_types(f, layers)?;
     if types.as_ref().is_some_and(|types| types.contains(&WINDOW)) {
@@ -213,33 +166,19 @@ impl Shape for Glm5Next {
         self.decoder.chooses(tensor)
     }
 
-    /// Each block is a function of its own: kernels are chosen for one at a time.
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (d, hidden) = (&self.decoder, self.decoder.facts.hidden);
         let (x, ropes) = decoder::embedding(l, d)?;
-        let mut f = l.func("streams");
-        let x = f.carried("x", &x);
-        let x = self.streams.begin(&mut f, x);
-        let mut x = f.call(&[x])?.pop().unwrap_or_default();
+        let mut x = self.streams.begun(l, &x)?;
         for (i, spec) in d.layers.iter().enumerate() {
-            let mut f = l.layer("attend", i);
-            let streams = f.carried("x", &x);
-            let context = Context::of(&mut f, spec, &ropes);
-            let y = self.streams.around(&mut f, ATTN_SITE, streams, |f, h| {
-                let h = norm(f, ATTN_NORM, d.norm, h, hidden);
-                mixed(f, d.norm, spec, context, h)
-            });
-            x = f.call(&[y])?.pop().unwrap_or_default();
-            let mut f = l.layer("feed", i);
-            let streams = f.carried("x", &x);
-            let y = self.streams.around(&mut f, MLP_SITE, streams, |f, h| {
-                let h = norm(f, MLP_NORM, d.norm, h, hidden);
-                match &spec.experts {
-                    Some(experts) => mixture(f, experts, h, h),
-                    None => mlp(f, &spec.mlp, h),
-                }
-            });
-            x = f.call(&[y])?.pop().unwrap_or_default();
+            let context = |f: &mut Draft| Context::of(f, spec, &ropes);
+            let attend = |f: &mut Draft, context, h| mixed(f, d.norm, spec, context, h);
+            x = self.streams.block(l, (ATTEND, i), (&x, d.norm), context, attend)?;
+            let feed = |f: &mut Draft, (), h| match &spec.experts {
+                Some(experts) => mixture(f, experts, h, h),
+                None => mlp(f, &spec.mlp, h),
+            };
+            x = self.streams.block(l, (FEED, i), (&x, d.norm), |_| (), feed)?;
         }
         let mut f = l.func("head");
         let x = f.carried("x", &x);
@@ -247,66 +186,5 @@ impl Shape for Glm5Next {
         let x = self.streams.mean(&mut f, x);
         let x = norm(&mut f, NORM, d.norm, x, hidden);
         decoder::output(f, d, x)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::arch::Model;
-    use crate::testing::{config, with};
-    use serde_json::json;
-
-    const ARCH: &str = "glm5_next_text";
-
-    /// Published files have the delta attention in an object.
-    #[test]
-    fn delta_attention_in_an_object() {
-        let shape = |changes| format!("{:?}", Model::parse(&with(config(ARCH), changes)).unwrap());
-        let delta = |heads: usize, floor| {
-            let flat = json!({ "linear_num_heads": heads, "linear_head_dim": 20, "linear_conv_kernel_dim": 3 });
-            with(flat, json!({ "linear_lower_bound": floor }))
-        };
-        let object = |rest| {
-            let own = json!({ "num_heads": 5, "head_dim": 20, "short_conv_kernel_size": 3 });
-            with(delta(7, json!(-2.0)), json!({ "linear_attn_config": with(own, rest) }))
-        };
-        assert_eq!(shape(object(json!({ "gate_lower_bound": -0.5 }))), shape(delta(5, json!(-0.5))));
-        // What it does not say, the fields beside it do.
-        assert_eq!(shape(object(json!({}))), shape(delta(5, json!(-2.0))));
-        // A gate is safe with a bound, where nothing else is said.
-        assert_eq!(shape(object(json!({ "gate_lower_bound": null }))), shape(delta(5, json!(-5.0))));
-        let free = object(json!({ "gate_lower_bound": null, "safe_gate": false }));
-        assert_eq!(shape(free), shape(delta(5, json!(null))));
-    }
-
-    #[test]
-    fn contexts_end_where_tokens_would_be_left_out() {
-        let layers = json!({ "layer_types": ["linear_attention", "full_attention"] });
-        let read = |changes| Model::parse(&with(with(config(ARCH), layers.clone()), changes));
-        let most = |topk: usize, pool: usize| {
-            let m = read(json!({ "index_topk": topk, "index_kpool": pool })).unwrap();
-            (m.facts().max_position, m.unread)
-        };
-        // Whole pools, and all of one more but its last token.
-        assert_eq!(most(52, 13), (64, vec![]));
-        let (tokens, said) = most(40, 8);
-        assert_eq!(tokens, 47);
-        let start = "`index_topk` by `index_kpool` selects 47 tokens: contexts are no longer than that";
-        assert!(said[0].starts_with(start), "{said:?}");
-        for (changes, wanted) in [
-            (json!({ "index_topk": 50 }), "a multiple of `index_kpool` (13)"),
-            (json!({ "index_kpool_always_select_tail": false }), "would be left out of any context"),
-            (json!({ "qk_rope_head_dim": 8 }), "this architecture has no rotated part"),
-            (json!({ "q_lora_rank": null }), "this architecture has a number there"),
-        ] {
-            let error = read(changes).unwrap_err().to_string();
-            assert!(error.contains(wanted), "{error}");
-        }
-        // Pools of one token are whole.
-        let single = json!({ "index_kpool": 1, "index_kpool_always_select_tail": false, "index_topk": 30 });
-        assert_eq!(read(single).unwrap().facts().max_position, 30);
-        // Without a layer that selects there is no limit.
-        let linear = json!({ "layer_types": ["linear_attention", "linear_attention"], "index_topk": 26 });
-        assert_eq!(read(linear).unwrap().facts().max_position, 64);
     }
 }

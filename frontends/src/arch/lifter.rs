@@ -401,7 +401,8 @@ impl<'a> Draft<'_, 'a> {
         (key_dim, value_dim): (usize, usize),
         window: Option<usize>,
     ) -> Value {
-        self.paged(name, window, |dtype, window| KvSpec { dtype, kv_heads, key_dim, value_dim, latent: false, window })
+        let dtype = self.lifter.kv_dtype;
+        self.paged(name, KvSpec { dtype, kv_heads, key_dim, value_dim, latent: false, window, every: 1 })
     }
 
     /// The same of a layer whose keys have `key_dim` elements, the last `value_dim` of them being
@@ -412,20 +413,21 @@ impl<'a> Draft<'_, 'a> {
         (key_dim, value_dim): (usize, usize),
         window: Option<usize>,
     ) -> Value {
-        self.paged(name, window, |dtype, window| KvSpec {
-            dtype,
-            kv_heads: 1,
-            key_dim,
-            value_dim,
-            latent: true,
-            window,
-        })
+        let dtype = self.lifter.kv_dtype;
+        self.paged(name, KvSpec { dtype, kv_heads: 1, key_dim, value_dim, latent: true, window, every: 1 })
     }
 
-    fn paged(&mut self, name: &str, window: Option<usize>, of: impl Fn(KvDType, Option<usize>) -> KvSpec) -> Value {
-        let l = &*self.lifter;
-        let spec = of(l.kv_dtype, window.filter(|w| *w < l.module.info.max_context));
-        self.state(name, spec.into())
+    /// The same of rows of `dim` elements that are key and value, one for each `every` tokens.
+    pub(super) fn kv_of_windows(&mut self, name: &str, dim: usize, every: usize) -> Value {
+        let dtype = self.lifter.kv_dtype;
+        let (key_dim, value_dim) = (dim, dim);
+        self.paged(name, KvSpec { dtype, kv_heads: 1, key_dim, value_dim, latent: true, window: None, every })
+    }
+
+    fn paged(&mut self, name: &str, spec: KvSpec) -> Value {
+        let most = self.lifter.module.info.max_context;
+        let window = spec.window.filter(|w| *w < most);
+        self.state(name, KvSpec { window, ..spec }.into())
     }
 
     /// A state of fixed size, `[heads, rows, cols]`, that no other function has.

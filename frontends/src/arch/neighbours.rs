@@ -25,7 +25,6 @@ pub(super) fn neighbours(f: &mut Draft, x: Value, width: usize, positions: Value
             causal: false,
             chunked: false,
             biased: true,
-            every: 1,
             sums: false,
         };
         f.op(op, &[x, kv, positions, sinks, scores])

@@ -147,7 +147,6 @@ pub(super) fn attended(f: &mut Draft, a: &Scoring, q: Value, kv: Value, position
         causal: a.causal,
         chunked: a.chunked && cut,
         biased: a.distance.is_some(),
-        every: 1,
         sums: false,
     };
     let mut operands = vec![q, kv, positions];
@@ -182,8 +181,8 @@ fn mean(f: &mut Draft, x: Value, positions: Option<Value>, causal: bool) -> Valu
     let positions = positions.unwrap_or_else(|| f.input(Input::Positions));
     let kv = f.op(Op::KvAppend, &[kv, x, x, positions]);
     let nothing = F32::new(0.0);
-    let (chunked, biased, every, sums) = (false, false, 1, false);
-    let op = Op::Attention { heads, scale: nothing, softcap: nothing, causal, chunked, biased, every, sums };
+    let (chunked, biased, sums) = (false, false, false);
+    let op = Op::Attention { heads, scale: nothing, softcap: nothing, causal, chunked, biased, sums };
     f.op(op, &[x, kv, positions])
 }
 

@@ -6,13 +6,15 @@
 //! mixed by a matrix whose rows and columns have sums near one, so that nothing grows from layer to
 //! layer. All weights are made of the token's row.
 
-use super::lifter::Draft;
-use super::names::{Kind, Part, Table};
+use super::blocks::{Norm, norm};
+use super::lifter::{Carried, Draft, Lifter};
+use super::names::{ATTN_NORM, Kind, MLP_NORM, Part, Table};
 use super::recurrent::split_each;
 use super::weights::{run_parts, split_rows};
 use crate::config::ConfigError;
 use crate::config::common;
 use crate::config::fields::{Accepts, Field, Fields};
+use crate::error::FrontendError;
 use llmcc_ir::graph::{Balance, F32, Op, UnaryOp, Value};
 
 /// What the weights around a block are made by.
@@ -26,6 +28,19 @@ pub(super) struct Site {
     /// Multiplies each of the three before, `[3]`.
     scale: Part,
 }
+
+/// A block as a function of its own, since kernels are chosen for one function at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Apart {
+    name: &'static str,
+    site: Site,
+    norm: Part,
+}
+
+/// Attention, or what stands in its place.
+pub(super) const ATTEND: Apart = Apart { name: "attend", site: ATTN_SITE, norm: ATTN_NORM };
+/// The MLP, or the experts.
+pub(super) const FEED: Apart = Apart { name: "feed", site: MLP_SITE, norm: MLP_NORM };
 
 /// Around attention, or what stands in its place.
 pub(super) const ATTN_SITE: Site =
@@ -101,6 +116,34 @@ impl Streams {
     #[track_caller]
     pub(super) fn begin(self, f: &mut Draft, x: Value) -> Value {
         copies(f, x, self.count)
+    }
+
+    /// The same, as a function of its own.
+    pub(super) fn begun(self, l: &mut Lifter, x: &Carried) -> Result<Carried, FrontendError> {
+        let mut f = l.func("streams");
+        let x = f.carried("x", x);
+        let x = self.begin(&mut f, x);
+        Ok(f.call(&[x])?.pop().unwrap_or_default())
+    }
+
+    /// The streams `x` after a block of layer `i` that is apart. It is given what `given` takes into the
+    /// function, and what its norm makes of the sum that it reads.
+    pub(super) fn block<G>(
+        self,
+        l: &mut Lifter,
+        (apart, i): (Apart, usize),
+        (x, by): (&Carried, Norm),
+        given: impl FnOnce(&mut Draft) -> G,
+        block: impl FnOnce(&mut Draft, G, Value) -> Value,
+    ) -> Result<Carried, FrontendError> {
+        let mut f = l.layer(apart.name, i);
+        let x = f.carried("x", x);
+        let given = given(&mut f);
+        let y = self.around(&mut f, apart.site, x, |f, h| {
+            let h = norm(f, apart.norm, by, h, f.facts().hidden);
+            block(f, given, h)
+        });
+        Ok(f.call(&[y])?.pop().unwrap_or_default())
     }
 
     /// The mean of the streams `x`, `[M, hidden]`.

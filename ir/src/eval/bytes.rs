@@ -149,7 +149,9 @@ pub fn kv_to_pages(state: &KvState, tables: &[Vec<u32>], pool: &mut [u8]) -> Res
         }
         Ok(())
     })?;
-    match (0..state.sequences()).find(|s| state.len(*s) > tables.get(*s).map_or(0, Vec::len) * PAGE_TOKENS) {
+    match (0..state.sequences())
+        .find(|s| state.spec.rows(state.len(*s)) > tables.get(*s).map_or(0, Vec::len) * PAGE_TOKENS)
+    {
         Some(s) => {
             Err(EvalError::batch(format!("sequence {s} has {} positions, more than its pages hold", state.len(s))))
         }
@@ -164,7 +166,7 @@ pub fn kv_to_pages(state: &KvState, tables: &[Vec<u32>], pool: &mut [u8]) -> Res
 pub fn kv_from_pages(spec: KvSpec, tables: &[Vec<u32>], lens: &[usize], pool: &[u8]) -> Result<KvState, EvalError> {
     let mut state = KvState::new(spec);
     for (s, len) in lens.iter().enumerate() {
-        if *len > tables.get(s).map_or(0, Vec::len) * PAGE_TOKENS {
+        if spec.rows(*len) > tables.get(s).map_or(0, Vec::len) * PAGE_TOKENS {
             return Err(EvalError::batch(format!("sequence {s} has {len} positions, more than its pages hold")));
         }
     }
@@ -179,8 +181,8 @@ pub fn kv_from_pages(spec: KvSpec, tables: &[Vec<u32>], lens: &[usize], pool: &[
     Ok(state)
 }
 
-/// Calls `f(sequence, position, byte offset of the page, token in the page)` for all positions of
-/// all pages.
+/// Calls `f(sequence, position, byte offset of the page, row in the page)` for the positions of all rows
+/// of all pages.
 fn each_token(
     spec: KvSpec,
     tables: &[Vec<u32>],
@@ -195,7 +197,7 @@ fn each_token(
                 return Err(EvalError::batch(format!("page {number} of sequence {seq} lies outside the pool")));
             }
             for slot in 0..PAGE_TOKENS {
-                f(seq, i * PAGE_TOKENS + slot, base, slot)?;
+                f(seq, (i * PAGE_TOKENS + slot + 1) * spec.every.max(1) - 1, base, slot)?;
             }
         }
     }

@@ -38,7 +38,7 @@ pub(crate) fn random(seed: u64, n: usize) -> Vec<f32> {
 }
 
 pub(crate) fn spec(dtype: KvDType, window: Option<usize>) -> KvSpec {
-    KvSpec { dtype, kv_heads: 1, key_dim: HEAD, value_dim: HEAD, latent: false, window }
+    KvSpec { dtype, kv_heads: 1, key_dim: HEAD, value_dim: HEAD, latent: false, window, every: 1 }
 }
 
 fn matrix(n: usize, k: usize) -> ValueType {
@@ -104,7 +104,6 @@ fn layer_func(kv: KvSpec) -> Func {
             causal: true,
             chunked: false,
             biased: false,
-            every: 1,
             sums: false,
         },
         &[q, kv, positions],

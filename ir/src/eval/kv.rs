@@ -47,7 +47,8 @@ impl KvState {
     ///
     /// f16 and bf16 round once from f64; codes are of f32, per head, as
     /// [`quantize_q8_row`](super::quantize_q8_row) does a group; f32 keeps the f64 it is given (the
-    /// kernel evaluator rounds before it stores).
+    /// kernel evaluator rounds before it stores). Tokens that have no row of their own
+    /// ([`KvSpec::every`]) store nothing.
     pub fn store_key(&mut self, seq: usize, position: usize, x: &[f64]) {
         self.put(Part::Keys, seq, position, KvRow::round(&self.spec, true, x));
     }
@@ -148,6 +149,9 @@ impl KvState {
     }
 
     pub(super) fn put(&mut self, part: Part, seq: usize, position: usize, row: KvRow) {
+        if self.spec.row(position).is_none() {
+            return;
+        }
         let half = match part {
             Part::Keys => &mut self.keys,
             Part::Values => &mut self.values,
@@ -215,8 +219,6 @@ pub(crate) struct Attend<'a> {
     pub causal: bool,
     /// The window is a chunk.
     pub chunked: bool,
-    /// Only the last of so many positions each is seen.
-    pub every: usize,
     /// Maxima and sums come after the values.
     pub sums: bool,
 }
@@ -224,8 +226,8 @@ pub(crate) struct Attend<'a> {
 impl Attend<'_> {
     /// The usual softmax.
     pub fn plain(heads: usize, scale: F32) -> Attend<'static> {
-        let (causal, chunked, every, sums) = (true, false, 1, false);
-        Attend { heads, scale, softcap: None, sinks: None, bias: None, relative: None, causal, chunked, every, sums }
+        let (causal, chunked, sums) = (true, false, false);
+        Attend { heads, scale, softcap: None, sinks: None, bias: None, relative: None, causal, chunked, sums }
     }
 
     /// Products with the key and the query of the distance, in head `h` of `q` and a key that is stored
@@ -320,7 +322,7 @@ pub(crate) fn attention(
     of: &Attend<'_>,
 ) -> Result<Vec<Vec<f64>>, EvalError> {
     let (d, groups, heads) = (kv.spec.key_dim, kv.spec.kv_heads, of.heads);
-    let fits = d > 0 && of.every > 0 && groups > 0 && heads > 0 && heads.is_multiple_of(groups);
+    let fits = d > 0 && groups > 0 && heads > 0 && heads.is_multiple_of(groups);
     let fits = fits && of.sinks.is_none_or(|s| s.len() == heads);
     let fits = fits && of.bias.is_none_or(|b| ScoreBias::of(b.len(), heads).is_ok());
     let whole = |table: &[f64]| relative_reach(table.len(), heads * d).is_ok();
@@ -334,7 +336,7 @@ pub(crate) fn attention(
     for (i, q) in q.iter().enumerate() {
         let end = (!of.causal).then_some(ends[i] as usize);
         let position = batch.positions[i] as usize;
-        let seen: Vec<usize> = of.sees(&kv.spec, position, end).filter(|j| (j + 1).is_multiple_of(of.every)).collect();
+        let seen: Vec<usize> = of.sees(&kv.spec, position, end).filter(|j| kv.spec.row(*j).is_some()).collect();
         let (mut row, mut sums) = (vec![], [vec![], vec![]]);
         for (h, q) in q.chunks(d).enumerate() {
             let (values, [most, sum]) = kv.attend((batch.seqs[i], position, &seen), q, h, of)?;

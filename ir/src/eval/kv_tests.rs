@@ -8,7 +8,7 @@ use crate::ty::{Dim, TensorType};
 
 /// Keys and values of as many elements.
 pub(super) fn heads(dtype: KvDType, kv_heads: usize, d: usize, window: Option<usize>) -> KvSpec {
-    KvSpec { dtype, kv_heads, key_dim: d, value_dim: d, latent: false, window }
+    KvSpec { dtype, kv_heads, key_dim: d, value_dim: d, latent: false, window, every: 1 }
 }
 
 #[test]
@@ -146,23 +146,25 @@ fn widths_are_checked() {
         causal,
         chunked,
         biased,
-        every: 1,
         sums: false,
     };
     let usual = plain(false, false, true);
     assert!(typed(usual.clone(), vec![rows(16).into(), state(latent), positions()]).is_err());
-    // Keys that are values are stored once, and may be seen apart.
+    // Keys that are values are stored once, and may be of several tokens.
     let rows_alone = KvSpec { key_dim: 8, value_dim: 8, ..latent };
-    let apart = |every, sums| {
+    let with_sums = {
         let Op::Attention { heads, scale, softcap, causal, chunked, biased, .. } = usual else { unreachable!() };
-        Op::Attention { heads, scale, softcap, causal, chunked, biased, every, sums }
+        Op::Attention { heads, scale, softcap, causal, chunked, biased, sums: true }
     };
-    let seen = |every, sums, kv| typed(apart(every, sums), vec![rows(16).into(), state(kv), positions()]);
-    assert_eq!(seen(4, false, rows_alone).unwrap(), "f32[T, 16]");
-    assert_eq!(seen(4, true, rows_alone).unwrap(), "f32[T, 20]");
-    assert!(seen(0, false, rows_alone).is_err() && seen(1, false, KvSpec { window: Some(9), ..rows_alone }).is_ok());
-    assert!(seen(4, false, KvSpec { window: Some(9), ..rows_alone }).unwrap_err().contains("without a window"));
-    assert!(seen(4, false, heads(KvDType::F32, 1, 8, None)).unwrap_err().contains("whose keys are its values"));
+    let seen = |op: &Op, kv| typed(op.clone(), vec![rows(16).into(), state(kv), positions()]);
+    let apart = KvSpec { every: 4, ..rows_alone };
+    assert_eq!(seen(&usual, apart).unwrap(), "f32[T, 16]");
+    assert_eq!(seen(&with_sums, apart).unwrap(), "f32[T, 20]");
+    assert!(seen(&usual, KvSpec { window: Some(9), ..rows_alone }).is_ok());
+    assert!(seen(&plain(false, false, false), apart).unwrap_err().contains("behind a token"));
+    let wrong = |kv: KvSpec| crate::state::StateSpec::from(kv).verify();
+    assert!(wrong(apart).is_empty() && !wrong(KvSpec { every: 0, ..rows_alone }).is_empty());
+    assert!(!wrong(KvSpec { window: Some(9), ..apart }).is_empty() && !wrong(KvSpec { every: 4, ..latent }).is_empty());
     let stored =
         |k: usize| typed(Op::KvAppend, vec![state(rows_alone), rows(k).into(), rows(8).into(), positions()]).is_ok();
     assert!(stored(8) && !stored(3));

@@ -121,19 +121,85 @@ pub(crate) fn weighted_means(
     for (t, seq) in seqs.iter().enumerate() {
         let s = state.of(*seq);
         let mut mean = |c: usize| {
-            let [at_a, at_b, at_m] = [0, 1, 2].map(|row| row * channels + c);
-            let (a, b, k, v) = (s[at_a], s[at_b], k[t][c], v[t][c]);
-            let m = if b > 0.0 { s[at_m] } else { f64::NEG_INFINITY };
-            let joined = |m: f64, k: f64| {
-                let most = m.max(k);
-                let (old, new) = ((m - most).exp(), (k - most).exp());
-                (old * a + new * v, old * b + new, most)
-            };
-            let (sum, weights, _) = joined(m, k + bonus[c]);
-            (s[at_a], s[at_b], s[at_m]) = joined(m + decay[c], k);
-            sum / weights
+            let (kept, k, v) = (Mean::of(s, [0, channels, c]), k[t][c], v[t][c]);
+            let y = kept.with(k + bonus[c], v).value();
+            Mean { most: kept.most + decay[c], ..kept }.with(k, v).keep(s, [0, channels, c]);
+            y
         };
         out.push((0..channels).map(&mut mean).collect());
     }
     out
+}
+
+/// Means of the values of a window so far: see `window_means` of the graph level. The state has three
+/// rows, as for [`weighted_means`], for the window of the last token, and where the first of two series
+/// counts in the next window, three for that.
+pub(crate) fn means_of_windows(
+    state: &mut FixedState,
+    (seqs, positions): (&[usize], &[i32]),
+    [k, v]: [&[Vec<f64>]; 2],
+    places: &[f64],
+) -> Vec<Vec<f64>> {
+    let (channels, series) = (state.spec.cols, state.spec.rows / 3);
+    let all = channels * series;
+    let width = places.len() / all.max(1);
+    let token = |(t, seq): (usize, &usize)| {
+        let s = state.of(*seq);
+        let place = positions[t].max(0) as usize % width.max(1);
+        if place == 0 {
+            // What has been kept for this window is what it begins with.
+            s.copy_within(3 * channels.., 0);
+            let kept = 3 * channels * (series - 1);
+            s[kept..].fill(0.0);
+        }
+        let mean = |c: usize| {
+            let mut of_series = |i: usize, row: usize| {
+                let from = i * channels + c;
+                let mean = Mean::of(s, [row, channels, c]);
+                let mean = mean.with(k[t][from] + places[place * all + from], v[t][from]);
+                mean.keep(s, [row, channels, c]);
+                mean.value()
+            };
+            if series > 1 {
+                of_series(0, 3);
+            }
+            of_series(series - 1, 0)
+        };
+        (0..channels).map(mean).collect()
+    };
+    seqs.iter().enumerate().map(token).collect()
+}
+
+/// A sum of weighted values and that of the weights, both over `e^most`.
+#[derive(Clone, Copy)]
+struct Mean {
+    sum: f64,
+    weights: f64,
+    most: f64,
+}
+
+impl Mean {
+    /// That of column `c` in the three rows from `row` on, of `channels` columns.
+    fn of(s: &[f64], [row, channels, c]: [usize; 3]) -> Mean {
+        let at = |i: usize| s[(row + i) * channels + c];
+        let most = if at(1) > 0.0 { at(2) } else { f64::NEG_INFINITY };
+        Mean { sum: at(0), weights: at(1), most }
+    }
+
+    fn keep(&self, s: &mut [f64], [row, channels, c]: [usize; 3]) {
+        for (i, x) in [self.sum, self.weights, self.most].into_iter().enumerate() {
+            s[(row + i) * channels + c] = x;
+        }
+    }
+
+    /// With one more value, of weight `e^key`.
+    fn with(&self, key: f64, value: f64) -> Mean {
+        let most = self.most.max(key);
+        let (old, new) = ((self.most - most).exp(), (key - most).exp());
+        Mean { sum: old * self.sum + new * value, weights: old * self.weights + new, most }
+    }
+
+    fn value(&self) -> f64 {
+        self.sum / self.weights
+    }
 }

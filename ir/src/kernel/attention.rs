@@ -42,9 +42,6 @@ pub struct Attention {
     /// The cache's window is a chunk: a token sees what is before it from the last multiple of the
     /// chunk on.
     pub chunked: bool,
-    /// Only the last of so many positions each is seen, of a cache whose keys are its values and that
-    /// has no window; a token that sees none has zeros.
-    pub every: usize,
     /// After the values each row has the maxima of the heads' scores, and the sums of weights
     /// relative to them, f32: `[T, heads·value_dim + 2·heads]`. Of no scores these are the least
     /// number and 0.
@@ -112,7 +109,7 @@ impl Family for Attention {
                 format!("{} query heads cannot share {} KV heads", self.heads, spec.kv_heads),
             );
         }
-        if let Some(what) = spec.misfit(self.every, self.causal && self.bias.is_none()) {
+        if let Some(what) = spec.misfit(self.causal && self.bias.is_none()) {
             v.error("attribute", what);
         }
         let cols = self.heads.saturating_mul(spec.value_dim);
@@ -153,9 +150,9 @@ impl Family for Attention {
         let (sinks, bias) = (vector(self.sinks), vector(self.bias));
         let near = self.relative.map(|tables| tables.map(|t| vector(Some(t)).unwrap_or_default()));
         let relative = near.as_ref().map(|[keys, queries]| [&keys[..], &queries[..]]);
-        let Attention { heads, scale, softcap, causal, chunked, every, sums, .. } = *self;
+        let Attention { heads, scale, softcap, causal, chunked, sums, .. } = *self;
         let (sinks, bias) = (sinks.as_deref(), bias.as_deref());
-        let of = Attend { heads, scale, softcap, sinks, bias, relative, causal, chunked, every, sums };
+        let of = Attend { heads, scale, softcap, sinks, bias, relative, causal, chunked, sums };
         let out = attention(x.kv(self.kv), x.batch, &q, &of)?;
         Ok(Outcome::rows(vec![(Store::all(self.out), out)]))
     }
@@ -174,7 +171,6 @@ impl Family for Attention {
             ("relative_queries", Field::Optional(self.relative.map(|[_, queries]| queries))),
             ("bidirectional", Field::Flag(!self.causal)),
             ("chunked", Field::Flag(self.chunked)),
-            ("every", Field::SizeOr1(self.every)),
             ("sums", Field::Flag(self.sums)),
             ("tile_m", Field::SizeOr1(self.tile_m)),
             ("out", Field::Operand(self.out)),
@@ -186,24 +182,8 @@ impl Attention {
     /// The usual softmax of queries `q` over the cache `kv` into rows `out`.
     pub fn usual([q, kv, out]: [ParamId; 3], heads: usize, scale: F32) -> Attention {
         let (own, softcap, sinks, bias, relative) = (None, None, None, None, None);
-        let (causal, chunked, every, sums, tile_m) = (true, false, 1, false, 1);
-        Attention {
-            q,
-            own,
-            kv,
-            out,
-            heads,
-            scale,
-            softcap,
-            sinks,
-            bias,
-            relative,
-            causal,
-            chunked,
-            every,
-            sums,
-            tile_m,
-        }
+        let (causal, chunked, sums, tile_m) = (true, false, false, 1);
+        Attention { q, own, kv, out, heads, scale, softcap, sinks, bias, relative, causal, chunked, sums, tile_m }
     }
 
     /// What the bias goes by, if there is one.
@@ -272,7 +252,6 @@ impl ReadFamily for Attention {
             },
             causal: !p.eat_word("bidirectional"),
             chunked: p.eat_word("chunked"),
-            every: if p.peek_word() == "every" { p.field_size("every")? } else { 1 },
             sums: p.eat_word("sums"),
             tile_m: if p.peek_word() == "tile_m" { p.field_size("tile_m")? } else { 1 },
             out: r.field(p, "out")?,

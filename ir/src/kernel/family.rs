@@ -104,7 +104,7 @@ impl Outcome {
 }
 
 /// Channels of a work item of the kernels that take each channel of their state by itself:
-/// [`super::CausalConv`], [`super::Wkv`].
+/// [`super::CausalConv`], [`super::Wkv`], [`super::WindowMeans`].
 pub const CHANNELS: usize = 16;
 
 /// Work items of such a kernel, each with all tokens in order.

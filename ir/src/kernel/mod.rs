@@ -25,7 +25,8 @@
 //! - [`Body::RopeTable`]: cosines and sines for the step's positions.
 //! - [`Body::Route`]: the experts of each token, with their weights.
 //! - [`Body::ExpertMatmul`]: as [`Body::Matmul`], with the matrices of each token's experts.
-//! - [`Body::CausalConv`], [`Body::Recurrence`], [`Body::Wkv`]: as at the graph level, the tokens of
+//! - [`Body::CausalConv`], [`Body::Recurrence`], [`Body::Wkv`],
+//!   [`Body::WindowMeans`]: as at the graph level, the tokens of
 //!   a sequence in order, with a state that they update.
 //! - [`Body::Sinkhorn`]: square matrices whose rows and columns are brought near a sum of one.
 //! - [`Body::AdapterMatmul`]: as at the graph level, with the adapter of each token's sequence.
@@ -54,6 +55,7 @@ mod sinkhorn;
 mod tests;
 mod token_ids;
 mod top_k;
+mod window_means;
 mod wkv;
 
 pub use adapter_matmul::AdapterMatmul;
@@ -78,6 +80,7 @@ pub use rows::RowElem;
 pub use sinkhorn::Sinkhorn;
 pub use token_ids::TokenIds;
 pub use top_k::TopK;
+pub use window_means::WindowMeans;
 pub use wkv::Wkv;
 
 use crate::quant::Format;
@@ -178,6 +181,8 @@ family::families! {
     Recurrence "recurrence" "recurrence";
     /// Means with weights that decay.
     Wkv "wkv" "wkv";
+    /// Means of windows of tokens.
+    WindowMeans "window_means" "windows";
     /// Square matrices, balanced.
     Sinkhorn "sinkhorn" "sinkhorn";
     /// Products with the matrices of each sequence's adapter.

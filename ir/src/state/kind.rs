@@ -10,6 +10,8 @@ use std::fmt;
 pub enum Lifetime {
     /// Tokens within a window, or all: pages.
     Window(Option<usize>),
+    /// A row for so many tokens, which is kept: pages.
+    Every(usize),
     /// The state after the last token: a slot.
     Last,
     /// For as long as the sequence has its adapter, of so many; no step changes it.

@@ -119,11 +119,16 @@ mod tests {
                 value_dim: 8,
                 latent: false,
                 window,
+                every: 1,
             })
         };
         let fixed = |rows| StateSpec::Fixed(FixedSpec { heads: 1, rows, cols: 5 });
-        let states = [kv(None), fixed(3), kv(Some(8)), fixed(4), kv(None), kv(Some(8))];
-        assert_eq!(groups(&states), [0, 1, 2, 1, 0, 2]);
+        let of_several = |every| match kv(None) {
+            StateSpec::Paged(kv) => StateSpec::Paged(KvSpec { latent: true, every, ..kv }),
+            other => other,
+        };
+        let states = [kv(None), fixed(3), kv(Some(8)), fixed(4), kv(None), kv(Some(8)), of_several(4), of_several(9)];
+        assert_eq!(groups(&states), [0, 1, 2, 1, 0, 2, 3, 4]);
         assert!(fixed(1).lives_as_long_as(&fixed(2)) && !fixed(1).lives_as_long_as(&kv(None)));
         assert_eq!(fixed(3).fixed().map(FixedSpec::bytes), Some(64));
         assert_eq!(fixed(4).fixed().map(FixedSpec::bytes), Some(128));

@@ -7,7 +7,7 @@ use crate::text::{Parsed, Parser};
 
 impl StateKind for KvSpec {
     fn lifetime(&self) -> Lifetime {
-        Lifetime::Window(self.window)
+        if self.every > 1 { Lifetime::Every(self.every) } else { Lifetime::Window(self.window) }
     }
 
     fn bytes(&self) -> usize {
@@ -30,6 +30,12 @@ impl StateKind for KvSpec {
         let keyless = !self.latent && self.key_dim == 0;
         if self.kv_heads == 0 || keyless || self.value_dim == 0 || self.window == Some(0) {
             found.push(("kv-spec", format!("{self} has a size of 0")));
+        }
+        // (Other states could have fewer rows too, but nothing does, nor do kernels.)
+        let rows_alone = self.latent && self.own_dim() == 0 && self.window.is_none();
+        if self.every == 0 || self.every > 1 && !rows_alone {
+            let message = format!("{self}: several tokens have a row where keys are the values, without a window");
+            found.push(("kv-spec", message));
         }
         if !self.dtype.holds(self.own_dim()) || !self.dtype.holds(self.value_dim) {
             found.push(("kv-spec", format!("{self}: codes of 4 bits come in pairs, heads have an even size")));

@@ -92,9 +92,17 @@ fn state() -> impl Strategy<Value = StateSpec> {
 
 fn kv() -> impl Strategy<Value = KvSpec> {
     let dtype = select(KvDType::ALL.iter().map(|(t, _)| *t).collect::<Vec<_>>());
-    (dtype, size(), (size(), size(), any::<bool>()), option::of(size())).prop_map(|(dtype, kv_heads, dims, window)| {
-        KvSpec { dtype, kv_heads, key_dim: dims.0, value_dim: dims.1, latent: dims.2, window }
-    })
+    (dtype, size(), (size(), size(), any::<bool>()), (option::of(size()), size())).prop_map(
+        |(dtype, kv_heads, dims, (window, every))| KvSpec {
+            dtype,
+            kv_heads,
+            key_dim: dims.0,
+            value_dim: dims.1,
+            latent: dims.2,
+            window,
+            every,
+        },
+    )
 }
 
 fn value_type() -> impl Strategy<Value = ValueType> {
@@ -317,11 +325,11 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
         ),
         1 => ((0..params, part(), 0..params, 0..params, size(), attr(), size()),
             option::of(attr()), (part(), part(), option::of([0..params, 0..params])),
-            (any::<bool>(), any::<bool>(), any::<bool>()), size())
-            .prop_map(|(first, softcap, (sinks, bias, relative), (causal, chunked, sums), every)| {
+            (any::<bool>(), any::<bool>(), any::<bool>()))
+            .prop_map(|(first, softcap, (sinks, bias, relative), (causal, chunked, sums))| {
                 let (q, own, kv, out, heads, scale, tile_m) = first;
                 Body::Attention(kernel::Attention {
-                    q, own, kv, out, heads, scale, softcap, sinks, bias, relative, causal, chunked, every, sums, tile_m,
+                    q, own, kv, out, heads, scale, softcap, sinks, bias, relative, causal, chunked, sums, tile_m,
                 })
             }),
         2 => segments(params).prop_map(|segments| Body::Pointwise(kernel::Pointwise { segments })),
@@ -347,6 +355,9 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
         }),
         1 => (vec(0..params, 6), vec(size(), 2)).prop_map(|(p, n)| Body::Wkv(kernel::Wkv {
             k: p[0], k_start: n[0], v: p[1], v_start: n[1], decay: p[2], bonus: p[3], state: p[4], out: p[5],
+        })),
+        1 => (vec(0..params, 5), vec(size(), 3)).prop_map(|(p, n)| Body::WindowMeans(kernel::WindowMeans {
+            k: p[0], k_start: n[0], v: p[1], v_start: n[1], places: p[2], width: n[2], state: p[3], out: p[4],
         })),
         1 => (0..params, (size(), size(), attr()), 0..params).prop_map(|(x, (side, rounds, eps), out)| {
             Body::Sinkhorn(kernel::Sinkhorn { x, balance: Balance { side, rounds, eps }, out })

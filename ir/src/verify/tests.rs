@@ -94,7 +94,6 @@ fn functions_are_typed_ssa() {
             causal: true,
             chunked: false,
             biased: false,
-            every: 1,
             sums: false,
         };
     });

@@ -26,8 +26,8 @@ fn columns(k: &Attention, kv: &KvSpec) -> usize {
 }
 
 /// Rows of the cache that a token sees.
-fn rows(k: &Attention, kv: &KvSpec, context: usize) -> usize {
-    kv.window.map_or(context, |w| w.min(context)) / k.every.max(1)
+fn rows(kv: &KvSpec, context: usize) -> usize {
+    kv.rows(kv.window.map_or(context, |w| w.min(context)))
 }
 
 impl Cost for Attention {
@@ -35,7 +35,7 @@ impl Cost for Attention {
         let OnCpu { kernel, t, m, env, context } = *on;
         let Some(kv) = cache(&kernel.params, self) else { return 0.0 };
         // Whole pages are computed; half of the last one is beyond the context on average.
-        let context = rows(self, kv, context) + HALF_PAGE;
+        let context = rows(kv, context) + HALF_PAGE;
         let sequences = env.rows.clamp(1, m.max(1));
         let bytes = (context * kv.token_bytes() * sequences) as f64;
         let macs = (m * context * self.heads * columns(self, kv)) as f64;
@@ -51,7 +51,7 @@ impl Cost for Attention {
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
         let OnGpu { kernel, t, gpu, m, context, .. } = *on;
         let Some(kv) = cache(&kernel.params, self) else { return 0.0 };
-        let context = rows(self, kv, context);
+        let context = rows(kv, context);
         let bytes = (context * kv.token_bytes()) as f64;
         let flops = (2 * m * context * self.heads * columns(self, kv)) as f64;
         LATENCY + (bytes / t.memory).max(flops / (gpu.flops(RowKind::F16) * TENSOR))
@@ -65,7 +65,7 @@ impl Cost for Attention {
 
     fn work(&self, on: &Launched<'_>) -> Work {
         let Some(kv) = cache(&on.kernel.params, self) else { return Work::default() };
-        let context = rows(self, kv, on.context);
+        let context = rows(kv, on.context);
         Work {
             bytes: (context * kv.token_bytes() * on.sequences.clamp(1, on.m.max(1))) as f64,
             macs: (on.m * context * self.heads * columns(self, kv)) as f64,

@@ -105,9 +105,8 @@ fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, 
     let (rows, cols) = cx.rows_of(class)?;
     let (heads, scale) = (int(cx.graph, op.attrs[0])?, float(cx.graph, op.attrs[1])?);
     let softcap = float(cx.graph, op.attrs[2]).filter(|cap| cap.get() != 0.0);
-    let [causal, chunked, biased, sums] = [3, 4, 5, 7].map(|i| flag(cx.graph, op.attrs[i]));
+    let [causal, chunked, biased, sums] = [3, 4, 5, 6].map(|i| flag(cx.graph, op.attrs[i]));
     let (causal, chunked, biased, sums) = (causal?, chunked?, biased?, sums?);
-    let every = int(cx.graph, op.attrs[6])?;
     let q = op.args[0];
     let mut more = op.args.get(3..)?.iter().map(|id| Some((*id, cx.vector_of(*id)?))).collect::<Option<Vec<_>>>()?;
     let bias = if biased { more.pop() } else { None };
@@ -119,7 +118,7 @@ fn attention(cx: &mut Context<'_>, class: Id, op: &OpNode, (spec, kv): (KvSpec, 
         let [sinks, bias] = [sinks, bias].map(|v| v.map(|(v, len)| d.input(v, ParamKind::Vector { len })));
         let out = d.output(cols, RowElem::F32);
         let usual = Attention::usual([q, kv, out], heads, scale);
-        Body::Attention(Attention { softcap, sinks, bias, causal, chunked, every, sums, ..usual })
+        Body::Attention(Attention { softcap, sinks, bias, causal, chunked, sums, ..usual })
     }))
 }
 

@@ -4,7 +4,7 @@ use super::{Context, OpNode};
 use crate::spec::Draft;
 use egg::Id;
 use llmcc_ir::graph::{AttrType, Update};
-use llmcc_ir::kernel::{Body, CausalConv, ParamKind, Recurrence, RowElem, Wkv};
+use llmcc_ir::kernel::{Body, CausalConv, ParamKind, Recurrence, RowElem, WindowMeans, Wkv};
 use llmcc_ir::state::FixedSpec;
 use llmcc_ir::ty::Dim;
 
@@ -21,6 +21,11 @@ pub fn recurrences(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
 /// Means with weights that decay.
 pub fn weighted_means(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
     weighted_mean(cx, class, op).into_iter().collect()
+}
+
+/// Means of windows of tokens.
+pub fn means_of_windows(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
+    mean_of_windows(cx, class, op).into_iter().collect()
 }
 
 fn convolution(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
@@ -93,6 +98,26 @@ fn weighted_mean(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
             bonus: d.input(bonus, vector),
             state: d.input(state, ParamKind::State(spec.into())),
             out: d.output(width, RowElem::F32),
+        })
+    }))
+}
+
+fn mean_of_windows(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+    let (rows, channels) = cx.rows_of(class)?;
+    let [k, v, places, _positions, state] = op.args[..] else { return None };
+    let (width, of_place) = cx.matrix_of(places)?;
+    let [(k, k_start), (v, v_start)] = [k, v].map(|class| cx.columns_of(class));
+    let (k_kind, v_kind, spec) = (cx.rows_kind(k)?, cx.rows_kind(v)?, fixed(cx, state)?);
+    Some(Draft::new(rows, |d| {
+        Body::WindowMeans(WindowMeans {
+            k: d.input(k, k_kind),
+            k_start,
+            v: d.input(v, v_kind),
+            v_start,
+            places: d.input(places, ParamKind::Vector { len: width * of_place }),
+            width,
+            state: d.input(state, ParamKind::State(spec.into())),
+            out: d.output(channels, RowElem::F32),
         })
     }))
 }

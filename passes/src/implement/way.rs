@@ -75,6 +75,7 @@ pub fn way(head: Head) -> Way {
         Head::CausalConv => Way::Kernel(recurrent::convolutions),
         Head::Recurrence => Way::Kernel(recurrent::recurrences),
         Head::Wkv => Way::Kernel(recurrent::weighted_means),
+        Head::WindowMeans => Way::Kernel(recurrent::means_of_windows),
         Head::Sinkhorn => Way::Kernel(generic::balanced),
         Head::AdapterMatMul => Way::Kernel(adapters::matmuls),
         Head::GatherRows => Way::Kernel(generic::gather),

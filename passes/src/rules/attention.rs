@@ -8,15 +8,15 @@ use llmcc_ir::graph::Input::Positions;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "query-scale-into-attention",
-        left: "(attention ?h ?s ?cap ?causal ?chunked ?biased ?every ?sums (mul ?q ?c) ?kv ?p)",
+        left: "(attention ?h ?s ?cap ?causal ?chunked ?biased ?sums (mul ?q ?c) ?kv ?p)",
         right: Right::Build(|b| {
             let scale = b.float("?s")? * b.float("?c")?;
             let scale = b.constant(scale)?;
             let [h, cap, causal] = [b.class("?h")?, b.class("?cap")?, b.class("?causal")?];
             let [chunked, biased] = [b.class("?chunked")?, b.class("?biased")?];
-            let [every, sums] = [b.class("?every")?, b.class("?sums")?];
+            let sums = b.class("?sums")?;
             let [q, kv, p] = [b.class("?q")?, b.class("?kv")?, b.class("?p")?];
-            Some(b.op(Head::Attention, &[h, scale, cap, causal, chunked, biased, every, sums, q, kv, p]))
+            Some(b.op(Head::Attention, &[h, scale, cap, causal, chunked, biased, sums, q, kv, p]))
         }),
         guard: |m| m.constant("?c"),
         sample: &[
@@ -26,7 +26,6 @@ pub(super) const RULES: &[Rule] = &[
             ("?causal", Flag(false)),
             ("?chunked", Flag(false)),
             ("?biased", Flag(false)),
-            ("?every", Int("1")),
             ("?sums", Flag(false)),
             ("?q", Rows("Q")),
             ("?c", Const),

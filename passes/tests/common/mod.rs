@@ -81,6 +81,7 @@ impl Toy {
             value_dim: self.head_dim,
             latent: false,
             window: self.window,
+            every: 1,
         }
     }
 
@@ -161,8 +162,8 @@ impl Toy {
         let scale = F32::new(1.0 / (self.head_dim as f32).sqrt());
         let softcap = F32::new(if self.other { 2.0 } else { 0.0 });
         let (causal, biased) = (!self.other, self.other);
-        let (chunked, every, sums) = (false, 1, false);
-        let op = Op::Attention { heads: self.heads, scale, softcap, causal, chunked, biased, every, sums };
+        let (chunked, sums) = (false, false);
+        let op = Op::Attention { heads: self.heads, scale, softcap, causal, chunked, biased, sums };
         let a = match get("sinks").zip(get("distances")) {
             Some((sinks, distances)) => f.op(op, &[q, kv, positions, sinks, distances]),
             None => f.op(op, &[q, kv, positions]),

@@ -117,10 +117,9 @@ pub struct AttendMore {
     pub bias_slots: u32,
     /// Not 0: `window` is a chunk. A token sees what is before it from the last multiple of it on.
     pub chunked: u32,
-    /// More than 1: slots are the last of so many positions each, slot `s` being position `(s + 1)·every
-    /// − 1`, of a cache whose keys are its values; there is no window, nothing after a token and no bias.
-    /// Codes of values are multiplied by their scale before they are by a weight. A token that sees no
-    /// slot gets zeros.
+    /// More than 1: a slot is of so many tokens, and a token at `position` sees the first `(position + 1) /
+    /// every`, which may be none: then it gets zeros. There is no window, nothing after a token and no
+    /// bias.
     pub every: u32,
     /// Numbers from a head's maximum to its sum.
     pub sums_after: u32,
@@ -233,11 +232,6 @@ impl AttendMore {
         sums_after: 0,
         sums: core::ptr::null_mut(),
     };
-
-    /// The position of a slot.
-    pub fn position(&self, slot: usize) -> usize {
-        if self.every > 1 { (slot + 1) * self.every as usize - 1 } else { slot }
-    }
 
     /// Numbers that the bias has for a head.
     pub fn bias_width(&self) -> usize {

@@ -31,7 +31,7 @@ pub use attend::*;
 pub use uk::*;
 
 /// Version of every structure in this crate; a runtime refuses an image of another version.
-pub const ABI_VERSION: u32 = 9;
+pub const ABI_VERSION: u32 = 10;
 /// First bytes of [`ImageRef`], by which the compiler finds it inside the runtime object.
 pub const IMAGE_MAGIC: [u8; 16] = *b"llmcc-image-ref\0";
 /// First bytes of [`ModelDesc`].
@@ -346,6 +346,9 @@ pub mod operand {
 /// token: elements `2j` and `2j + 1` of a key, `j` and `j + value_dim/2` of a value, the first one
 /// in the lower half. Of a latent cache, whose keys end with the values, `K` is what comes before.
 ///
+/// *Strided*: the same of rows that several tokens have in common, the last of each of the sequence's
+/// windows of `window` tokens storing one; a page has 16 rows.
+///
 /// *Fixed*: a number of bytes that does not grow with the sequence (the matrix of a recurrence, the
 /// last inputs of a convolution): a slot, which the block table names in its only entry. It is zero
 /// before the first token. A kernel takes the tokens of a sequence in order, one after the other,
@@ -370,7 +373,8 @@ pub struct StateDesc {
     pub value_dim: u16,
     /// See [`kv_dtype`].
     pub dtype: u32,
-    /// Sliding window in tokens, 0 = none; of adapters, how many there is room for.
+    /// Sliding window in tokens, 0 = none; of strided states, how many tokens have a row; of adapters, how
+    /// many there is room for.
     pub window: u32,
     /// Bytes of a page, or of a slot: a multiple of 64.
     pub bytes: u64,
@@ -384,6 +388,8 @@ pub mod state {
     pub const FIXED: u32 = 1;
     /// A matrix of adapters.
     pub const ADAPTER: u32 = 2;
+    /// Keys and values in pages, a row for several tokens.
+    pub const STRIDED: u32 = 3;
 }
 
 /// Element types of the KV cache.

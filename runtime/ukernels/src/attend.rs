@@ -153,8 +153,6 @@ struct Run<'a> {
     own: usize,
     /// The page after the last one to be read.
     end_page: usize,
-    /// The last slot that any token sees.
-    last: usize,
     /// Bytes of a KV head's keys in a page, and from those of the first KV head of the call to this
     /// one's, and whether another follows.
     keys: usize,
@@ -241,7 +239,7 @@ impl<'a> Run<'a> {
     #[inline(always)]
     unsafe fn new(with: &'a AttendWith, rows: usize, share: &Share) -> Run<'a> {
         let end = unsafe { split::end(&with.args, &with.more, with.args.tokens as usize - 1) };
-        let (end_page, last) = (end.div_ceil(PAGE_TOKENS).min(share.own.end * PAGES), end - 1);
+        let end_page = end.div_ceil(PAGE_TOKENS).min(share.own.end * PAGES);
         Run {
             a: &with.args,
             more: &with.more,
@@ -251,7 +249,6 @@ impl<'a> Run<'a> {
             values: with.value_dim(),
             own: with.own_dim(),
             end_page,
-            last,
             keys: with.head_bytes(true),
             keys_before: 0,
             follows: false,

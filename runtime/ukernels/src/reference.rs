@@ -381,10 +381,8 @@ unsafe fn attend_block(
     let slots = seen.start.max(block * ATTEND_BLOCK)..seen.end.min((block + 1) * ATTEND_BLOCK);
     let mut p = [f32::NEG_INFINITY; ATTEND_BLOCK];
     unsafe {
-        let (at, every) = (|slot: usize| with.more.position(slot), with.more.every);
-        let place = |slot: usize| at(slot) % PAGE_TOKENS;
-        let page =
-            |slot: usize| a.pool.add(a.pages.add(at(slot) / PAGE_TOKENS).read() as usize * a.page_bytes as usize);
+        let place = |slot: usize| slot % PAGE_TOKENS;
+        let page = |slot: usize| a.pool.add(a.pages.add(slot / PAGE_TOKENS).read() as usize * a.page_bytes as usize);
         let scale = |part: u64, slot: usize| {
             if matches!(a.dtype, kv_dtype::INT8 | kv_dtype::INT4) {
                 read(page(slot), part as usize + place(slot) * 4)
@@ -422,8 +420,7 @@ unsafe fn attend_block(
             let term = |acc, slot: usize| {
                 let (weight, scale) = (p[slot % ATTEND_BLOCK], scale(a.v_scales, slot));
                 let value = cached(page(slot).add(a.v as usize), (false, d, place(slot), i), a.dtype);
-                // Rows that are brought together are multiplied by their scales first.
-                if every > 1 { libm::fmaf(value * scale, weight, acc) } else { libm::fmaf(value, weight * scale, acc) }
+                libm::fmaf(value, weight * scale, acc)
             };
             record.add(i).write(slots.clone().fold(0.0, term));
         }

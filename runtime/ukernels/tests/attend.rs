@@ -358,7 +358,7 @@ impl Case {
                 };
                 let ahead = if self.window == 0 { usize::MAX } else { position + self.window };
                 let end = self.end.map_or(position + 1, |end| end.min(ahead));
-                let seen: Vec<usize> = (first..end).filter(|s| (s + 1).is_multiple_of(self.every)).collect();
+                let seen: Vec<usize> = (first..end / self.every).collect();
                 let mut scores: Vec<f64> = seen.iter().map(|s| score(*s) + self.bias(h, position, *s)).collect();
                 scores.extend(self.sinks.get(self.head * self.heads + h).map(|s| f64::from(*s)));
                 let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -225,7 +225,15 @@ impl Gen {
             KvDType::Int4 if !head_dim.is_multiple_of(2) => KvDType::Int8,
             dtype => dtype,
         };
-        KvSpec { dtype, kv_heads: n / head_dim, key_dim: head_dim, value_dim: head_dim, latent: false, window: None }
+        KvSpec {
+            dtype,
+            kv_heads: n / head_dim,
+            key_dim: head_dim,
+            value_dim: head_dim,
+            latent: false,
+            window: None,
+            every: 1,
+        }
     }
 
     fn divisor(&mut self, n: usize) -> usize {

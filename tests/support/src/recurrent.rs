@@ -3,7 +3,9 @@
 use crate::{Case, Gen};
 use llmcc_ir::eval::{Batch, FixedState, OperandData, Rows, State};
 use llmcc_ir::graph::Update;
-use llmcc_ir::kernel::{AdapterMatmul, Body, CausalConv, Param, ParamId, ParamKind, Recurrence, RowElem, Wkv};
+use llmcc_ir::kernel::{
+    AdapterMatmul, Body, CausalConv, Param, ParamId, ParamKind, Recurrence, RowElem, WindowMeans, Wkv,
+};
 use llmcc_ir::state::{AdapterSpec, FixedSpec};
 use llmcc_ir::ty::{DType, Dim};
 use std::ops::Range;
@@ -116,6 +118,19 @@ impl Gen {
         let state = self.fixed(FixedSpec { heads: 1, rows: 3, cols: channels });
         let out = self.output(channels, RowElem::F32);
         Body::Wkv(Wkv { k, k_start, v, v_start, decay, bonus, state, out })
+    }
+
+    /// Means of windows of `width` tokens, of `series` series.
+    pub fn window_means(&mut self, width: usize, series: usize, channels: usize) -> Body {
+        self.rows = Dim::Tokens;
+        let all = series * channels;
+        let ((k, k_start), (v, v_start)) = (self.slice(all), self.slice(all));
+        // Keys whose exponentials f32 does not hold.
+        self.change_rows(k, |x| 100.0 * x);
+        let places = self.vector(width * all);
+        let state = self.fixed(FixedSpec { heads: 1, rows: 3 * series, cols: channels });
+        let out = self.output(channels, RowElem::F32);
+        Body::WindowMeans(WindowMeans { k, k_start, v, v_start, places, width, state, out })
     }
 }
 

@@ -189,12 +189,40 @@ impl Join<'_> {
 
     fn store_out(&self, b: &mut Builder, (row, col): (V, V), sums: Part) {
         let factor = b.rcp(sums.sum);
+        let factor = if self.shape.may_be_blind() {
+            let (zero, some) = (b.f32(0.0), self.some(b, sums));
+            b.select(some, factor, zero)
+        } else {
+            factor
+        };
         let factor = self.all(b, factor);
         let values = b.fmul(sums.values, factor);
         let head = b.add(self.item.head, row);
         let start = b.mulc(head, self.d() as i64);
-        let col = b.add(start, col);
-        self.shape.store(b, self.args, self.item.token, col, values);
+        let at = b.add(start, col);
+        self.shape.store(b, self.args, self.item.token, at, values);
+        if let Some(heads) = self.shape.sums {
+            let first = b.cmpc(Cmp::Eq, col, 0);
+            b.if_(first, |b| self.store_sums_of(b, (head, heads), sums));
+        }
+    }
+
+    /// Whether anything was seen.
+    fn some(&self, b: &mut Builder, sums: Part) -> V {
+        let zero = b.f32(0.0);
+        b.flt(zero, sums.sum)
+    }
+
+    /// Stores the largest score of a head, no longer in base 2, and the sum of the weights: after the values
+    /// of all heads.
+    fn store_sums_of(&self, b: &mut Builder, (head, heads): (V, usize), sums: Part) {
+        let (some, base, none) = (self.some(b, sums), b.f32(std::f32::consts::LN_2), b.f32(f32::MIN));
+        let maximum = b.fmul(sums.maximum, base);
+        let maximum = b.select(some, maximum, none);
+        let at = b.addc(head, (heads * self.d()) as i64);
+        self.shape.store(b, self.args, self.item.token, at, maximum);
+        let at = b.addc(at, heads as i64);
+        self.shape.store(b, self.args, self.item.token, at, sums.sum);
     }
 
     /// A piece of a chunk's result, over the warps.

@@ -53,7 +53,7 @@ struct Shape {
     spec: KvSpec,
     page: Page,
     q: Rows,
-    /// Of a latent cache: queries of what is stored as keys.
+    /// Of a latent cache that stores something as keys: queries of that.
     own: Option<Rows>,
     out: Rows,
     /// Query heads per KV head.
@@ -70,6 +70,8 @@ struct Shape {
     causal: bool,
     /// Whether the window is a chunk.
     chunked: bool,
+    /// Heads whose maxima and sums of weights come after the values.
+    sums: Option<usize>,
 }
 
 /// Rows of queries or results.
@@ -150,8 +152,7 @@ impl Shape {
     fn new(cx: &Cx<'_>, k: &Attention) -> Shape {
         // All of it is named, so that nothing is overlooked.
         let Attention { q: queries, own, kv, out: to, heads, scale, softcap, sinks, bias, relative, .. } = *k;
-        // (`supported` has refused all but one position after the other, without sums.)
-        let Attention { causal, chunked, every: _, sums: _, tile_m: _, .. } = *k;
+        let Attention { causal, chunked, sums, tile_m: _, .. } = *k;
         let spec = cx.kernel.kv(kv);
         let rows = |param: ParamId| {
             let (cols, elem) = cx.rows(param);
@@ -171,13 +172,14 @@ impl Shape {
             relative: relative.zip(k.reach(&cx.kernel.params)),
             causal,
             chunked,
+            sums: sums.then_some(heads),
         }
     }
 
     /// The 16-bit float that tensor cores multiply, and whether it comes from int8 codes; `None` if
     /// only the plain kernel will do.
     fn multiplied(&self) -> Option<(Elem, bool)> {
-        if !self.spec.uniform() || self.bias.is_some() || self.relative.is_some() {
+        if !self.spec.uniform() || self.bias.is_some() || self.relative.is_some() || self.sums.is_some() {
             return None;
         }
         let (d, dtype) = (self.spec.key_dim, self.spec.dtype);
@@ -203,9 +205,18 @@ impl Shape {
         b.store(values, p);
     }
 
-    /// Positions that a token of the step, at `position`, sees.
+    /// Whether a token may see nothing: where several have a row, the first ones.
+    fn may_be_blind(&self) -> bool {
+        self.spec.every > 1
+    }
+
+    /// Rows that a token of the step, at `position`, sees: positions, where each has one.
     fn range(&self, b: &mut Builder, args: Args<'_>, token: V, position: V) -> Range {
         let first = self.first_seen(b, position);
+        if self.spec.every > 1 {
+            let end = b.addc(position, 1);
+            return Range { first, count: b.divc(end, self.spec.every as i64) };
+        }
         if self.causal {
             let count = b.sub(position, first);
             return Range { first, count: b.addc(count, 1) };

@@ -47,6 +47,7 @@ fn reason(shape: &Shape) -> &'static str {
         _ if shape.relative.is_some() => "attention with keys and queries of distances, without tensor cores",
         _ if shape.bias.is_some() => "attention with biases by distance, without tensor cores",
         _ if spec.latent => "attention over a latent cache, without tensor cores",
+        _ if shape.sums.is_some() => "attention that says what its weights add up to, without tensor cores",
         (Some(Float::F32), _) => "attention over an f32 cache, without tensor cores",
         (None, ..8) => "attention over an int4 cache, without tensor cores",
         _ if !spec.uniform() => "attention with keys and values of different width, without tensor cores",
@@ -80,7 +81,7 @@ impl<'a> Walk<'a> {
             (shape.element(b, args, rows, item.token, col), rows.storage())
         };
         let query = of(b, shape.own.unwrap_or(shape.q));
-        let latent = shape.own.map(|_| of(b, shape.q));
+        let latent = shape.spec.latent.then(|| of(b, shape.q));
         let seq = args.seq(b, item.token);
         let table = args.table(b, seq);
         let position =
@@ -159,7 +160,7 @@ impl<'a> Walk<'a> {
         let (end, two, zero) = (b.i32(d as i64), b.i32(2), b.f32(0.0));
         let near = self.near(b, (number, slot));
         let start = vec![zero; if near.is_some() { 2 } else { 1 }];
-        let dot = b.for_((part, end, two), &start, |b, i, acc| {
+        let product = |b: &mut Builder, i: V, acc: &[V]| {
             let k = if self.in_pairs() {
                 self.key_code(b, page, (slot, i))
             } else {
@@ -172,7 +173,8 @@ impl<'a> Walk<'a> {
             let Some(near) = &near else { return vec![dot] };
             let [key, query] = near.at(b, i);
             vec![b.fma(query, k, dot), b.fma(q, key, acc[1])]
-        });
+        };
+        let dot = if d > 0 { b.for_((part, end, two), &start, product) } else { start };
         let both = |b: &mut Builder, dot: V| {
             let other = b.shuffle_xor(dot, 16);
             b.fadd(dot, other)
@@ -180,7 +182,8 @@ impl<'a> Walk<'a> {
         let scales = (self.shape.page.k_scales, slot);
         let dot = match self.latent {
             Some(query) => {
-                let dot = self.scaled(b, page, scales, dot[0]);
+                // Keys may be nothing but values.
+                let dot = if d > 0 { self.scaled(b, page, scales, dot[0]) } else { zero };
                 let more = self.score_of_value(b, page, slot, query);
                 let dot = b.fadd(dot, more);
                 both(b, dot)

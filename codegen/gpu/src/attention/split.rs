@@ -42,6 +42,7 @@ use super::tiles::Range;
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, V};
 use crate::{COUNTER_BYTES, Source, blocks};
+use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::target::GpuArch;
 
 /// Most chunks of a token.
@@ -178,7 +179,7 @@ impl Split {
             let position = args.position(b, token);
             b.assume(position, &[5, 1000]);
             let Range { first, count: seen } = shape.range(b, args, token, position);
-            let last = if shape.causal {
+            let last = if shape.causal && !shape.may_be_blind() {
                 position
             } else {
                 let end = b.add(first, seen);
@@ -186,12 +187,17 @@ impl Split {
             };
             let (first_page, last_page) = (b.shrc(first, 4), b.shrc(last, 4));
             let end = b.addc(last_page, 1);
+            // Of no rows there is no last.
+            let end = if shape.may_be_blind() { ceil_of_pages(b, seen) } else { end };
             let pages = b.sub(end, first_page);
             let run = self.run(b, pages);
             let chunks = ceil_div(b, pages, run);
-            // Chunks of a share, and shares that have any.
+            // Chunks of a share, and shares that have any; somebody says that there are none.
             let each = ceil_div(b, chunks, shares);
+            let at_least_one = |b: &mut Builder, x| if shape.may_be_blind() { b.max(x, one) } else { x };
+            let each = at_least_one(b, each);
             let used = ceil_div(b, chunks, each);
+            let used = at_least_one(b, used);
             let chunk = b.mul(share, each);
             let end_chunk = b.add(chunk, each);
             let end_chunk = b.min(end_chunk, chunks);
@@ -259,6 +265,12 @@ impl Chunks<'_> {
         });
         self.join.finish(b);
     }
+}
+
+/// Pages of so many rows.
+fn ceil_of_pages(b: &mut Builder, rows: V) -> V {
+    let up = b.addc(rows, PAGE_TOKENS as i64 - 1);
+    b.divc(up, PAGE_TOKENS as i64)
 }
 
 fn ceil_div(b: &mut Builder, x: V, y: V) -> V {

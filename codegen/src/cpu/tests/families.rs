@@ -151,7 +151,7 @@ proptest! {
         let mut g = random(seed, 5, 60);
         g.rows = Dim::Tokens;
         let (kv_heads, heads) = (2, 4);
-        let spec = KvSpec { dtype: KvDType::F16, kv_heads, key_dim: d, value_dim: d, latent: false, window: None };
+        let spec = KvSpec { dtype: KvDType::F16, kv_heads, key_dim: d, value_dim: d, latent: false, window: None, every: 1 };
         let q = g.input(g.rows, heads * d);
         let kv = cached(&mut g, spec);
         let (exact, rounded) = (g.output(heads * d, RowElem::F32), g.output(heads * d, RowElem::Bf16));
@@ -213,11 +213,12 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
     let kv_heads = g.rng.below(1, 4);
     let heads = kv_heads * g.rng.below(1, 4);
     let window = g.rng.chance(3).then(|| g.rng.below(1, 40));
-    let spec = KvSpec { dtype, kv_heads, key_dim, value_dim: dv, latent, window };
+    let apart = d == 0 && window.is_none() && g.rng.chance(2);
+    let every = if apart { g.rng.below(2, 20) } else { 1 };
+    let spec = KvSpec { dtype, kv_heads, key_dim, value_dim: dv, latent, window, every };
     let q = g.input(g.rows, heads * if latent { dv } else { d });
     let own = (d > 0).then_some(latent).filter(|is| *is).map(|_| g.input(g.rows, heads * d));
-    let apart = d == 0 && window.is_none() && g.rng.chance(2);
-    let (every, sums) = (if apart { g.rng.below(2, 20) } else { 1 }, d == 0 && g.rng.chance(2));
+    let sums = d == 0 && g.rng.chance(2);
     let causal = !more || apart || g.rng.chance(2);
     let chunked = more && causal && window.is_some() && g.rng.chance(2);
     // Only what the tokens may see is stored: anything else is NaN in the pages.
@@ -226,7 +227,7 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
     for (i, end) in ends.iter().enumerate() {
         let (seq, position) = (g.batch.seqs[i], g.batch.positions[i] as usize);
         let seen = spec.sees(position, (!causal).then_some(*end as usize));
-        for p in seen.filter(|p| (p + 1).is_multiple_of(every)) {
+        for p in seen {
             let mut row = |key| g.rng.floats(spec.width(key)).into_iter().map(f64::from).collect::<Vec<_>>();
             let (k, v) = (row(true), row(false));
             if d > 0 {
@@ -251,7 +252,7 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
     let bias = (extra && !apart && g.rng.chance(2)).then(|| g.vector(heads * width));
     let scale = 1.0 / (key_dim as f32).sqrt();
     let usual = Attention::usual([q, kv, out], heads, F32::new(scale));
-    let body = Attention { own, softcap, sinks, bias, relative, causal, chunked, every, sums, ..usual };
+    let body = Attention { own, softcap, sinks, bias, relative, causal, chunked, sums, ..usual };
     let case = g.case(Body::Attention(body));
     let oracle_f32 = {
         let mut c = case.clone();
@@ -306,7 +307,7 @@ fn threads_share_long_contexts() {
             (g.batch.seqs[i], g.batch.positions[i]) = (i, (1300 - 500 * i as i32).max(20));
         }
         let (kv_heads, heads, d) = (2, 6, 32);
-        let spec = KvSpec { dtype, kv_heads, key_dim: d, value_dim: d, latent: false, window: None };
+        let spec = KvSpec { dtype, kv_heads, key_dim: d, value_dim: d, latent: false, window: None, every: 1 };
         let q = g.input(g.rows, heads * d);
         let kv = cached(&mut g, spec);
         let out = g.output(heads * d, RowElem::Q8 { group: 32 });

@@ -42,7 +42,13 @@ fn segment(g: &mut Gen, weights: &mut dyn FnMut(&mut Gen, usize) -> Vec<ParamId>
             // What is not stored has another width.
             let key = g.rng.chance(2);
             let other = 2 * g.rng.below(1, 40);
-            let spec = if key { KvSpec { value_dim: other, ..spec } } else { KvSpec { key_dim: other, ..spec } };
+            // Or values alone are, of several tokens.
+            let alone = KvSpec { latent: true, every: g.rng.below(1, 6), ..spec };
+            let spec = match key {
+                true => KvSpec { value_dim: other, ..spec },
+                false if g.rng.chance(2) => alone,
+                false => KvSpec { key_dim: other, ..spec },
+            };
             let kv = g.kv(KvState::new(spec));
             if key { Store::KvKey(kv) } else { Store::KvValue(kv) }
         }

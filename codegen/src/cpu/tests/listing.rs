@@ -50,6 +50,7 @@ fn attention() -> Case {
         value_dim: 64,
         latent: false,
         window: None,
+        every: 1,
     }));
     let out = g.output(128, RowElem::F32);
     g.case(Body::Attention(Attention::usual([q, kv, out], 2, F32::new(0.125))))

@@ -28,6 +28,19 @@ proptest! {
     }
 
     #[test]
+    fn windows(
+        seed in any::<u64>(),
+        width in 2usize..9,
+        series in 1usize..3,
+        channels in prop_oneof![1usize..90, Just(64)],
+    ) {
+        let mut g = random(seed, 20, 40);
+        let body = g.window_means(width, series, channels);
+        let case = g.case(body);
+        run_all(&case, |got| case.check_close(got, 2e-5));
+    }
+
+    #[test]
     fn recurrences(
         seed in any::<u64>(),
         groups in 1usize..4,
@@ -71,9 +84,10 @@ proptest! {
         update in select(&Update::ALL[..]),
     ) {
         let mut g = random(seed, 6, 40);
-        let body = match seed % 6 {
+        let body = match seed % 7 {
             0 => g.convolution(4, 21),
             1 => g.wkv(21),
+            2 => g.window_means(3, 2, 21),
             _ => g.recurrence(FixedSpec { heads: 4, rows: 7, cols: 12 }, 2, update, seed % 2 == 0),
         };
         let case = g.case(body);

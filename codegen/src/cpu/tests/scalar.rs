@@ -168,7 +168,8 @@ fn sixteen_bit_cases(widen: impl Fn(u16) -> f32) -> Vec<f32> {
 
 /// What the cache holds after storing `x` as one head, and what the oracle says.
 fn stored(dtype: KvDType, x: &[f32], key: bool, run: &Run) -> (Vec<f64>, Vec<f64>) {
-    let spec = KvSpec { dtype, kv_heads: 1, key_dim: x.len(), value_dim: x.len(), latent: false, window: None };
+    let spec =
+        KvSpec { dtype, kv_heads: 1, key_dim: x.len(), value_dim: x.len(), latent: false, window: None, every: 1 };
     let kv = |g: &mut Gen, _| {
         let p = g.kv(KvState::new(spec));
         if key { Store::KvKey(p) } else { Store::KvValue(p) }

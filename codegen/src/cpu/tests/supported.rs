@@ -69,6 +69,7 @@ fn every_field_of_a_kernel_matters() {
         &[edits::CAUSAL_CONV],
         &[edits::RECURRENCE, edits::ERASING, edits::BONUS, edits::SCAN],
         &[edits::WKV],
+        &[edits::WINDOW_MEANS],
         &[edits::SINKHORN],
     ] {
         edits::check(texts, &run);

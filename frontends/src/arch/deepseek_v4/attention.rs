@@ -10,8 +10,6 @@ use super::super::blocks::{Norm, linear, norm};
 use super::super::latent::{Q_DOWN, Q_DOWN_NORM, Q_UP};
 use super::super::lifter::Draft;
 use super::super::names::{ATTN_OUT, ATTN_SINKS, Kind, Part, Table};
-use super::super::scores::clipped;
-use super::super::weights::split_rows;
 use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Value};
 use llmcc_ir::quant::BLOCK;
 
@@ -55,11 +53,6 @@ pub(super) const NAMES: Table = &[
     (WINDOW_NORM, "layers.{}.attn.compressor.norm"),
 ];
 
-/// Largest magnitude of a gate whose power is taken: the windows' sums are of powers as they are, which
-/// f32 must hold. A larger gate counts as this one, where the class, which takes the largest of a window
-/// off first, tells gates beyond it apart.
-const MOST_GATE: f32 = 60.0;
-
 /// Sizes of the attention of all layers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowSizes {
@@ -90,18 +83,21 @@ pub(super) struct Windows {
 #[derive(Clone, Copy)]
 pub(super) struct ForLayer {
     pub positions: Value,
-    /// The rotary table of the tokens, `[T, rotated]`, and of the tokens `len − 1` before them.
+    /// The rotary table of the tokens, `[T, rotated]`, and of the first tokens of their windows.
     pub rope: Value,
     pub before: Option<Value>,
 }
 
-/// The rotary table of the tokens so many before each, of `width` columns; zeros where there are none.
+/// The rotary table of the first token of each token's window of `len`, where `rope` has that of the token
+/// itself, of `width` columns.
 #[track_caller]
-pub(super) fn earlier(f: &mut Draft, rope: Value, width: usize, by: usize) -> Value {
-    let taps = (0..=by).flat_map(|i| std::iter::repeat_n(if i == 0 { 1.0 } else { 0.0 }, width)).collect();
-    let taps = f.shared_table("earlier.taps", &format!("$earlier{by}.taps"), [by + 1, width], taps);
-    let state = f.fixed("earlier", [1, by, width]);
-    f.op(Op::CausalConv, &[rope, taps, state])
+pub(super) fn first_of(f: &mut Draft, rope: Value, positions: Value, [width, len]: [usize; 2]) -> Value {
+    // A mean in which all but the first token weigh nothing: elements of `rope` are no larger than 1, or
+    // than some factor.
+    let places = (0..len).flat_map(|i| std::iter::repeat_n(if i == 0 { 0.0 } else { -1e30 }, width)).collect();
+    let places = f.shared_table("first.places", &format!("$first{len}.places"), [len, width], places);
+    let state = f.fixed("first", [1, 3, width]);
+    f.op(Op::WindowMeans, &[rope, rope, places, positions, state])
 }
 
 /// Attention of the layer to the last tokens, and to the rows of windows, if it has any.
@@ -120,14 +116,14 @@ pub(super) fn attention(f: &mut Draft, s: &WindowSizes, windows: Option<Windows>
     let kv = f.latent_kv("kv", (s.dim, s.dim), Some(s.window));
     let kv = f.op(Op::KvAppend, &[kv, row, row, positions]);
     let sinks = f.weight(ATTN_SINKS, Kind::Bare, &[s.heads]);
-    let mut y = f.op(attend(s, 1, windows.is_some()), &[q, kv, positions, sinks]);
+    let mut y = f.op(attend(s, windows.is_some()), &[q, kv, positions, sinks]);
     if let (Some(windows), Some(before)) = (windows, before) {
-        let row = pooled(f, s, windows, h);
+        let row = pooled(f, s, windows, positions, h);
         let row = norm(f, WINDOW_NORM, s.norm, row, s.dim);
         let row = rotated(f, s, 1, row, before);
-        let kv = f.latent_kv("windows", (s.dim, s.dim), None);
+        let kv = f.kv_of_windows("windows", s.dim, windows.len);
         let kv = f.op(Op::KvAppend, &[kv, row, row, positions]);
-        let far = f.op(attend(s, windows.len, true), &[q, kv, positions]);
+        let far = f.op(attend(s, true), &[q, kv, positions]);
         y = joined(f, s, [y, far]);
     }
     let back = [1.0, -1.0].into_iter().flat_map(|sign| std::iter::repeat_n(sign, s.rotated / 2)).collect();
@@ -141,9 +137,9 @@ pub(super) fn attention(f: &mut Draft, s: &WindowSizes, windows: Option<Windows>
     linear(f, ATTN_OUT, [hidden, s.groups.saturating_mul(s.out_rank)], false, y)
 }
 
-fn attend(s: &WindowSizes, every: usize, sums: bool) -> Op {
+fn attend(s: &WindowSizes, sums: bool) -> Op {
     let (scale, softcap) = (F32::new((1.0 / (s.dim as f64).sqrt()) as f32), F32::new(0.0));
-    Op::Attention { heads: s.heads, scale, softcap, causal: true, chunked: false, biased: false, every, sums }
+    Op::Attention { heads: s.heads, scale, softcap, causal: true, chunked: false, biased: false, sums }
 }
 
 /// The heads of `x` with their last elements rotated, neighbours being pairs.
@@ -176,48 +172,16 @@ fn rotated(f: &mut Draft, s: &WindowSizes, heads: usize, x: Value, table: Value)
 
 /// For each token the row of the window of which it is the last, before its norm; something else for
 /// tokens that are no window's last.
-fn pooled(f: &mut Draft, s: &WindowSizes, windows: Windows, h: Value) -> Value {
+fn pooled(f: &mut Draft, s: &WindowSizes, windows: Windows, positions: Value, h: Value) -> Value {
     let Windows { len, overlap } = windows;
+    // Of two rows of a token the first counts in the next window.
     let (hidden, series) = (f.facts().hidden, if overlap { 2 } else { 1 });
-    let width = s.dim * series;
+    let width = s.dim.saturating_mul(series);
     let row = linear(f, WINDOW_ROW, [width, hidden], false, h);
     let gate = linear(f, WINDOW_GATE, [width, hidden], false, h);
-    let gate = clipped(f, gate, Some(MOST_GATE));
-    let weight = f.unary(UnaryOp::Exp, gate);
-    let weighted = f.mul(weight, row);
-    let x = f.op(Op::ConcatCols, &[weighted, weight]);
-    // Sums over tokens with weights by their places: a convolution.
     let places = f.weight(WINDOW_PLACES, Kind::Bare, &[len, width]);
-    let places = f.unary(UnaryOp::Exp, places);
-    let places = f.op(Op::Transpose, &[places]);
-    let taps = if overlap {
-        // The first of a token's two rows counts in the next window.
-        let [one, nothing] = [1.0, 0.0].map(|x| f.scalar(x));
-        let parts = split_rows(f, places, [s.dim; 2]).map(|part| {
-            let part = f.op(Op::Transpose, &[part]);
-            // What is multiplied is f32, as zeros are.
-            f.mul(part, one)
-        });
-        let zeros = f.mul(parts[0], nothing);
-        let each = [[parts[0], zeros], [zeros, parts[1]]].map(|taps| {
-            let taps = f.op(Op::ConcatRows, &taps);
-            f.op(Op::Transpose, &[taps])
-        });
-        f.op(Op::ConcatRows, &each)
-    } else {
-        places
-    };
-    let taps = f.op(Op::ConcatRows, &[taps, taps]);
-    let taps = f.op(Op::Transpose, &[taps]);
-    let state = f.fixed("window", [1, len * series - 1, 2 * width]);
-    let sums = f.op(Op::CausalConv, &[x, taps, state]);
-    let mut part = |from: usize| {
-        let each: Vec<Value> =
-            (0..series).map(|i| f.op(Op::SliceCols { start: from + i * s.dim, len: s.dim }, &[sums])).collect();
-        each.into_iter().reduce(|sum, x| f.add(sum, x)).unwrap_or(sums)
-    };
-    let (rows, weights) = (part(0), part(width));
-    f.op(Op::Binary(BinaryOp::Div), &[rows, weights])
+    let state = f.fixed("window", [1, 3 * series, s.dim]);
+    f.op(Op::WindowMeans, &[gate, row, places, positions, state])
 }
 
 /// What a softmax over the scores of both attentions gives.

@@ -44,7 +44,7 @@ impl Rule for Attention {
         if spec.latent && spec.own_dim() > 0 {
             return Err(format!("`attention`: {spec} is read by `latent_attention`"));
         }
-        if let Some(what) = spec.misfit(self.every, self.causal && !self.biased) {
+        if let Some(what) = spec.misfit(self.causal && !self.biased) {
             return Err(format!("`attention`: {what}"));
         }
         a.same("query columns and heads × head size", n, self.heads.saturating_mul(spec.key_dim))?;
@@ -76,8 +76,8 @@ impl Rule for Attention {
         let extra = |at: Option<usize>| at.map(|at| a.tensor(at).map(|t| &t.data[..])).transpose();
         let (sinks, bias) = (extra(sinks)?, extra(bias)?);
         let softcap = (self.softcap.get() != 0.0).then_some(self.softcap);
-        let Attention { heads, scale, causal, chunked, every, sums, .. } = *self;
-        let of = Attend { heads, scale, softcap, sinks, bias, relative: None, causal, chunked, every, sums };
+        let Attention { heads, scale, causal, chunked, sums, .. } = *self;
+        let of = Attend { heads, scale, softcap, sinks, bias, relative: None, causal, chunked, sums };
         let out = attention(a.kv(1)?.1, &batch, &rows, &of)?;
         Ok(rows_of(out))
     }

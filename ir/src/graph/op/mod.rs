@@ -178,7 +178,8 @@ table::operations! {
     } Run (x: Any, table: Any);
     /// `kv_append(kv, k [T,KD], v [T,VD], positions) → kv`: stores each token's key and value at
     /// its position in its sequence. In a latent state `k` is what comes before the value in a key;
-    /// where nothing does, the key being the value, it is `v` again.
+    /// where nothing does, the key being the value, it is `v` again. In a state with a row for several
+    /// tokens (`every`) the last token of each of the sequence's windows of that length stores one.
     KvAppend "kv_append" Run (kv: Replaced, k: Any, v: Any, positions: Input(Positions));
     /// `attention(q [T,QD], kv, positions, sinks [heads]?, bias [heads·w]?) → [T,heads·V]`: softmax
     /// attention of each token over positions `0..=p` of its sequence (the last `window` of them
@@ -187,7 +188,8 @@ table::operations! {
     /// per head, its slope, `−slope·|j − i|` (ALiBi, arXiv 2108.12409); by an odd number `2r + 1` of
     /// them the one at `r + clamp(j − i, −r, r)` (T5, arXiv 1910.10683, its buckets written out); by
     /// an even number the one at `j`, or the last (slopes times positions, rounded). A state whose
-    /// keys are its values is read as any other.
+    /// keys are its values is read as any other; of a state that has a row for several tokens (`every`)
+    /// a token sees the rows of windows that are whole with it, and of none of them gets zeros.
     Attention "attention" {
         /// Query heads.
         heads: usize,
@@ -203,10 +205,6 @@ table::operations! {
         chunked: bool = false,
         /// The last operand is the bias.
         biased: bool = false,
-        /// A token sees those positions only of which this many are up to the next one that it sees:
-        /// the last of each of the sequence's windows of that length, of a state whose keys are its
-        /// values and that has no window. A token that sees none gets zeros.
-        every: usize = 1,
         /// After the heads' values come the maxima of each head's scores `m [heads]`, and the sums
         /// of `e^(score − m)`, the sink among them: what it takes to join the results of two
         /// attentions into those of a softmax over both. Of no scores they are the least number and 0.
@@ -257,6 +255,13 @@ table::operations! {
     /// to token; that of the token itself is `e^(k + bonus)` (RWKV-4, arXiv 2305.13048). The state
     /// has the weighted values and the weights, both over `e^m`, and `m`, so that nothing overflows.
     Wkv "wkv" Run (k: Any, v: Any, decay: Weight, bonus: Weight, state: Updated);
+    /// `window_means(k [T,S·C], v [T,S·C], places [W,S·C], positions i32[T], state [1,3·S,C]) → [T,C]`:
+    /// column by column the mean of a window's values so far, with weights `e^(k + places_j)`, `j` being
+    /// a token's place in its window of `W` tokens. With `S` = 2 the first `C` columns of a token count
+    /// in the window after its own, the others in its own (DeepSeek-V4, 2026, which has rows of windows
+    /// in common, one for the last token of each). The state has for each series, that of the window at
+    /// hand first, the weighted values and the weights, both over `e^m`, and `m`, so that nothing overflows.
+    WindowMeans "window_means" Run (k: Any, v: Any, places: Weight, positions: Input(Positions), state: Updated);
     /// `adapter_matmul{parts}(x [T,P·K], adapter [N,K]) → [T,N]`: with the matrix `W` of the adapter
     /// that a token's sequence has, `x·Wᵀ` by `P` parts: rows of `W` that belong together multiply `K`
     /// columns of their own. Zero for a sequence without an adapter. Two of them are what an adapter

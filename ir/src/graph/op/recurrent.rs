@@ -1,9 +1,9 @@
 //! What keeps a state of fixed size: convolutions over time and recurrences.
 
-use super::of::{CausalConv, Recurrence, Wkv};
+use super::of::{CausalConv, Recurrence, WindowMeans, Wkv};
 use super::rule::{Operands, Rule, Types};
 use super::{Attr, AttrKind, AttrType};
-use crate::eval::{Each, EvalError, Inputs, Tensor, Value, convolve, recur, weighted_means};
+use crate::eval::{Each, EvalError, Inputs, Tensor, Value, convolve, means_of_windows, recur, weighted_means};
 use crate::graph::value::ValueType;
 use crate::state::FixedSpec;
 use crate::ty::{Dim, TensorType};
@@ -127,6 +127,38 @@ impl Rule for Wkv {
         let seqs = &a.batch.seqs;
         let out = weighted_means(a.fixed(4)?, seqs, [&k, &v], [&decay.data, &bonus.data]);
         Ok(Value::tensor(Tensor { shape: keys.shape.clone(), data: out.concat() }))
+    }
+}
+
+impl Rule for WindowMeans {
+    fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
+        let ((m, k), (of_values, v)) = (a.activation(0)?, a.activation(1)?);
+        tokens(a, m)?;
+        tokens(a, of_values)?;
+        a.same("columns of keys and values", k, v)?;
+        let (width, n) = a.weight_matrix(2)?;
+        a.same("columns and places", k, n)?;
+        if width < 2 {
+            return Err(format!("`{}`: windows of {width} tokens have no mean", a.name));
+        }
+        a.index(3, Dim::Tokens)?;
+        let state = a.args[4].state().and_then(|s| s.fixed().copied());
+        let series = state.map_or(1, |s| s.rows / 3).clamp(1, 2);
+        a.multiple("series", k, series)?;
+        let channels = k / series;
+        a.fixed(4, FixedSpec { heads: 1, rows: 3 * series, cols: channels })?;
+        Ok(TensorType::rows(m, channels).into())
+    }
+
+    fn eval(&self, mut a: Operands<'_>) -> Result<Value, EvalError> {
+        let (keys, values, places, positions) = (a.tensor(0)?, a.tensor(1)?, a.tensor(2)?, a.tensor(3)?);
+        let [k, v] = [keys, values].map(|x| x.rows().map(<[f64]>::to_vec).collect::<Vec<_>>());
+        let positions: Vec<i32> = (0..positions.data.len()).map(|i| positions.int(i)).collect();
+        let seqs = &a.batch.seqs;
+        let state = a.fixed(4)?;
+        let shape = vec![k.len(), state.spec.cols];
+        let out = means_of_windows(state, (seqs, &positions), [&k, &v], &places.data);
+        Ok(Value::tensor(Tensor { shape, data: out.concat() }))
     }
 }
 

@@ -15,6 +15,7 @@ use crate::select;
 use crate::text::{Text, Tokenizer, no_tokenizer};
 use crate::unload::Alive;
 use llmcc_abi::output::flags;
+use llmcc_abi::{StateDesc, state};
 
 /// What a handle of the C API points to. Generations share it, so closing a model while some are
 /// alive is harmless.
@@ -188,8 +189,13 @@ pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_
         let engine = model.engine();
         let (image, config) = (engine.image(), model.text().map(Text::config));
         let desc = image.desc();
-        let paged = || image.states.iter().filter(|s| s.kind == llmcc_abi::state::PAGED);
-        let page: u64 = paged().map(|s| s.bytes).sum();
+        let tokens_of_row = |s: &StateDesc| match s.kind {
+            state::PAGED => Some(1),
+            state::STRIDED => Some(u64::from(s.window).max(1)),
+            _ => None,
+        };
+        let paged = || image.states.iter().filter_map(|s| Some((s.bytes, tokens_of_row(s)?)));
+        let page: u64 = paged().map(|(bytes, tokens)| bytes.div_ceil(tokens)).sum();
         let has = |yes: bool, flag: u32| if yes { flag } else { 0 };
         let value = llmcc_model_info {
             size: size_of::<llmcc_model_info>(),

@@ -18,6 +18,8 @@ use crate::error::{Error, Result};
 const MAX_GROUPS: usize = 64;
 /// More versions than this are not believed.
 pub const MAX_ALTERNATIVES: usize = 16;
+/// Nor are more tokens of which a row of a strided state is.
+const MAX_STRIDE: u32 = 1 << 20;
 /// Nor is room for more adapters.
 const MAX_ADAPTERS: u32 = 1 << 12;
 /// Nor are more bytes of a fixed state of one layer.
@@ -195,6 +197,7 @@ impl Image {
         for (i, s) in self.states.iter().enumerate() {
             let good = match s.kind {
                 state::PAGED => page_bytes(s) == Some(s.bytes),
+                state::STRIDED => page_bytes(s) == Some(s.bytes) && (2..=MAX_STRIDE).contains(&s.window),
                 state::ADAPTER => {
                     (64..=MAX_STATE).contains(&s.bytes)
                         && s.bytes.is_multiple_of(64)

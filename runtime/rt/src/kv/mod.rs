@@ -479,11 +479,11 @@ impl Kv {
     }
 
     fn full(&self, group: usize) -> Error {
-        let Group { fixed, window, pages, .. } = self.layout.groups[group];
-        let tokens = pages * PAGE_TOKENS;
+        let Group { fixed, window, every, pages, .. } = self.layout.groups[group];
+        let tokens = pages * PAGE_TOKENS * every;
         let what = if fixed {
             format!("all {pages} recurrent states are in use")
-        } else if tokens == self.max_tokens() {
+        } else if window == 0 || tokens == self.max_tokens() {
             format!("all {tokens} tokens are in use")
         } else {
             format!("all {tokens} tokens of the layers with a window of {window} are in use")

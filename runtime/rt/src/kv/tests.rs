@@ -5,6 +5,7 @@ use llmcc_abi::StateDesc;
 use llmcc_abi::layout::KEPT_BEHIND;
 
 mod stores;
+mod strided;
 
 fn state(group: u32, window: u32, bytes: u64) -> StateDesc {
     StateDesc { kv_heads: 1, key_dim: 1, window, group, bytes, ..StateDesc::default() }

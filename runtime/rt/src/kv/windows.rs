@@ -3,7 +3,7 @@
 //! Attention states with the same window keep and give back the same tokens, so they share a block
 //! table and numbers of pages: page `p` of a group is page `p` in the pool of each of its states. A
 //! group's pages are a pool of their own, so that a layer that sees everything does not keep what
-//! windows have left behind.
+//! windows have left behind. States with a row for several tokens have pages of as many times more.
 //!
 //! States of fixed size are a group too: its "pages" are slots, of which a sequence has one as soon
 //! as it has a token.
@@ -30,6 +30,8 @@ pub struct Group {
     pub adapters: usize,
     /// Window in tokens; 0: its states see the whole sequence.
     pub window: usize,
+    /// How many tokens have a row in common; 1: each has its own.
+    pub every: usize,
     /// Bytes of a page, or slot, in all its states.
     pub page_bytes: usize,
     /// Pages of the group.
@@ -64,11 +66,16 @@ impl Group {
         self.first_page(len).saturating_sub(KEPT_BEHIND)
     }
 
+    /// Rows of a sequence of `len` tokens.
+    fn rows(&self, len: usize) -> usize {
+        if self.every > 1 { len / self.every } else { len }
+    }
+
     /// Pages of a sequence of `len` tokens, those that have been given back included.
     pub fn pages_at(&self, len: usize) -> usize {
         match (self.adapters, self.fixed) {
             (0, true) => usize::from(len > 0),
-            (0, false) => len.div_ceil(PAGE_TOKENS),
+            (0, false) => self.rows(len).div_ceil(PAGE_TOKENS),
             // They are not the sequence's own.
             _ => 0,
         }
@@ -79,7 +86,10 @@ impl Group {
         match (self.adapters, self.fixed) {
             (1.., _) => None,
             (0, true) => (len > 0).then_some(0),
-            (0, false) => (!len.is_multiple_of(PAGE_TOKENS)).then_some(len / PAGE_TOKENS),
+            (0, false) => {
+                let rows = self.rows(len);
+                (!rows.is_multiple_of(PAGE_TOKENS)).then_some(rows / PAGE_TOKENS)
+            }
         }
     }
 
@@ -114,11 +124,12 @@ impl Layout {
     pub fn reserved(descs: &[StateDesc], max_tokens: usize) -> Result<Layout> {
         let pages = page_count(max_tokens)?;
         let count = descs.iter().map(|d| d.group as usize + 1).max().unwrap_or(0);
-        let mut groups = vec![Group { fixed: false, adapters: 0, window: 0, page_bytes: 0, pages }; count];
+        let mut groups = vec![Group { fixed: false, adapters: 0, window: 0, every: 1, page_bytes: 0, pages }; count];
         for d in descs {
             let group = &mut groups[d.group as usize];
             match d.kind {
                 state::ADAPTER => group.adapters = d.window as usize,
+                state::STRIDED => group.every = (d.window as usize).max(1),
                 kind => (group.fixed, group.window) = (kind == state::FIXED, d.window as usize),
             }
             group.page_bytes = group.page_bytes.saturating_add(d.bytes as usize);
@@ -138,7 +149,7 @@ impl Layout {
     /// For memory that is allocated: the group that keeps tokens longest can hold `max_tokens`. Of
     /// the others each has pages for the windows of as many sequences as that is meant for (one per
     /// 4096 tokens, and at least 8), while a step of `chunk` tokens is under way; or two slots for
-    /// each of them, the second for a snapshot.
+    /// each of them, the second for a snapshot; or pages of rows that several tokens have in common.
     ///
     /// # Errors
     /// As [`Layout::reserved`].
@@ -150,6 +161,10 @@ impl Layout {
             let windows =
                 sequences.saturating_mul(window_pages(group.window, 0)).saturating_add(chunk.div_ceil(PAGE_TOKENS));
             group.pages = if group.fixed { sequences.saturating_mul(2) } else { group.pages.min(windows) };
+        }
+        for group in layout.groups.iter_mut().filter(|g| g.every > 1) {
+            // Each sequence begins a page.
+            group.pages = group.pages.min(group.pages.div_ceil(group.every).saturating_add(sequences));
         }
         Ok(layout)
     }

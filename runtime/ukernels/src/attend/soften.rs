@@ -17,8 +17,8 @@ part!(pub(super) Soften<I> = all(run, group): Args);
 #[inline(always)]
 unsafe fn all<I: Isa>(run: &Run, group: &Group) {
     unsafe {
-        // Only codes have scales, which rows that are brought together are multiplied by at once.
-        if matches!(run.a.dtype, kv_dtype::INT8 | kv_dtype::INT4) && run.more.every <= 1 {
+        // Only codes have scales.
+        if matches!(run.a.dtype, kv_dtype::INT8 | kv_dtype::INT4) {
             rows::<I, true>(run, group)
         } else {
             rows::<I, false>(run, group)

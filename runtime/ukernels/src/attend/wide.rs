@@ -43,10 +43,6 @@ unsafe fn values<I: Isa>(run: &Run, group: &Group, from: usize, to: usize) {
 unsafe fn pages<I: Isa>(run: &Run, group: &Group, from: usize, to: usize, keys: bool) {
     for page in from..to {
         unsafe {
-            if run.more.every > 1 {
-                together::<I>(run, &Gathered::apart(run, group.page + page), place(run, group, page), keys);
-                continue;
-            }
             let at = run.page(group.page + page);
             let (from, to) = (if keys { at.k } else { at.v }, place(run, group, page));
             match (run.a.dtype, keys) {
@@ -90,18 +86,6 @@ impl Gathered {
         let mut rows = Gathered { at: [page.v; PAGE_TOKENS], scales: [1.0; PAGE_TOKENS] };
         for slot in 0..PAGE_TOKENS {
             unsafe { rows.take(run, page, slot, slot) };
-        }
-        rows
-    }
-
-    /// Those of slots that lie apart, see [`AttendMore::every`](llmcc_abi::AttendMore::every), the last
-    /// one again in place of slots that there are not.
-    #[inline(always)]
-    unsafe fn apart(run: &Run, number: usize) -> Gathered {
-        let mut rows = Gathered { at: [core::ptr::null(); PAGE_TOKENS], scales: [1.0; PAGE_TOKENS] };
-        for slot in 0..PAGE_TOKENS {
-            let position = run.more.position((number * PAGE_TOKENS + slot).min(run.last));
-            unsafe { rows.take(run, &run.page(position / PAGE_TOKENS), slot, position % PAGE_TOKENS) };
         }
         rows
     }

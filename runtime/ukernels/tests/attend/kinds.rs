@@ -111,7 +111,7 @@ fn keys_and_values_of_different_width() {
     }
 }
 
-/// Keys that are values, of every position and of some, in contexts of less than one of these, of a few
+/// Keys that are values, of every token and of several, in contexts of less than one of these, of a few
 /// and of several blocks of them; what their weights add up to, with sinks and without. Threads share
 /// contexts in which there is nothing to be seen, too.
 #[test]
@@ -140,12 +140,13 @@ fn keys_that_are_values() {
 }
 
 impl Case {
-    /// Only the last of so many positions each is seen; the others have no values.
+    /// A slot is of so many tokens; those that nobody sees have no values.
     fn apart(&mut self, every: usize) {
         self.every = every;
         let layout = page(self.kv_heads, self.own_dim(), self.dv, bits(self.dtype));
         let bytes = self.dv * bits(self.dtype) / 8;
-        for slot in (0..self.values.len()).filter(|slot| !(slot + 1).is_multiple_of(every)) {
+        let most = self.positions.iter().max().map_or(0, |p| (*p as usize + 1) / every);
+        for slot in most..self.values.len() {
             let base = self.pages[slot / PAGE_TOKENS] as usize * layout.bytes;
             for n in 0..self.kv_heads {
                 let row = n * PAGE_TOKENS + slot % PAGE_TOKENS;
