@@ -8,7 +8,8 @@ use std::fmt;
 const BYTE_ORDER_MARK: &str = "the file starts with a byte order mark at line 1 column 1";
 const TWICE: &str = "occurs twice";
 
-/// Parses JSON.
+/// Parses JSON. Infinity, which older versions of Transformers write as Python does, is read as they
+/// write it today: as an object that says so.
 ///
 /// # Errors
 /// Line, column and what is wrong there.
@@ -16,7 +17,29 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     if bytes.starts_with(b"\xef\xbb\xbf") || bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
         return Err(serde_json::Error::custom(BYTE_ORDER_MARK));
     }
-    serde_json::from_slice(bytes).map(|Strict(value)| value)
+    let read = |bytes: &[u8]| serde_json::from_slice(bytes).map(|Strict(value)| value);
+    read(bytes).or_else(|error| with_infinity(bytes).map_or(Err(error), |spelled| read(&spelled)))
+}
+
+/// The same with the word `Infinity` written as JSON, if it is there.
+fn with_infinity(bytes: &[u8]) -> Option<Vec<u8>> {
+    const WORD: &[u8] = b"Infinity";
+    let (mut out, mut rest, mut inside, mut found) = (Vec::with_capacity(bytes.len()), bytes, false, false);
+    while let Some((first, after)) = rest.split_first() {
+        let minus = if rest.starts_with(b"-") { "-" } else { "" };
+        let word = rest.get(minus.len()..).filter(|_| !inside).and_then(|r| r.strip_prefix(WORD));
+        if let Some(after) = word {
+            out.extend(format!("{{\"__float__\": \"{minus}Infinity\"}}").bytes());
+            (rest, found) = (after, true);
+            continue;
+        }
+        // A quotation mark or a backslash after a backslash ends nothing.
+        let length = if inside && *first == b'\\' { 2.min(rest.len()) } else { 1 };
+        inside ^= *first == b'"';
+        out.extend(rest.get(..length).unwrap_or(&[*first]));
+        rest = rest.get(length..).unwrap_or(after);
+    }
+    found.then_some(out)
 }
 
 /// What to do about a file that is not JSON.
@@ -30,7 +53,7 @@ pub(crate) fn help(error: &serde_json::Error) -> &'static str {
         _ if says("trailing comma") => "remove the comma before the closing bracket",
         _ if says("trailing characters") => "remove what follows the end of the object",
         _ if says("expected value") => {
-            "write a JSON value there: JSON has no NaN, Infinity, None, True, comments or single quotes"
+            "write a JSON value there: JSON has no NaN, None, True, comments or single quotes"
         }
         _ => "correct it there, or download the file again",
     }
@@ -115,12 +138,21 @@ mod tests {
         assert_eq!(parse(b" 1 ").unwrap(), json!(1));
     }
 
+    #[test]
+    fn infinity_is_a_word_of_python() {
+        let text = r#"{"a": [0.0, Infinity], "Infinity \" Infinity": -Infinity, "b": "\\", "c": Infinity}"#;
+        let [plus, minus] = ["Infinity", "-Infinity"].map(|word| json!({ "__float__": word }));
+        let expected = json!({ "a": [0.0, plus], "Infinity \" Infinity": minus, "b": "\\", "c": plus });
+        assert_eq!(parse(text.as_bytes()).unwrap(), expected);
+        assert!(parse(b"[Infinity, Infinit]").is_err());
+    }
+
     /// Where it is wrong, and what to do.
     #[test]
     fn what_is_no_json() {
         let correct = "correct it there, or download the file again";
         let cut = "the file is empty or cut off: download it again";
-        let value = "write a JSON value there: JSON has no NaN, Infinity, None, True, comments or single quotes";
+        let value = "write a JSON value there: JSON has no NaN, None, True, comments or single quotes";
         for (text, expected) in [
             ("", format!("EOF while parsing a value at line 1 column 0; {cut}")),
             ("{\n \"a\": ", format!("EOF while parsing a value at line 2 column 6; {cut}")),

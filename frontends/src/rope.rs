@@ -35,7 +35,7 @@ pub enum RopeScaling {
         factor: f64,
         /// Wavelengths above `original / low` are divided.
         low: f64,
-        /// Wavelengths below `original / high` are kept.
+        /// Wavelengths below `original / high` are kept. (Llama 4 Scout has nothing between.)
         high: f64,
         /// Context of pretraining.
         original: f64,
@@ -139,7 +139,7 @@ fn llama3(f: f32, factor: f64, low: f64, high: f64, original: f64) -> f32 {
     if wavelength > (original / low) as f32 {
         return scaled;
     }
-    if wavelength < (original / high) as f32 {
+    if wavelength < (original / high) as f32 || low == high {
         return f;
     }
     let smooth = ((1.0 / wavelength) * original as f32 - low as f32) / (high - low) as f32;
@@ -227,7 +227,9 @@ mod tests {
         let yarn = json!({ "rope_type": "yarn", "factor": 1e6, "original_max_position_embeddings": 1 });
         let llama3 =
             json!({ "rope_type": "llama3", "factor": 1e30, "low_freq_factor": 1e-30, "high_freq_factor": 1e30 });
-        for scaling in [yarn, llama3, json!(null)] {
+        // As Llama 4 Scout has it.
+        let nothing_between = json!({ "rope_type": "llama3", "factor": 16, "low_freq_factor": 1, "high_freq_factor": 1, "original_max_position_embeddings": 64 });
+        for scaling in [yarn, llama3, nothing_between, json!(null)] {
             for theta in [1.0000001, 1e38] {
                 let json =
                     with(config("llama"), json!({ "rope_theta": theta, "rope_scaling": scaling, "head_dim": 128 }));

@@ -28,6 +28,7 @@ pub fn find(ckpt: &Checkpoint, module: &Module) -> Result<Option<Unused>, Fronte
         recomputed(ckpt, name)
             || derived(ckpt, &model, name)
             || copy(name)
+            || looks_ahead(name)
             || model.leaves_out(name, module.info.output)
             || of_zeros(ckpt, name)
     };
@@ -54,6 +55,13 @@ fn recomputed(ckpt: &Checkpoint, name: &str) -> bool {
         // Sines, not learned, which are a `.weight`.
         || name.ends_with(".embed_positions.weights")
         || name.rsplit('.').next() == Some("position_ids")
+}
+
+/// Whether a tensor is of a part that predicts further tokens (and is no layer by its number), as Qwen3-Next,
+/// Nemotron 3, ERNIE 4.5, MiMo-V2 and LongCat have one in their files: what the model computes does not depend on it.
+fn looks_ahead(name: &str) -> bool {
+    let name = name.strip_prefix("model.").unwrap_or(name);
+    ["mtp.", "mtp_"].iter().any(|start| name.starts_with(start))
 }
 
 /// Integers that follow from config.json, such as multipliers of hashes: if they are those, nothing reads them.
@@ -203,6 +211,15 @@ mod tests {
             let ckpt = Checkpoint::open(&to.0).unwrap();
             assert_eq!(find(&ckpt, &lift(&ckpt, &Options::default()).unwrap()).unwrap().is_some(), unused);
         }
+    }
+
+    /// Parts that predict further tokens have names of their own.
+    #[test]
+    fn parts_that_look_ahead() {
+        for name in ["mtp.fc.weight", "model.mtp.layers.0.enorm.weight", "model.mtp_block.0.input_layernorm.weight"] {
+            assert_eq!(same("qwen3_next", json!({}), |t| t.push(tensor(name, &[4]))), "nothing", "{name}");
+        }
+        assert_ne!(same("qwen3_next", json!({}), |t| t.push(tensor("model.layers.0.mtp.weight", &[4]))), "nothing");
     }
 
     /// Layers that predict further tokens are known by their number.

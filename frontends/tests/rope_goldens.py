@@ -17,6 +17,7 @@ CASES = [
     ("linear 2.5", 80, 1e4, 16384, dict(rope_type="linear", factor=2.5)),
     ("llama3.2", 64, 5e5, 131072, LLAMA3),
     ("llama3.1", 128, 5e5, 131072, LLAMA3 | dict(factor=8.0)),
+    ("llama4 scout", 128, 5e5, 131072, LLAMA3 | dict(factor=16.0, high_freq_factor=1.0)),
     ("yarn qwen", 128, 1e6, 131072, YARN),
     ("yarn untruncated", 64, 1.5e5, 131072, YARN | dict(factor=32.0, original_max_position_embeddings=4096, truncate=False)),
     ("yarn mscale", 64, 1e4, 163840, YARN | dict(factor=40.0, original_max_position_embeddings=4096, mscale=1.0, mscale_all_dim=0.7)),

@@ -3,7 +3,7 @@
 
 use super::decoder::Defaults;
 use super::entry::Arch;
-use super::experts::{CORRECTION, Experts, Stored, sparse_by_types_or_every};
+use super::experts::{CORRECTION, Experts, sparse_by_types_or_every};
 use super::gates::Gate;
 use super::latent::{self, LATENT, Latent, Q_UP};
 use super::latent_decoder;
@@ -54,7 +54,6 @@ pub(super) const ARCH: Arch = Arch {
         let router = sigmoids(f, 8, 2.5)?;
         let experts = Experts {
             correction: Some(CORRECTION),
-            stored: Stored::EachOrJoined,
             ..experts(f, &d, router, [128, 1, 512])?
         };
         let sparse = sparse_by_types_or_every(f, d.layers.len())?;

@@ -160,7 +160,7 @@ impl Shape for DeepseekV4 {
 
     fn chooses(&self, tensor: &str) -> bool {
         // Tables of experts are read, but as numbers.
-        [".attn.indexer.", ".ffn.gate.tid2eid"].iter().any(|part| tensor.contains(part)) || tensor.starts_with("mtp.")
+        [".attn.indexer.", ".ffn.gate.tid2eid"].iter().any(|part| tensor.contains(part))
     }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {

@@ -35,7 +35,10 @@ const OWN: &[Field] = &[
     Field::new("moe_layer_interval", Accepts::Size(4096)),
 ];
 
-const NAMES: Table = &[(CORRECTION_ROW, "model.layers.{}.mlp.moe_statics.e_score_correction_bias")];
+const NAMES: Table = &[
+    (CORRECTION_ROW, "model.layers.{}.mlp.moe_statics.e_score_correction_bias"),
+    (CORRECTION_ROW, "model.layers.{}.mlp.gate.moe_statics.e_score_correction_bias"),
+];
 
 /// Which layers have experts.
 fn sparse(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {

@@ -69,16 +69,15 @@ pub(super) struct Experts {
 /// How the matrices of experts are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stored {
-    /// Three of each expert.
+    /// Three of each expert, as checkpoints are published; or [`JoinedBare`](Stored::JoinedBare), as
+    /// Transformers 5 has them in memory and writes them if it is told to (the matrices up of experts
+    /// without gates are a stack of their own then).
     Each,
     /// Two stacks of all experts, `[experts, 2·ffn, hidden]` (gate, then up) and
     /// `[experts, hidden, ffn]`.
     Joined,
     /// The same, as tensors that are no module's weight.
     JoinedBare,
-    /// [`JoinedBare`](Stored::JoinedBare) in a checkpoint that has such tensors, else
-    /// [`Each`](Stored::Each).
-    EachOrJoined,
     /// The same, transposed: `[experts, hidden, 2·ffn]` and `[experts, ffn, hidden]`.
     JoinedTurned,
     /// [`JoinedBare`](Stored::JoinedBare), or, of any other shape, [`JoinedTurned`](Stored::JoinedTurned).
@@ -190,8 +189,7 @@ pub(super) fn sparse_by_types_or_every(f: &Fields, layers: usize) -> Result<Vec<
 /// How a checkpoint has them: some have what others join.
 fn stored_as(f: &Draft, stored: Stored) -> Stored {
     match stored {
-        Stored::EachOrJoined | Stored::Joined if f.stores(EXPERTS_GATE_UP, Kind::Bare) => Stored::JoinedBare,
-        Stored::EachOrJoined => Stored::Each,
+        Stored::Each | Stored::Joined if f.stores(EXPERTS_GATE_UP, Kind::Bare) => Stored::JoinedBare,
         // As GGUF files have what Transformers joins.
         Stored::Joined
         | Stored::JoinedBare
@@ -224,7 +222,13 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
                 if f.stores(EXPERTS_DOWN_ROWS, Kind::Bare) { apart_with_biases(f, m) } else { turned(f, m) };
             return (Some(gate), [up, down]);
         }
-        Stored::Each | Stored::EachOrJoined => {
+        // Transformers 5 has these in stacks, too.
+        Stored::Each if !m.gated && f.stores(EXPERTS_UP, Kind::Bare) => {
+            let up = f.weight(EXPERTS_UP, Kind::Bare, &[count, ffn, hidden]);
+            let down = f.weight(EXPERTS_DOWN, Kind::Bare, &[count, hidden, ffn]);
+            return plain(None, [up, down].map(|w| f.op(Op::Flatten, &[w])));
+        }
+        Stored::Each => {
             let gate = m.gated.then(|| each(f, EXPERT_GATE, count, [ffn, hidden]));
             let up = each(f, EXPERT_UP, count, [ffn, hidden]);
             return plain(gate, [up, each(f, EXPERT_DOWN, count, [hidden, ffn])]);
@@ -255,6 +259,15 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
             (all, f.weight(EXPERTS_DOWN, Kind::Matrix, &[count, hidden, ffn]))
         }
         Stored::JoinedBare => {
+            // The class of LongCat's models has such matrices also of experts that compute nothing.
+            let more = [count.saturating_add(m.zero), both, hidden];
+            if m.zero > 0 && f.has_shape(EXPERTS_GATE_UP, Kind::Bare, &more) {
+                let all = f.weight(EXPERTS_GATE_UP, Kind::Bare, &more);
+                let all = f.op(Op::Flatten, &[all]);
+                let all = f.op(Op::SliceRows { start: 0, len: count.saturating_mul(both) }, &[all]);
+                let down = f.weight(EXPERTS_DOWN, Kind::Bare, &[count, hidden, ffn]);
+                return joined(f, ffn, all, down);
+            }
             let all = f.weight(EXPERTS_GATE_UP, Kind::Bare, &[count, both, hidden]);
             (all, f.weight(EXPERTS_DOWN, Kind::Bare, &[count, hidden, ffn]))
         }
@@ -271,8 +284,16 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
         }
     };
     let all = f.op(Op::Flatten, &[all]);
-    let [gate, up] = [0, ffn].map(|start| f.op(Op::PickRows { run: both, start, len: ffn, pairs: 0 }, &[all]));
-    plain(Some(gate), [up, f.op(Op::Flatten, &[down])])
+    joined(f, ffn, all, down)
+}
+
+/// Gates and up of experts of width `ffn` in one matrix, and the stack of their down: what
+/// [`matrices`] gives.
+fn joined(f: &mut Draft, ffn: usize, all: Value, down: Value) -> (Option<Stack>, [Stack; 2]) {
+    let run = ffn.saturating_mul(2);
+    let [gate, up] = [0, ffn].map(|start| f.op(Op::PickRows { run, start, len: ffn, pairs: 0 }, &[all]));
+    let down = f.op(Op::Flatten, &[down]);
+    (Some((gate, None)), [(up, None), (down, None)])
 }
 
 /// Matrices of all experts that are stored transposed.

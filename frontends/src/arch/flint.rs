@@ -4,7 +4,7 @@
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
-use super::experts::{Experts, Shared, Stored};
+use super::experts::{Experts, Shared};
 use super::names::{ATTN_SINKS, HUGGING_FACE, Names, QWEN_EXPERTS, Table};
 use super::qwen_experts::{EXPERTS, NORMALIZED, experts, in_those};
 use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, WIDTH, WINDOW};
@@ -41,7 +41,6 @@ pub(super) const ARCH: Arch = Arch {
         let experts = experts(f, &d, [6, 512, 256], f.flag_or("norm_topk_prob", true));
         let experts = Experts {
             router: Router { score: Score::Sigmoid, ..experts.router },
-            stored: Stored::EachOrJoined,
             shared: Some(Shared::plain(f.size("shared_expert_intermediate_size").or(1024))),
             ..experts
         };

@@ -2,7 +2,7 @@
 
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};
-use super::experts::{Experts, Shared, Stored};
+use super::experts::{Experts, Shared};
 use super::gates::Gate;
 use super::mixer::Mixer;
 use super::names::Table;
@@ -111,7 +111,6 @@ pub(super) fn experts(f: &Fields, d: &Decoder, default: [usize; 2], normalize: b
     let experts = Experts {
         ffn: f.size("moe_intermediate_size").or(512),
         shared: Some(Shared { mixed: true, ..Shared::plain(shared) }),
-        stored: Stored::EachOrJoined,
         ..Experts::like(d, router, f.size("num_experts").or(default[0]))
     };
     experts.checked(f, ["num_experts", "num_experts_per_tok"])

@@ -6,11 +6,22 @@ use super::decoder::{Decoder, Defaults};
 use super::names::{ATTN_K_NORM, ATTN_Q_NORM, Table};
 use crate::config::ConfigError;
 use crate::config::fields::Fields;
+use crate::config::known::Neutral;
 use crate::config::rope;
 
 pub(super) const NORMS: Table = &[
     (ATTN_Q_NORM, "model.layers.{}.self_attn.query_layernorm"),
     (ATTN_K_NORM, "model.layers.{}.self_attn.key_layernorm"),
+];
+
+/// What the classes decide by themselves, or files have without using it.
+pub(super) const FIXED: &[(&str, Neutral)] = &[
+    ("use_qk_norm", Neutral::On),
+    ("qk_norm", Neutral::On),
+    ("qk_layernorm", Neutral::On),
+    // How many layers would share keys and values; whether they do is `use_cla`.
+    ("cla_share_factor", Neutral::Any),
+    ("org_vocab_size", Neutral::Same("vocab_size")),
 ];
 
 /// The decoder, without experts; `tied` is for files that do not say it.

@@ -19,6 +19,8 @@ pub(super) const ARCH: Arch = Arch {
         ("use_qk_norm", Neutral::On),
         ("qk_norm", Neutral::On),
         ("qk_layernorm", Neutral::On),
+        ("cla_share_factor", Neutral::Any),
+        ("org_vocab_size", Neutral::Same("vocab_size")),
         ("use_mixed_mlp_moe", Neutral::On),
         ("norm_topk_prob", Neutral::On),
         // It has none of these, and one MLP for all tokens.

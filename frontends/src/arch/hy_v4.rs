@@ -6,7 +6,7 @@ use super::blocks::norm;
 use super::decoder::{Decoder, Defaults, embedding, feed, output};
 use super::ends::gathered;
 use super::entry::{Arch, Shape};
-use super::experts::{CORRECTION, Experts, Stored, sparse_by_types};
+use super::experts::{CORRECTION, Experts, sparse_by_types};
 use super::gates::Gate;
 use super::independent_streams::{ATTN_SITE, HEAD_SITE, IndependentStreams, MLP_SITE, STREAMS};
 use super::latent::{self, LATENT, Latent};
@@ -59,7 +59,6 @@ pub(super) const ARCH: Arch = Arch {
         let experts = Experts {
             correction: Some(CORRECTION),
             limits: Some(Limits::Entering(limit)),
-            stored: Stored::EachOrJoined,
             ..experts(f, &d, sigmoids(f, 8, 2.827)?, [256, 1, 768])?
         };
         let sparse = sparse_by_types(f, d.layers.len(), 1)?;
@@ -102,7 +101,7 @@ impl Shape for HyV4 {
     }
 
     fn chooses(&self, tensor: &str) -> bool {
-        self.decoder.chooses(tensor) || tensor.starts_with("model.mtp_layers.")
+        self.decoder.chooses(tensor)
     }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {

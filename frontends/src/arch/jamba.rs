@@ -3,7 +3,7 @@
 
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
-use super::experts::{Experts, Stored};
+use super::experts::Experts;
 use super::mixer::Mixer;
 use super::names::{
     EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM,
@@ -45,7 +45,7 @@ pub(super) const ARCH: Arch = Arch {
         let routed = layers(f, ["expert_layer_period", "expert_layer_offset"], [2, 1])?;
         let count = f.size("num_experts").or(16);
         let router = Router::softmax(f.size("num_experts_per_tok").or(2), false);
-        let experts = Experts { stored: Stored::EachOrJoined, ..Experts::like(&d, router, count) };
+        let experts = Experts::like(&d, router, count);
         let experts = match count {
             1 => None,
             _ => Some(experts.checked(f, ["num_experts", "num_experts_per_tok"])?),

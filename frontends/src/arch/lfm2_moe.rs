@@ -4,7 +4,9 @@
 use super::convolved::{self, LAYER_TYPES, convolved_layers};
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts};
-use super::names::{EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, HUGGING_FACE, Names, ROUTER, Table};
+use super::names::{
+    EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, Names, ROUTER, Table,
+};
 use crate::config::common::{ATTENTION, MODEL, ROTARY, WIDTH};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
@@ -62,4 +64,6 @@ const NAMES: Table = &[
     (EXPERT_GATE, "model.layers.{}.feed_forward.experts.{e}.w1"),
     (EXPERT_UP, "model.layers.{}.feed_forward.experts.{e}.w3"),
     (EXPERT_DOWN, "model.layers.{}.feed_forward.experts.{e}.w2"),
+    (EXPERTS_GATE_UP, "model.layers.{}.feed_forward.experts.gate_up_proj"),
+    (EXPERTS_DOWN, "model.layers.{}.feed_forward.experts.down_proj"),
 ];

@@ -72,13 +72,16 @@ pub(super) fn linear_unit(f: &mut Draft, m: &LinearUnit, h: Value) -> Value {
 /// `x·√(1 − a²)`, `a = e^(step·rate)`; of the first token of a sequence `x` itself.
 #[track_caller]
 fn weighted(f: &mut Draft, [step, rates]: [Value; 2], x: Value) -> Value {
+    // 1 − e^(−2y) = tanh y·(1 + e^(−2y)), in which nothing cancels where a is near 1.
+    let y = f.mul(step, rates);
     let two = f.scalar(2.0);
-    let rates = f.mul(rates, two);
-    let square = f.mul(step, rates);
+    let square = f.mul(y, two);
     let square = f.unary(UnaryOp::Exp, square);
-    let less = f.unary(UnaryOp::Neg, square);
     let one = f.scalar(1.0);
-    let left = f.add(less, one);
+    let above = f.add(square, one);
+    let y = f.unary(UnaryOp::Neg, y);
+    let y = f.unary(UnaryOp::Tanh, y);
+    let left = f.mul(y, above);
     let weight = f.unary(UnaryOp::Sqrt, left);
     let taken = f.unary(UnaryOp::Neg, weight);
     let taken = f.add(taken, one);

@@ -11,8 +11,8 @@ use super::latent_decoder;
 use super::lifter::{Carried, Lifter};
 use super::mlp::mlp;
 use super::names::{
-    ATTN_NORM, ATTN_OUT, EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP,
-    Names, ROUTER, Table,
+    ATTN_NORM, ATTN_OUT, EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, MLP_DOWN,
+    MLP_GATE, MLP_NORM, MLP_UP, Names, ROUTER, Table,
 };
 use crate::config::common::{ACTIVATIONS, ATTENTION, ATTENTION_BIAS, Facts, MODEL, RMS_NORM, ROTARY, TOKENS, WIDTH};
 use crate::config::fields::{Accepts, Field, IDENTITY};
@@ -114,6 +114,13 @@ impl Shape for Longcat {
         &self.decoder.facts
     }
 
+    /// Transformers' class has matrices of experts that compute nothing, and writes them.
+    fn chooses(&self, tensor: &str) -> bool {
+        let number = tensor.split_once(".mlp.experts.").and_then(|(_, rest)| rest.split('.').next()?.parse().ok());
+        let (count, zero) = (self.experts.count, self.experts.zero);
+        number.is_some_and(|e: usize| e >= count && e - count < zero)
+    }
+
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, ropes) = decoder::embedding(l, &self.decoder)?;
         for i in 0..self.decoder.layers.len() {
@@ -164,4 +171,6 @@ const NAMES: Table = &[
     (EXPERT_GATE, "model.layers.{}.mlp.experts.{e}.gate_proj"),
     (EXPERT_UP, "model.layers.{}.mlp.experts.{e}.up_proj"),
     (EXPERT_DOWN, "model.layers.{}.mlp.experts.{e}.down_proj"),
+    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
+    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
 ];

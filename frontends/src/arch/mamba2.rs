@@ -19,6 +19,7 @@ pub(super) const ARCH: Arch = Arch {
     // Heads say how wide the mixers are; the rest is about training, or how it is computed.
     fixed: &[
         ("expand", Neutral::Any),
+        ("intermediate_size", Neutral::Any),
         ("chunk_size", Neutral::Any),
         ("time_step_rank", Neutral::Any),
         ("time_step_min", Neutral::Any),

@@ -62,4 +62,7 @@ const OWN: &[Field] = &[
     Field::new("rotary_dim", Accepts::Size(1 << 14)),
 ];
 
-const NAMES: Table = &[(CORRECTION, "model.layers.{}.block_sparse_moe.e_score_correction_bias")];
+const NAMES: Table = &[
+    (CORRECTION, "model.layers.{}.block_sparse_moe.e_score_correction_bias"),
+    (CORRECTION, "model.layers.{}.mlp.e_score_correction_bias"),
+];

@@ -7,7 +7,7 @@
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
-use super::experts::{CORRECTION, Experts, Shared, Stored, sparse_by_types};
+use super::experts::{CORRECTION, Experts, Shared, sparse_by_types};
 use super::limits::Limits;
 use super::names::{EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, MIXTRAL_EXPERTS, Names, SHARED_DOWN};
 use super::names::{SHARED_GATE, SHARED_GATE_UP, SHARED_UP, Table};
@@ -62,7 +62,6 @@ pub(super) const ARCH: Arch = Arch {
         };
         let experts = Experts {
             correction: Some(CORRECTION),
-            stored: Stored::EachOrJoined,
             shared: Some(shared),
             limits,
             ..Experts::like(&d, router, f.size("num_local_experts").or(128))

@@ -4,7 +4,6 @@
 use super::blocks::Tuning;
 use super::decoder::Defaults;
 use super::entry::Arch;
-use super::experts::{Experts, Stored};
 use super::latent::{self, LATENT, Latent};
 use super::latent_decoder;
 use super::latent_experts::{EXPERTS, experts, with_dense};
@@ -44,7 +43,7 @@ pub(super) const ARCH: Arch = Arch {
             pairs: f.size("n_group").or(1) > 1,
             ..Router::softmax(f.size("num_experts_per_tok").or(4), f.flag_or("norm_topk_prob", true))
         };
-        let experts = Experts { stored: Stored::EachOrJoined, ..experts(f, &d, router, [128, 1, 2048])? };
+        let experts = experts(f, &d, router, [128, 1, 2048])?;
         with_dense(f, d, experts, 0)
     },
 };

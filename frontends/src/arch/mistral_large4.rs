@@ -5,7 +5,7 @@
 
 use super::decoder::{Decoder, Defaults, ROPE_POWERS};
 use super::entry::Arch;
-use super::experts::{Experts, Stored, sparse_by_types};
+use super::experts::sparse_by_types;
 use super::latent::{KV_DOWN, KV_DOWN_NORM, KV_UP, LATENT, Latent, TUNING, TUNING_BIAS};
 use super::latent_decoder;
 use super::latent_experts::{EXPERTS, experts};
@@ -73,7 +73,7 @@ pub(super) const ARCH: Arch = Arch {
             pairs: groups > 1,
             ..Router::softmax(f.size("num_experts_per_tok").or(4), true)
         };
-        let experts = Experts { stored: Stored::EachOrJoined, ..experts(f, &d, router, [128, 1, 6144])? };
+        let experts = experts(f, &d, router, [128, 1, 6144])?;
         let sparse = sparse_by_types(f, layers, f.count("first_k_dense_replace").unwrap_or(1))?;
         d = d.with_experts(|i| sparse[i].then_some(experts));
         Ok(Box::new(d))

@@ -18,6 +18,8 @@ use llmcc_ir::graph::UnaryOp;
 /// What checkpoints call the parts around mixers, and those that all of them have.
 pub(super) const NAMES: Table = &[
     (TABLE, "backbone.embeddings"),
+    // As the authors have it.
+    (TABLE, "backbone.embedding"),
     (HEAD, "lm_head"),
     (NORM, "backbone.norm_f"),
     (ATTN_NORM, "backbone.layers.{}.norm"),

@@ -66,6 +66,7 @@ mod selective;
 mod shared_cache;
 mod sines;
 mod soft_caps;
+mod state_spaces;
 mod streams;
 mod t5_encoder;
 mod tensors;
@@ -90,6 +91,7 @@ pub use options::Options;
 pub(crate) use origin::Wanted;
 use origin::{Origin, Source};
 use serde_json::Value;
+use state_spaces::translated;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -324,7 +326,7 @@ impl Model {
     /// # Errors
     /// See [`ConfigError`].
     pub fn parse(json: &Value) -> Result<Model, ConfigError> {
-        let whole = json.as_object().ok_or(ConfigError::NotAnObject { found: kind(json) })?;
+        let whole = &*translated(json.as_object().ok_or(ConfigError::NotAnObject { found: kind(json) })?)?;
         let inside = nested::text_model(whole, |name| by_model_type(name).is_some());
         let map = inside.as_ref().unwrap_or(whole);
         let left = RefCell::default();

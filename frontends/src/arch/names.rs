@@ -231,7 +231,7 @@ pub(super) const QWEN_EXPERTS: Table = &[
 ];
 
 /// Experts as Mixtral names them, and then as LLM Compressor and GPTQModel do where they have quantized
-/// them one by one. Before [`HUGGING_FACE`].
+/// them one by one, and as Transformers 5 has them in memory. Before [`HUGGING_FACE`].
 pub(super) const MIXTRAL_EXPERTS: Table = &[
     (ROUTER, "model.layers.{}.block_sparse_moe.gate"),
     (EXPERT_GATE, "model.layers.{}.block_sparse_moe.experts.{e}.w1"),
@@ -241,9 +241,12 @@ pub(super) const MIXTRAL_EXPERTS: Table = &[
     (EXPERT_UP, "model.layers.{}.block_sparse_moe.experts.{e}.up_proj"),
     (EXPERT_DOWN, "model.layers.{}.block_sparse_moe.experts.{e}.down_proj"),
     (ROUTER, "model.layers.{}.mlp.gate"),
+    (ROUTER, "model.layers.{}.mlp.router"),
     (EXPERT_GATE, "model.layers.{}.mlp.experts.{e}.gate_proj"),
     (EXPERT_UP, "model.layers.{}.mlp.experts.{e}.up_proj"),
     (EXPERT_DOWN, "model.layers.{}.mlp.experts.{e}.down_proj"),
+    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
+    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
 ];
 
 /// Where the norm after attention is called what most call the one before the MLP; the MLP's

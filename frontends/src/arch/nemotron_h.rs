@@ -8,8 +8,8 @@ use super::experts::{CORRECTION, Experts, ROW_DOWN, ROW_UP, Row, Shared};
 use super::latent_experts::sigmoids;
 use super::mixer::Mixer;
 use super::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, EXPERT_DOWN, EXPERT_UP, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names,
-    ROUTER, SHARED_DOWN, SHARED_UP, TABLE, Table,
+    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, EXPERT_DOWN, EXPERT_UP, EXPERTS_DOWN, EXPERTS_UP, HEAD, MLP_DOWN,
+    MLP_NORM, MLP_UP, NORM, Names, ROUTER, SHARED_DOWN, SHARED_UP, TABLE, Table,
 };
 use super::recurrent::{Mamba2, ReadNorm, SSM_A, SSM_CONV, SSM_D, SSM_DT, SSM_IN, SSM_NORM, SSM_OUT};
 use crate::config::ConfigError;
@@ -21,7 +21,7 @@ use llmcc_ir::graph::UnaryOp;
 pub(super) const ARCH: Arch = Arch {
     model_type: "nemotron_h",
     class: "NemotronHForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ATTENTION_BIAS, MLP_BIAS, OWN],
+    fields: &[IDENTITY, MODEL, HEADS, ATTENTION, ATTENTION_BIAS, MLP_BIAS, OWN],
     // The class has its own bounds of time steps, and one MLP beside the experts; the rest is about
     // training, or how it is computed. Nothing is rotated.
     fixed: &[
@@ -39,6 +39,7 @@ pub(super) const ARCH: Arch = Arch {
         ("rope_theta", Neutral::Any),
         ("partial_rotary_factor", Neutral::Any),
         ("rms_norm_eps", Neutral::Any),
+        ("norm_eps", Neutral::Any),
         ("mtp_hybrid_override_pattern", Neutral::Any),
         ("mtp_layers_block_type", Neutral::Any),
     ],
@@ -70,6 +71,9 @@ pub(super) const ARCH: Arch = Arch {
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, mlp))))
     },
 };
+
+/// As in [`ATTENTION`], and as the first files have it.
+const HEADS: &[Field] = &[Field::new("head_dim", Accepts::Size(1 << 14)).or(&["attention_head_dim"])];
 
 const OWN: &[Field] = &[
     Field::new("hybrid_override_pattern", Accepts::Text),
@@ -125,6 +129,8 @@ const NAMES: Table = &[
     (EXPERT_DOWN, "backbone.layers.{}.mixer.experts.{e}.down_proj"),
     (ROW_DOWN, "backbone.layers.{}.mixer.fc1_latent_proj"),
     (ROW_UP, "backbone.layers.{}.mixer.fc2_latent_proj"),
+    (EXPERTS_UP, "backbone.layers.{}.mixer.experts.up_proj"),
+    (EXPERTS_DOWN, "backbone.layers.{}.mixer.experts.down_proj"),
     (SHARED_UP, "backbone.layers.{}.mixer.shared_experts.up_proj"),
     (SHARED_DOWN, "backbone.layers.{}.mixer.shared_experts.down_proj"),
     (SSM_IN, "backbone.layers.{}.mixer.in_proj"),

@@ -7,12 +7,13 @@ use super::gated_layers::{DELTA, LAYERS, NAMES, decoder, delta};
 use super::names::{HUGGING_FACE, Names};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
 use crate::config::fields::IDENTITY;
+use crate::config::known::Neutral;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "qwen3_5_text",
     class: "Qwen3_5ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, DELTA, LAYERS],
-    fixed: &[],
+    fixed: &[("attn_output_gate", Neutral::On)],
     goldens: &["qwen3_5"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {

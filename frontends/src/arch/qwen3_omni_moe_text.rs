@@ -5,7 +5,6 @@
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
-use super::experts::{Experts, Stored};
 use super::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
 use super::qwen_experts::{EXPERTS, NORMALIZED, experts, in_layers};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
@@ -32,6 +31,6 @@ pub(super) const ARCH: Arch = Arch {
         let d = Decoder::read(f, &defaults)?;
         let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         let experts = experts(f, &d, [8, 768, 128], f.flag_or("norm_topk_prob", true));
-        in_layers(f, d, Experts { stored: Stored::EachOrJoined, ..experts })
+        in_layers(f, d, experts)
     },
 };

@@ -12,6 +12,7 @@ pub(super) const SELECTION: &[Field] = &[Field::new("index_topk", Accepts::Size(
 pub(super) const FIXED: &[(&str, Neutral)] = &[
     ("moe_layer_freq", Neutral::One),
     ("mlp_bias", Neutral::Off),
+    ("rope_interleave", Neutral::On),
     ("scoring_func", Neutral::Words(&["sigmoid"])),
     ("topk_method", Neutral::Words(&["noaux_tc"])),
     ("layer_types", Neutral::All("indexed_attention")),

@@ -3,6 +3,7 @@ mod newcomer;
 mod parts;
 mod renamed;
 mod samples;
+mod stacked;
 mod tops;
 
 use super::*;

@@ -445,8 +445,8 @@ fn today(kind: &str) -> &str {
 
 fn llama3(r: &Fields, original: f64) -> Result<RopeScaling, ConfigError> {
     let (low, high) = (r.factor("low_freq_factor", 0.0)?, r.factor("high_freq_factor", 0.0)?);
-    if low >= high {
-        return Err(r.invalid("high_freq_factor", &high, format!("above `low_freq_factor` ({low})")));
+    if low > high {
+        return Err(r.invalid("high_freq_factor", &high, format!("at least `low_freq_factor` ({low})")));
     }
     Ok(RopeScaling::Llama3 { factor: r.factor("factor", 1.0)?, low, high, original })
 }

@@ -121,8 +121,8 @@ fn bad_configurations() {
             "field `rope_scaling.factor` is 0.5; it must be positive and at least 1".into(),
         ),
         (
-            json!({ "rope_scaling": { "rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4 } }),
-            "field `rope_scaling.high_freq_factor` is 4.0; it must be above `low_freq_factor` (4)".into(),
+            json!({ "rope_scaling": { "rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 2 } }),
+            "field `rope_scaling.high_freq_factor` is 2.0; it must be at least `low_freq_factor` (4)".into(),
         ),
         (
             json!({ "rope_scaling": { "rope_type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 2 } }),

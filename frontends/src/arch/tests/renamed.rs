@@ -7,25 +7,27 @@ use crate::checkpoint::Checkpoint;
 use crate::fixtures::{Tensor, write_checkpoint};
 use crate::testing::{Folder, config, golden, with};
 use crate::{Options, lift};
+use llmcc_ir::ty::DType;
 use serde_json::{Value, json};
 
 /// Each of these in place of the other, wherever it stands.
-type Renamings = &'static [(&'static str, &'static str)];
+pub(super) type Renamings = &'static [(&'static str, &'static str)];
 
 /// The tensors of a fixture, renamed, and some that no text model has.
-fn renamed(name: &str, names: Renamings, more: &[&str]) -> Vec<Tensor> {
+pub(super) fn renamed(name: &str, names: Renamings, more: &[&str]) -> Vec<Tensor> {
     let ckpt = Checkpoint::open(&golden(name)).unwrap();
     let all = ckpt.names().map(|old| {
         let t = ckpt.tensor(old).unwrap();
         let name = names.iter().fold(old.to_string(), |name, (from, to)| name.replace(from, to));
-        Tensor { name, dtype: "BF16", shape: t.shape.clone(), data: t.data.to_vec() }
+        let dtype = if t.dtype == DType::F32 { "F32" } else { "BF16" };
+        Tensor { name, dtype, shape: t.shape.clone(), data: t.data.to_vec() }
     });
     let other = |name: &&str| Tensor { name: (*name).to_string(), dtype: "BF16", shape: vec![1], data: vec![0; 2] };
     all.chain(more.iter().map(other)).collect()
 }
 
 /// Asserts that a fixture means the same under other names, and that all its tensors are read.
-fn means_the_same(name: &str, config: &Value, tensors: &[Tensor]) {
+pub(super) fn means_the_same(name: &str, config: &Value, tensors: &[Tensor]) {
     let folder = Folder::new();
     write_checkpoint(&folder.0, config, tensors).unwrap();
     let ckpt = Checkpoint::open(&folder.0).unwrap();
@@ -152,4 +154,15 @@ fn what_these_do_not_compute() {
     refused("hy_v4", json!({ "hc_mult": 1000 }), &["`hc_mult` is 1000"]);
     refused("hy_v4", json!({ "hc_eps": -1 }), &["`hc_eps` is -1"]);
     refused("hy_v4", json!({ "scoring_func": "softmax" }), &["`scoring_func` is \"softmax\""]);
+}
+
+/// The authors of Mamba have another name for the table, and another configuration.
+#[test]
+fn mamba_as_its_authors_have_it() {
+    let config = json!({
+        "d_model": 40, "n_layer": 3, "vocab_size": 120, "rms_norm": true, "residual_in_fp32": true, "fused_add_norm": true,
+        "pad_vocab_size_multiple": 8, "ssm_cfg": { "d_state": 14, "dt_rank": 5, "bias": true }
+    });
+    let tensors = renamed("mamba", &[("backbone.embeddings.", "backbone.embedding.")], &[]);
+    means_the_same("mamba", &config, &tensors);
 }
