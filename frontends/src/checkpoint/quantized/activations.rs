@@ -2,7 +2,7 @@
 //! `STEM.weight` (compressed-tensors, ModelOpt; `activation_scale` in Transformers' own FP8, `qscale_act` in
 //! Mistral's), one number for the input of its products, and `STEM.input_zero_point`.
 
-use super::{Part, Tensors, UNQUANTIZED, Wrong};
+use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong};
 use crate::checkpoint::stored::InputRounding;
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::quant::Code;
@@ -66,11 +66,14 @@ pub(super) fn fixed(tensors: &mut Tensors<'_>, declared: Option<UnaryOp>) -> Res
 /// What the input of products with `STEM.weight` is rounded to; `None` where it is not.
 fn number(tensors: &Tensors<'_>, stem: &str, declared: Option<UnaryOp>) -> Option<UnaryOp> {
     let matrix = tensors.index.get(&format!("{stem}.weight"))?;
-    let encoding = matrix.info.dtype.dtype?.coded()?.encoding();
     if STACKED.iter().any(|part| format!("{stem}.").contains(part)) {
         return None;
     }
-    match encoding.code {
+    // What no format has was decoded: its numbers do not tell what they were.
+    if std::ptr::eq(matrix.info.dtype, &COMPUTED) {
+        return declared;
+    }
+    match matrix.info.dtype.dtype?.coded()?.encoding().code {
         Code::Float(_) => Some(UnaryOp::RoundE4m3),
         Code::Int { bits: 8, .. } | Code::Signed { .. } => declared.or(Some(UnaryOp::RoundI8)),
         Code::Int { .. } => declared,
