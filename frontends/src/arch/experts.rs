@@ -261,7 +261,7 @@ fn matrices(f: &mut Draft, m: &Experts) -> (Option<Stack>, [Stack; 2]) {
         Stored::JoinedBare => {
             // The class of LongCat's models has such matrices also of experts that compute nothing.
             let more = [count.saturating_add(m.zero), both, hidden];
-            if m.zero > 0 && f.has_shape(EXPERTS_GATE_UP, Kind::Bare, &more) {
+            if m.zero > 0 && f.shape_of(EXPERTS_GATE_UP, Kind::Bare) == Some(&more[..]) {
                 let all = f.weight(EXPERTS_GATE_UP, Kind::Bare, &more);
                 let all = f.op(Op::Flatten, &[all]);
                 let all = f.op(Op::SliceRows { start: 0, len: count.saturating_mul(both) }, &[all]);
