@@ -46,7 +46,7 @@ struct Means<'k> {
 }
 
 /// What a thread knows of itself.
-struct Owner<'a> {
+struct OfChannel<'a> {
     args: Args<'a>,
     m: V,
     lane: V,
@@ -61,18 +61,18 @@ impl<'k> Means<'k> {
         Means { k, channels: cx.cols(k.out), series, cols, bytes: cx.kernel.fixed(k.state).bytes() }
     }
 
-    fn thread<'a>(&self, b: &mut Builder, args: Args<'a>, (m, threads): (V, usize)) -> Owner<'a> {
+    fn thread<'a>(&self, b: &mut Builder, args: Args<'a>, (m, threads): (V, usize)) -> OfChannel<'a> {
         let (tid, block) = (b.sreg("tid.x"), b.sreg("ctaid.x"));
         let lane = b.andc(tid, i64::from(WARP) - 1);
         let first = b.mulc(block, threads as i64);
         let channel = b.add(first, tid);
         let inside = b.cmpc(Cmp::Slt, channel, self.channels as i64);
         let last = b.i32(self.channels as i64 - 1);
-        Owner { args, m, lane, inside, channel: b.min(channel, last) }
+        OfChannel { args, m, lane, inside, channel: b.min(channel, last) }
     }
 
     /// The tokens of a sequence, and its state before and after.
-    fn sequence(&self, b: &mut Builder, t: &Owner<'_>, seq: V) {
+    fn sequence(&self, b: &mut Builder, t: &OfChannel<'_>, seq: V) {
         let tokens = Tokens { args: t.args, lane: t.lane, seq, m: t.m };
         let slot = t.args.slot(b, t.args.operand(self.k.state), self.bytes, seq);
         let state = col_at(b, slot, Elem::F32, t.channel);
@@ -99,7 +99,7 @@ impl<'k> Means<'k> {
     }
 
     /// Stores the mean of a token; what is kept after it.
-    fn token(&self, b: &mut Builder, t: &Owner<'_>, token: V, kept: &[V]) -> Vec<V> {
+    fn token(&self, b: &mut Builder, t: &OfChannel<'_>, token: V, kept: &[V]) -> Vec<V> {
         let position = t.args.position(b, token);
         let place = b.remc(position, self.k.width as i64);
         let begins = b.cmpc(Cmp::Eq, place, 0);
@@ -127,7 +127,7 @@ impl<'k> Means<'k> {
     }
 
     /// A mean with one more value: that of a token at its place in one of the series.
-    fn with(&self, b: &mut Builder, t: &Owner<'_>, (token, place, series): (V, V, usize), kept: [V; 3]) -> [V; 3] {
+    fn with(&self, b: &mut Builder, t: &OfChannel<'_>, (token, place, series): (V, V, usize), kept: [V; 3]) -> [V; 3] {
         let skip = series * self.channels;
         let load = |b: &mut Builder, p: ParamId, (cols, start): (usize, usize), row: V| {
             let line = row_at(b, t.args.operand(p), cols, RowElem::F32, row);

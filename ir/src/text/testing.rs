@@ -356,9 +356,7 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
         1 => (vec(0..params, 6), vec(size(), 2)).prop_map(|(p, n)| Body::Wkv(kernel::Wkv {
             k: p[0], k_start: n[0], v: p[1], v_start: n[1], decay: p[2], bonus: p[3], state: p[4], out: p[5],
         })),
-        1 => (vec(0..params, 5), vec(size(), 3)).prop_map(|(p, n)| Body::WindowMeans(kernel::WindowMeans {
-            k: p[0], k_start: n[0], v: p[1], v_start: n[1], places: p[2], width: n[2], state: p[3], out: p[4],
-        })),
+        1 => (vec(0..params, 5), vec(size(), 3)).prop_map(|(p, n)| window_means(&p, &n)),
         1 => (0..params, (size(), size(), attr()), 0..params).prop_map(|(x, (side, rounds, eps), out)| {
             Body::Sinkhorn(kernel::Sinkhorn { x, balance: Balance { side, rounds, eps }, out })
         }),
@@ -371,6 +369,12 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
         }),
         1 => (0..params, size(), 0..params).prop_map(|(x, k, out)| Body::TopK(kernel::TopK { x, k, out })),
     ]
+}
+
+fn window_means(p: &[usize], n: &[usize]) -> Body {
+    let (k_start, v_start, width) = (n[0], n[1], n[2]);
+    let (k, v, places, state, out) = (p[0], p[1], p[2], p[3], p[4]);
+    Body::WindowMeans(kernel::WindowMeans { k, k_start, v, v_start, places, width, state, out })
 }
 
 fn kernel_named(name: String) -> impl Strategy<Value = Kernel> {

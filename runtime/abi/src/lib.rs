@@ -345,9 +345,7 @@ pub mod operand {
 /// `K: f32 [kv_heads][16]`, `V: f32 [kv_heads][16]`. Where codes have 4 bits, a byte has two of a
 /// token: elements `2j` and `2j + 1` of a key, `j` and `j + value_dim/2` of a value, the first one
 /// in the lower half. Of a latent cache, whose keys end with the values, `K` is what comes before.
-///
-/// *Strided*: the same of rows that several tokens have in common, the last of each of the sequence's
-/// windows of `window` tokens storing one; a page has 16 rows.
+/// *Strided*: the same, the last of each `window` tokens of a sequence storing a row; a page has 16 rows.
 ///
 /// *Fixed*: a number of bytes that does not grow with the sequence (the matrix of a recurrence, the
 /// last inputs of a convolution): a slot, which the block table names in its only entry. It is zero
@@ -373,8 +371,7 @@ pub struct StateDesc {
     pub value_dim: u16,
     /// See [`kv_dtype`].
     pub dtype: u32,
-    /// Sliding window in tokens, 0 = none; of strided states, how many tokens have a row; of adapters, how
-    /// many there is room for.
+    /// Sliding window in tokens, 0 = none; tokens of a row, if strided; how many adapters there is room for.
     pub window: u32,
     /// Bytes of a page, or of a slot: a multiple of 64.
     pub bytes: u64,

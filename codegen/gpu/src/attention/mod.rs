@@ -38,7 +38,7 @@ use tiles::Range;
 use crate::Source;
 use crate::cx::{Args, Cx, row_stride};
 use crate::expr::tanh;
-use crate::mlir::{Builder, Elem, F32, I64, V};
+use crate::mlir::{Builder, Elem, F32, I64, Ty, V};
 use crate::piece::{self, col_at};
 use llmcc_abi::layout::Page;
 use llmcc_ir::eval::ScoreBias;
@@ -202,7 +202,14 @@ impl Shape {
     fn store(&self, b: &mut Builder, args: Args<'_>, token: V, col: V, values: V) {
         let p = self.element(b, args, self.out, token, col);
         let values = piece::round(b, values, self.out.storage());
-        b.store(values, p);
+        if self.out.cols.is_multiple_of(4) || !matches!(values.ty, Ty::Vec(..)) {
+            return b.store(values, p);
+        }
+        // Rows that end with sums begin anywhere.
+        for (i, x) in b.unpack(values).into_iter().enumerate() {
+            let p = b.atc(p, (i * self.out.storage().bytes()) as i64);
+            b.store(x, p);
+        }
     }
 
     /// Whether a token may see nothing: where several have a row, the first ones.

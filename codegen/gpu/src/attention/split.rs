@@ -178,26 +178,17 @@ impl Split {
             let kv_head = b.divc(head, shape.group as i64);
             let position = args.position(b, token);
             b.assume(position, &[5, 1000]);
-            let Range { first, count: seen } = shape.range(b, args, token, position);
-            let last = if shape.causal && !shape.may_be_blind() {
-                position
-            } else {
-                let end = b.add(first, seen);
-                b.addc(end, -1)
-            };
-            let (first_page, last_page) = (b.shrc(first, 4), b.shrc(last, 4));
-            let end = b.addc(last_page, 1);
-            // Of no rows there is no last.
-            let end = if shape.may_be_blind() { ceil_of_pages(b, seen) } else { end };
+            let seen = shape.range(b, args, token, position);
+            let (first_page, end) = pages_of(b, shape, position, seen);
             let pages = b.sub(end, first_page);
             let run = self.run(b, pages);
             let chunks = ceil_div(b, pages, run);
-            // Chunks of a share, and shares that have any; somebody says that there are none.
+            // Chunks of a share, and shares that have any: one, where there are no chunks.
+            let some = |b: &mut Builder, x| if shape.may_be_blind() { b.max(x, one) } else { x };
             let each = ceil_div(b, chunks, shares);
-            let at_least_one = |b: &mut Builder, x| if shape.may_be_blind() { b.max(x, one) } else { x };
-            let each = at_least_one(b, each);
+            let each = some(b, each);
             let used = ceil_div(b, chunks, each);
-            let used = at_least_one(b, used);
+            let used = some(b, used);
             let chunk = b.mul(share, each);
             let end_chunk = b.add(chunk, each);
             let end_chunk = b.min(end_chunk, chunks);
@@ -212,8 +203,8 @@ impl Split {
                 token,
                 head,
                 kv_head,
-                first,
-                seen,
+                first: seen.first,
+                seen: seen.count,
                 page,
                 end_page,
                 run,
@@ -267,10 +258,21 @@ impl Chunks<'_> {
     }
 }
 
-/// Pages of so many rows.
-fn ceil_of_pages(b: &mut Builder, rows: V) -> V {
-    let up = b.addc(rows, PAGE_TOKENS as i64 - 1);
-    b.divc(up, PAGE_TOKENS as i64)
+/// First page of what a token at `position` sees, and the one after the last.
+fn pages_of(b: &mut Builder, shape: &Shape, position: V, Range { first, count }: Range) -> (V, V) {
+    if shape.may_be_blind() {
+        // Of no rows there is no last.
+        let up = b.addc(count, PAGE_TOKENS as i64 - 1);
+        return (first, b.divc(up, PAGE_TOKENS as i64));
+    }
+    let last = if shape.causal {
+        position
+    } else {
+        let end = b.add(first, count);
+        b.addc(end, -1)
+    };
+    let (first_page, last_page) = (b.shrc(first, 4), b.shrc(last, 4));
+    (first_page, b.addc(last_page, 1))
 }
 
 fn ceil_div(b: &mut Builder, x: V, y: V) -> V {

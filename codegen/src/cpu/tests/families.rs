@@ -151,7 +151,8 @@ proptest! {
         let mut g = random(seed, 5, 60);
         g.rows = Dim::Tokens;
         let (kv_heads, heads) = (2, 4);
-        let spec = KvSpec { dtype: KvDType::F16, kv_heads, key_dim: d, value_dim: d, latent: false, window: None, every: 1 };
+        let dtype = KvDType::F16;
+        let spec = KvSpec { dtype, kv_heads, key_dim: d, value_dim: d, latent: false, window: None, every: 1 };
         let q = g.input(g.rows, heads * d);
         let kv = cached(&mut g, spec);
         let (exact, rounded) = (g.output(heads * d, RowElem::F32), g.output(heads * d, RowElem::Bf16));

@@ -1,8 +1,7 @@
 //! The bookkeeping of pages.
 
 use super::*;
-use llmcc_abi::StateDesc;
-use llmcc_abi::layout::KEPT_BEHIND;
+use llmcc_abi::{StateDesc, layout::KEPT_BEHIND};
 
 mod stores;
 mod strided;
