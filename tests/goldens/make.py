@@ -535,11 +535,14 @@ STEP_VISION = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads":
 NEXT_VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 8, "projection_intermediate_size": 8, "num_heads": 2, "out_hidden_size": 32, "image_size": 8, "patch_size": 2}
 AUDIO = {"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "num_mel_bins": 8, "output_dim": 32, "downsample_hidden_size": 8}
 
+SPARK_AUDIO = {"patch_sizes": [2], "hidden_sizes": [4], "depths": [1], "num_hidden_layers": 1, "out_hidden_size": 32}
+
 PIXTRAL_VISION = VISION | {"model_type": "pixtral", "image_size": 28, "patch_size": 14}
 
 FOREIGN = {
     "mistral_large4_text": (lambda config: of_parts(config, "mistral_large4", PIXTRAL_VISION), published_text_part),
     "muse_glimmer_text": (lambda config: of_parts(config, "muse_glimmer", VISION), text_part),
+    "muse_spark_text": (lambda config: of_parts(config, "muse_spark", VISION, audio_config=SPARK_AUDIO), text_part),
     "glm5_next_text": (lambda config: of_parts(config, "glm5_next", NEXT_VISION), text_part),
     "qwen2_vl_text": (lambda config: of_parts(config, "qwen2_vl", SMALL_VISION), text_part),
     "qwen3_vl_text": (lambda config: of_parts(config, "qwen3_vl", DEEP_VISION), text_part),

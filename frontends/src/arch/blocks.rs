@@ -94,6 +94,8 @@ pub(super) struct Attention {
     pub bare_bias: bool,
     /// What heads found is normalized before the output's matrix.
     pub out_norm: bool,
+    /// What each head found is normalized, without gains, before the gate.
+    pub found_norm: bool,
     /// Values are the keys before their norm and rotation.
     pub value_is_key: bool,
     /// Each head of values is normalized, without gains.
@@ -155,6 +157,7 @@ impl Attention {
             out_bias: false,
             bare_bias: false,
             out_norm: false,
+            found_norm: false,
             value_is_key: false,
             value_norm: false,
             value_dim: None,
@@ -330,6 +333,9 @@ pub(super) fn attention(
         None => attend(f, a, eps, [q, k, v], kv, positions, rope),
     };
     let gate = gate.map(|(w, b)| product(f, h, w, b));
+    if a.found_norm {
+        y = norm(f, ATTN_OUT_NORM, Norm { gain: false, bias: false, ..eps }, y, a.value_dim());
+    }
     y = gated(f, (a.gate, a.gate_act), gate, h, y, [a.heads.queries, a.value_dim()]);
     let width = a.heads.queries * a.value_dim();
     if a.out_norm {

@@ -215,6 +215,7 @@ impl Experts {
             router_bias: false,
             router_turned: false,
             router_cap: None,
+            router_scale: None,
             root_softplus: false,
             by_token: false,
             stored: Stored::Each,

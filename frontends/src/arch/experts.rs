@@ -19,7 +19,7 @@ pub(super) use by_token::TOKEN_EXPERTS;
 use by_token::of_token;
 use llmcc_ir::graph::{BinaryOp, Op, Router, UnaryOp, Value};
 use llmcc_ir::quant::BLOCK;
-pub(super) use row::{ROW_DOWN, ROW_NORM, ROW_UP, Row};
+pub(super) use row::{ExpertRow, ROW_DOWN, ROW_EACH_NORM, ROW_ENTRY_NORM, ROW_NORM, ROW_UP, scaled_first};
 
 /// What a mixture of experts is.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +45,8 @@ pub(super) struct Experts {
     pub router_turned: bool,
     /// They come closer to this than to any larger number.
     pub router_cap: Option<f32>,
+    /// Multiplies the router's logits.
+    pub router_scale: Option<f32>,
     /// Scores are the roots of their softplus.
     pub root_softplus: bool,
     /// A token has the experts that a table has for it, whatever their scores, which weigh them only.
@@ -63,7 +65,7 @@ pub(super) struct Experts {
     /// What they and the MLP for all tokens add is normalized.
     pub out_norm: bool,
     /// They read a narrower row and write one; the router and the MLP for all tokens do not.
-    pub row: Option<Row>,
+    pub row: Option<ExpertRow>,
 }
 
 /// How the matrices of experts are stored.
@@ -377,6 +379,7 @@ fn route(f: &mut Draft, m: &Experts, h: Value) -> Value {
     let (w, b) = stored(f, ROUTER, [count, hidden], m.router_bias, m.router_turned);
     let logits = product(f, h, w, b);
     let logits = capped(f, logits, m.router_cap);
+    let logits = scaled(f, logits, m.router_scale);
     let logits = if m.root_softplus {
         let scores = f.unary(UnaryOp::Softplus, logits);
         f.unary(UnaryOp::Sqrt, scores)
@@ -450,6 +453,7 @@ pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Va
         None => f.unary(m.act, up),
     };
     let y = product(f, inner, down, width);
+    let y = m.row.map_or(y, |row| row.each(f, y));
     let y = if m.weigh_input { y } else { weighted(f, y) };
     let y = match kept {
         Some(weight) => {

@@ -7,7 +7,7 @@
 use super::attention_residuals::{self, OverDepth};
 use super::decoder::{Decoder, Defaults};
 use super::entry::{Arch, Shape};
-use super::experts::{CORRECTION, Experts, ROW_DOWN, ROW_NORM, ROW_UP, Row, Shared};
+use super::experts::{CORRECTION, ExpertRow, Experts, ROW_DOWN, ROW_NORM, ROW_UP, Shared};
 use super::gates::Gate;
 use super::kimi_delta::{self, GATE_UP, KimiDelta};
 use super::latent::{self, LATENT, Latent};
@@ -130,7 +130,8 @@ fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigErro
     let listed = |name: &str| own.numbers(name).map(|list| move |i: usize| list.contains(&(i as f64 + 1.0)));
     let sizes = (size("num_heads"), size("head_dim"), size("short_conv_kernel_size"), listed("kda_layers"));
     let (Some(heads), Some(dim), Some(conv @ 2..), Some(linear)) = sizes else {
-        let help = "this architecture has `num_heads`, `head_dim`, `short_conv_kernel_size` (at least 2) and `kda_layers` in it";
+        let help = "this architecture has `num_heads`, `head_dim`, `kda_layers` and \
+                    `short_conv_kernel_size` (at least 2) in it";
         return Err(f.unsupported(OBJECT, Value::from(map.clone()).to_string(), help.into()));
     };
     let linear: Vec<bool> = (0..layers).map(linear).collect();
@@ -170,7 +171,7 @@ fn experts(f: &Fields, d: &Decoder, bent: Limits) -> Result<Option<Experts>, Con
         limits: Some(bent),
         correction: Some(CORRECTION),
         shared: shared.map(|ffn| Shared { limits: Some(bent), ..Shared::plain(ffn) }),
-        row: f.size("routed_expert_hidden_size").value().map(|width| Row { width, bias: false, norm }),
+        row: f.size("routed_expert_hidden_size").value().map(|width| ExpertRow { norm, ..ExpertRow::plain(width) }),
         ..Experts::like(d, sigmoids(f, 16, 1.0)?, count)
     };
     experts.checked(f, ["num_experts", "num_experts_per_token"]).map(Some)

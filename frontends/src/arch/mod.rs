@@ -260,6 +260,7 @@ archs! {
     mod laguna;
     mod mimo_v2_flash;
     mod muse_glimmer_text;
+    mod muse_spark_text;
     mod olmo_hybrid;
     mod gemma4_text;
     mod gemma4_unified_text;

@@ -6,8 +6,9 @@ use super::decoder::{Decoder, Defaults, Norms};
 use super::entry::Arch;
 use super::gates::Gate;
 use super::names::{ATTN_GATE, HUGGING_FACE, Names, POST_NORMS, SANDWICH_NORMS, Table};
+use crate::config::ConfigError;
 use crate::config::common::{self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, RMS_NORM, ROTARY, WIDTH, WINDOW};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use llmcc_ir::graph::UnaryOp;
 
 pub(super) const ARCH: Arch = Arch {
@@ -28,36 +29,46 @@ pub(super) const ARCH: Arch = Arch {
             act: ("hidden_activation", UnaryOp::Silu),
             ..Defaults::LLAMA
         };
-        let mut d = Decoder::read(f, &defaults)?;
-        let before = Norm { from_one: true, ..d.norm };
-        let after = Norm { eps: common::eps(f, "post_norm_eps", 1e-8)?, ..before };
-        (d.norms, d.block_norms) = (Norms::Both, Some([before, after]));
-        d.table_norm = Some(Norm { gain: false, ..d.norm });
-        d.scales.logits = Some(f.factor_or("output_multiplier", 0.196_116_135_138_184_04)? as f32);
-        d.scales.cap = common::limit(f, "final_logit_softcapping")?.or(Some(20.0));
-        let layers = d.facts.layers;
-        let (bias, window) = (f.flag("attention_bias"), f.size("sliding_window").or_null(2048));
-        let of_queries = f.factor_or("qk_scale_factor", 3.87)?;
-        let full = |i: usize| (layers - 1 - i).is_multiple_of(4);
-        let sliding = common::sliding_layers(f, layers)?;
-        let bases = f.numbers(BASES);
-        if let Some(list) = bases.as_ref().filter(|list| list.len() != layers) {
-            return Err(f.invalid(BASES, list, format!("{layers} bases, 0 where positions are not rotated")));
-        }
-        Ok(Box::new(d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm, a.gate) = (bias, bias, Some(QkNorm::Bare), Some(Gate::Columns));
-            a.scale = (of_queries / (a.heads.dim as f64).sqrt()) as f32;
-            let slides = sliding.as_ref().map_or(!full(i), |s| s[i]);
-            let rotates = bases.as_ref().map_or(!full(i), |b| b[i] != 0.0);
-            (a.window, a.rotary) = (window.filter(|_| slides), rotates.then_some(0));
-        })))
+        Ok(Box::new(decoder(f, &defaults, [0.196_116_135_138_184_04, 3.87])?))
     },
 };
+
+/// The decoder; what multiplies logits and queries is for absent fields.
+pub(super) fn decoder(
+    f: &Fields,
+    default: &Defaults,
+    [of_logits, of_queries]: [f64; 2],
+) -> Result<Decoder, ConfigError> {
+    let mut d = Decoder::read(f, default)?;
+    let before = Norm { from_one: true, ..d.norm };
+    let after = Norm { eps: common::eps(f, "post_norm_eps", 1e-8)?, ..before };
+    (d.norms, d.block_norms) = (Norms::Both, Some([before, after]));
+    d.table_norm = Some(Norm { gain: false, ..d.norm });
+    d.scales.logits = Some(f.factor_or("output_multiplier", of_logits)? as f32);
+    d.scales.cap = common::limit(f, "final_logit_softcapping")?.or(Some(20.0));
+    let layers = d.facts.layers;
+    let (bias, window) = (f.flag("attention_bias"), f.size("sliding_window").or_null(2048));
+    let of_queries = f.factor_or("qk_scale_factor", of_queries)?;
+    let full = |i: usize| (layers - 1 - i).is_multiple_of(4);
+    let sliding = common::sliding_layers(f, layers)?;
+    let bases = f.numbers(BASES);
+    if let Some(list) = bases.as_ref().filter(|list| list.len() != layers) {
+        return Err(f.invalid(BASES, list, format!("{layers} bases, 0 where positions are not rotated")));
+    }
+    Ok(d.with_attention(|i, a| {
+        (a.qkv_bias, a.out_bias, a.qk_norm, a.gate) = (bias, bias, Some(QkNorm::Bare), Some(Gate::Columns));
+        a.scale = (of_queries / (a.heads.dim as f64).sqrt()) as f32;
+        let slides = sliding.as_ref().map_or(!full(i), |s| s[i]);
+        let rotates = bases.as_ref().map_or(!full(i), |b| b[i] != 0.0);
+        (a.window, a.rotary) = (window.filter(|_| slides), rotates.then_some(0));
+    }))
+}
 
 /// Its class rotates by the base of all layers where this is not 0.
 const BASES: &str = "layer_rope_theta";
 
-const OWN: &[Field] = &[
+/// The fields that [`decoder`] reads, beside those that are shared.
+pub(super) const OWN: &[Field] = &[
     Field::new("intermediate_size", WIDTH),
     Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)).or(&["hidden_act"]),
     RMS_NORM,
@@ -68,4 +79,4 @@ const OWN: &[Field] = &[
     Field::new(BASES, Accepts::Numbers),
 ];
 
-const NAMES: Table = &[(ATTN_GATE, "model.layers.{}.self_attn.gate_proj")];
+pub(super) const NAMES: Table = &[(ATTN_GATE, "model.layers.{}.self_attn.gate_proj")];

@@ -4,7 +4,7 @@
 
 use super::decoder::{Decoder, Defaults, Half};
 use super::entry::Arch;
-use super::experts::{CORRECTION, Experts, ROW_DOWN, ROW_UP, Row, Shared};
+use super::experts::{CORRECTION, ExpertRow, Experts, ROW_DOWN, ROW_UP, Shared};
 use super::latent_experts::sigmoids;
 use super::mixer::Mixer;
 use super::names::{
@@ -209,7 +209,10 @@ fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
         ffn: f.size("moe_intermediate_size").or(7688),
         gated: false,
         correction: Some(CORRECTION),
-        row: f.size("moe_latent_size").value().map(|width| Row { width, bias: f.flag("mlp_bias"), norm: None }),
+        row: f
+            .size("moe_latent_size")
+            .value()
+            .map(|width| ExpertRow { bias: f.flag("mlp_bias"), ..ExpertRow::plain(width) }),
         shared: Some(Shared::plain(f.size("moe_shared_expert_intermediate_size").or(7688))),
         ..Experts::like(d, router, f.size("n_routed_experts").or(8))
     };

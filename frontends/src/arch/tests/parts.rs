@@ -213,7 +213,7 @@ fn kimi_k3_says_which_layers() {
     for (changes, wanted) in [
         (json!({ "full_attn_layers": [1, 3, 5] }), "of layer 1 both say the same"),
         (json!({ "full_attn_layers": [], "kda_layers": [1] }), "of layer 2 both say the same"),
-        (json!({ "kda_layers": "absent" }), "and `kda_layers` in it"),
+        (json!({ "kda_layers": "absent" }), "`kda_layers` and `short_conv_kernel_size`"),
         (json!({ "short_conv_kernel_size": 1 }), "`short_conv_kernel_size` (at least 2)"),
         (json!({ "use_conv_bias": true }), "use_conv_bias"),
     ] {
