@@ -37,7 +37,7 @@ impl Top {
 
     /// The top of `class`, if it is the class of an architecture or another of the same family.
     pub(super) fn of(class: &str, arch: &str) -> Option<Top> {
-        if class == arch {
+        if class == arch || ALSO.contains(&(arch, class)) {
             return Some(Top::Own);
         }
         let (family, top) = Top::split(class)?;
@@ -47,6 +47,9 @@ impl Top {
         Some(top).filter(|_| same(Top::split(arch).map_or(arch, |(ours, _)| ours)))
     }
 }
+
+/// Classes that have had another name in files of the same `model_type`.
+const ALSO: &[(&str, &str)] = &[("Rwkv5ForCausalLM", "RwkvForCausalLM")];
 
 /// What the structure of a model can yield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
