@@ -48,8 +48,14 @@ impl Top {
     }
 }
 
-/// Classes that have had another name in files of the same `model_type`.
-const ALSO: &[(&str, &str)] = &[("Rwkv5ForCausalLM", "RwkvForCausalLM")];
+/// Classes that have another name in files of the same `model_type`: in older ones, or because Transformers
+/// reads them by that class.
+const ALSO: &[(&str, &str)] = &[
+    ("Rwkv5ForCausalLM", "RwkvForCausalLM"),
+    ("Step3p7ForConditionalGeneration", "Step3p5ForCausalLM"),
+    ("InternLM3ForCausalLM", "LlamaForCausalLM"),
+    ("IQuestCoderForCausalLM", "LlamaForCausalLM"),
+];
 
 /// What the structure of a model can yield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
