@@ -56,8 +56,8 @@ fn classes_of_several_parts() {
 #[test]
 fn classes_by_other_names() {
     for (name, class) in [
-        ("rwkv5", "RwkvForCausalLM"),
-        ("rwkv5", "Rwkv5ForCausalLM"),
+        ("rwkv5_paper", "RwkvForCausalLM"),
+        ("rwkv5_paper", "Rwkv5ForCausalLM"),
         ("step3p5", "Step3p5ForCausalLM"),
         ("internlm3", "LlamaForCausalLM"),
     ] {
