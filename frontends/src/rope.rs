@@ -228,7 +228,10 @@ mod tests {
         let llama3 =
             json!({ "rope_type": "llama3", "factor": 1e30, "low_freq_factor": 1e-30, "high_freq_factor": 1e30 });
         // As Llama 4 Scout has it.
-        let nothing_between = json!({ "rope_type": "llama3", "factor": 16, "low_freq_factor": 1, "high_freq_factor": 1, "original_max_position_embeddings": 64 });
+        let nothing_between = json!({
+            "rope_type": "llama3", "factor": 16, "low_freq_factor": 1, "high_freq_factor": 1,
+            "original_max_position_embeddings": 64
+        });
         for scaling in [yarn, llama3, nothing_between, json!(null)] {
             for theta in [1.0000001, 1e38] {
                 let json =

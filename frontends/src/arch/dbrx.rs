@@ -103,7 +103,7 @@ const OWN: &[Field] = &[
     Field::new("num_hidden_layers", Accepts::Size(4096)).or(&["n_layers"]),
     Field::new("num_attention_heads", Accepts::Size(1 << 14)).or(&["n_heads"]),
     Field::new("num_key_value_heads", Accepts::Size(1 << 14)),
-    Field::new("max_position_embeddings", TOKENS).or(&["max_seq_len"]),
+    Field::new("max_position_embeddings", TOKENS).or(&["max_seq_len"]).unless(Neutral::Any),
     Field::new("tie_word_embeddings", Accepts::Flag),
     Field::new("bos_token_id", Accepts::Tokens),
     Field::new("eos_token_id", Accepts::Tokens),

@@ -6,7 +6,7 @@ use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts, Shared, sparse_by_types};
 use super::gates::Gate;
-use super::names::{ATTN_GATE, DEEPSEEK_EXPERTS, HUGGING_FACE, Names, QWEN_EXPERTS, Table};
+use super::names::{ATTN_GATE, HUGGING_FACE, Names, QWEN_EXPERTS, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table};
 use crate::config::ConfigError;
 use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY, WIDTH, WINDOW};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
@@ -21,7 +21,7 @@ pub(super) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, WINDOW, OWN],
     fixed: &[("moe_apply_router_weight_on_input", Neutral::Off)],
     goldens: &["laguna", "laguna_columns"],
-    names: Names(&[NAMES, QWEN_EXPERTS, DEEPSEEK_EXPERTS, HUGGING_FACE]),
+    names: Names(&[NAMES, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
         let defaults = Defaults {
             vocab: Some(100_352),
@@ -111,4 +111,11 @@ const NAMES: Table = &[
     (ATTN_GATE, "model.layers.{}.self_attn.g_proj"),
     (CORRECTION, "model.layers.{}.mlp.experts.e_score_correction_bias"),
     (CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias"),
+    // The second of each as Transformers 5 has it in memory.
+    (SHARED_GATE, "model.layers.{}.mlp.shared_expert.gate_proj"),
+    (SHARED_GATE, "model.layers.{}.mlp.shared_experts.gate_proj"),
+    (SHARED_UP, "model.layers.{}.mlp.shared_expert.up_proj"),
+    (SHARED_UP, "model.layers.{}.mlp.shared_experts.up_proj"),
+    (SHARED_DOWN, "model.layers.{}.mlp.shared_expert.down_proj"),
+    (SHARED_DOWN, "model.layers.{}.mlp.shared_experts.down_proj"),
 ];

@@ -121,5 +121,6 @@ const OWN: &[Field] = &[
 
 const NAMES: Table = &[
     (ATTN_SINKS, "model.layers.{}.self_attn.attention_sink_bias"),
+    (ATTN_SINKS, "model.layers.{}.self_attn.sinks"),
     (CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias"),
 ];

@@ -299,8 +299,10 @@ impl Names {
         let number = |i: Option<usize>| i.map_or(String::new(), |i| i.to_string());
         let (layer, expert) = (number(layer), number(expert));
         let full = |name: &str| format!("{}{}", name.replace("{}", &layer).replace("{e}", &expert), kind.endings().1);
-        let names = table.iter().filter(|(p, _)| *p == part);
-        let mut names = names.map(|(_, name)| full(name)).peekable();
+        let names = table.iter().filter(|(p, _)| *p == part).map(|(_, name)| full(name));
+        // What files of Nemotron-H call a backbone, Transformers 5 calls `model` in memory.
+        let in_memory = |name: &str| Some(format!("model.{}", name.strip_prefix("backbone.")?));
+        let mut names = names.flat_map(|name| [in_memory(&name), Some(name)].into_iter().rev().flatten()).peekable();
         let first = names.peek().cloned();
         names.find(|name| has(name)).or(first)
     }

@@ -130,8 +130,8 @@ mod tests {
 
     fn longrope(changes: Value) -> Value {
         let scaling = json!({
-            "type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [4.0, 8.0], "short_mscale": 1.25, "long_mscale": 1.25,
-            "original_max_position_embeddings": 16
+            "type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [4.0, 8.0], "short_mscale": 1.25,
+            "long_mscale": 1.25, "original_max_position_embeddings": 16
         });
         with(config("phimoe"), json!({ "rope_theta": 10000.0, "rope_scaling": with(scaling, changes) }))
     }

@@ -15,7 +15,7 @@ use llmcc_ir::graph::{Op, UnaryOp, Value};
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "rwkv5",
-    class: "RwkvForCausalLM",
+    class: "Rwkv5ForCausalLM",
     fields: &[IDENTITY, FIELDS, MODEL, HEADS],
     // It is the size of a head that some files give as their number; 5.0 and 5.1 have one decay for
     // a head.

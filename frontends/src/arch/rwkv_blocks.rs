@@ -96,7 +96,7 @@ pub(super) const MIX_NAMES: Table = &[
 
 /// Fields of all versions but the last.
 pub(super) const FIELDS: &[Field] = &[
-    Field::new("max_position_embeddings", TOKENS).or(&["context_length"]),
+    Field::new("max_position_embeddings", TOKENS).or(&["context_length"]).unless(Neutral::Any),
     Field::new("intermediate_size", WIDTH),
     Field::new("layer_norm_epsilon", Accepts::Number),
 ];

@@ -153,9 +153,9 @@ mod tests {
 
     fn original(mixers: Value) -> Value {
         json!({
-            "d_model": 32, "n_layer": 2, "vocab_size": 61, "ssm_cfg": mixers, "rms_norm": true, "residual_in_fp32": true,
-            "fused_add_norm": true, "pad_vocab_size_multiple": 8, "tie_embeddings": true, "attn_layer_idx": [], "attn_cfg": {},
-            "d_intermediate": 0
+            "d_model": 32, "n_layer": 2, "vocab_size": 61, "ssm_cfg": mixers, "rms_norm": true, "d_intermediate": 0,
+            "residual_in_fp32": true, "fused_add_norm": true, "pad_vocab_size_multiple": 8, "tie_embeddings": true,
+            "attn_layer_idx": [], "attn_cfg": {}
         })
     }
 
@@ -183,7 +183,8 @@ mod tests {
         let mixers =
             json!({ "layer": "Mamba2", "headdim": 16, "d_state": 8, "chunk_size": 64, "dt_limit": [0.01, 0.5] });
         let ours = json!({
-            "model_type": "mamba2", "num_heads": 4, "head_dim": 16, "state_size": 8, "n_groups": 1, "time_step_limit": [0.01, 0.5]
+            "model_type": "mamba2", "num_heads": 4, "head_dim": 16, "state_size": 8, "n_groups": 1,
+            "time_step_limit": [0.01, 0.5]
         });
         same(&original(mixers), with(ours));
     }

@@ -61,7 +61,7 @@ pub(super) const FIELDS: &[Field] = &[
     Field::new("num_layers", Accepts::Size(4096)),
     Field::new("num_heads", Accepts::Size(1 << 14)),
     // Distances have no end; published models were trained with so many tokens.
-    Field::new("n_positions", TOKENS),
+    Field::new("n_positions", TOKENS).unless(Neutral::Any),
     Field::new("layer_norm_epsilon", Accepts::Number),
     Field::new("feed_forward_proj", Accepts::OneOf(MLPS)),
     Field::new("dense_act_fn", Accepts::OneOf(ACTIVATIONS)),

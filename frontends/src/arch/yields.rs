@@ -37,7 +37,7 @@ impl Top {
 
     /// The top of `class`, if it is the class of an architecture or another of the same family.
     pub(super) fn of(class: &str, arch: &str) -> Option<Top> {
-        if class == arch {
+        if class == arch || ALSO.contains(&(arch, class)) {
             return Some(Top::Own);
         }
         let (family, top) = Top::split(class)?;
@@ -47,6 +47,15 @@ impl Top {
         Some(top).filter(|_| same(Top::split(arch).map_or(arch, |(ours, _)| ours)))
     }
 }
+
+/// Classes that have another name in files of the same `model_type`: in older ones, or because Transformers
+/// reads them by that class.
+const ALSO: &[(&str, &str)] = &[
+    ("Rwkv5ForCausalLM", "RwkvForCausalLM"),
+    ("Step3p7ForConditionalGeneration", "Step3p5ForCausalLM"),
+    ("InternLM3ForCausalLM", "LlamaForCausalLM"),
+    ("IQuestCoderForCausalLM", "LlamaForCausalLM"),
+];
 
 /// What the structure of a model can yield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

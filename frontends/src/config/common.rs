@@ -42,7 +42,7 @@ pub const GPT_MODEL: &[Field] = &[
     Field::new("vocab_size", Accepts::Size(MAX_VOCAB)),
     Field::new("hidden_size", WIDTH).or(&["n_embd"]),
     Field::new("num_hidden_layers", Accepts::Size(MAX_LAYERS)).or(&["n_layer"]),
-    Field::new("max_position_embeddings", TOKENS).or(&["n_positions"]),
+    Field::new("max_position_embeddings", TOKENS).or(&["n_positions"]).unless(Neutral::Any),
     Field::new("tie_word_embeddings", Accepts::Flag),
     Field::new("bos_token_id", Accepts::Tokens),
     Field::new("eos_token_id", Accepts::Tokens),

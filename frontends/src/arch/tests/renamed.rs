@@ -160,8 +160,8 @@ fn what_these_do_not_compute() {
 #[test]
 fn mamba_as_its_authors_have_it() {
     let config = json!({
-        "d_model": 40, "n_layer": 3, "vocab_size": 120, "rms_norm": true, "residual_in_fp32": true, "fused_add_norm": true,
-        "pad_vocab_size_multiple": 8, "ssm_cfg": { "d_state": 14, "dt_rank": 5, "bias": true }
+        "d_model": 40, "n_layer": 3, "vocab_size": 120, "rms_norm": true, "residual_in_fp32": true,
+        "fused_add_norm": true, "pad_vocab_size_multiple": 8, "ssm_cfg": { "d_state": 14, "dt_rank": 5, "bias": true }
     });
     let tensors = renamed("mamba", &[("backbone.embeddings.", "backbone.embedding.")], &[]);
     means_the_same("mamba", &config, &tensors);

@@ -45,7 +45,7 @@ fn stacked(tensors: Vec<Tensor>) -> Vec<Tensor> {
 #[test]
 fn families() {
     const MIXTRAL: Renamings = &[(".block_sparse_moe.", ".mlp.")];
-    let all: [(&str, Renamings); 19] = [
+    let all: [(&str, Renamings); 22] = [
         ("mixtral", MIXTRAL),
         ("minimax_m2", MIXTRAL),
         ("phimoe", &[(".block_sparse_moe.gate.", ".mlp.router."), (".block_sparse_moe.", ".mlp.")]),
@@ -64,7 +64,10 @@ fn families() {
         ("glm_moe_dsa", &[]),
         ("glm4_moe_lite", &[]),
         ("longcat_flash", &[]),
+        ("nemotron_h", &[("backbone.", "model.")]),
         ("nemotron_h", &[]),
+        ("mimo_v2_flash", &[("attention_sink_bias", "sinks")]),
+        ("laguna", &[(".mlp.experts.e_score", ".mlp.gate.e_score"), (".shared_expert.", ".shared_experts.")]),
     ];
     for (name, names) in all {
         let config = Checkpoint::open(&golden(name)).unwrap().config().clone();

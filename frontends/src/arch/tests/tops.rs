@@ -54,6 +54,35 @@ fn classes_of_several_parts() {
 }
 
 #[test]
+fn classes_by_other_names() {
+    for (name, class) in [
+        ("rwkv5_paper", "RwkvForCausalLM"),
+        ("rwkv5_paper", "Rwkv5ForCausalLM"),
+        ("step3p5", "Step3p5ForCausalLM"),
+        ("internlm3", "LlamaForCausalLM"),
+    ] {
+        let mut json = config(name);
+        json["architectures"] = json!([class]);
+        assert_eq!(Model::parse(&json).unwrap().top, Top::Own, "{name}, {class}");
+        // Without a type it is that of the class.
+        if class.starts_with("Llama") {
+            json["architectures"] = json!(["Rwkv5ForCausalLM"]);
+            assert!(Model::parse(&json).unwrap_err().to_string().contains("`Rwkv5ForCausalLM` of `internlm3`"));
+        }
+    }
+}
+
+/// How long a sequence may be is said in many ways, which are no architecture's own.
+#[test]
+fn lengths_by_any_name() {
+    for name in ["max_seq_len", "max_sequence_length", "n_positions", "n_ctx", "context_length", "model_max_length"] {
+        let mut json = config("llama");
+        json[name] = json!(64);
+        assert!(Model::parse(&json).is_ok(), "{name}");
+    }
+}
+
+#[test]
 fn decoders_score_classes_and_recurrences_do_not() {
     let of = |name: &str, class: &str| {
         let mut config = config(name);
