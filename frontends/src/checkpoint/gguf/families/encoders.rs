@@ -61,6 +61,15 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         adapt: kinds,
         ..PLAIN
     },
+    Family {
+        name: "neo-bert",
+        model_type: ("neobert", "NeoBERT"),
+        keys: &[&[("attention.layer_norm_rms_epsilon", "norm_eps"), ("context_length", "max_length")]],
+        quiet: QUIET,
+        names: &[NEO],
+        adapt: neo,
+        ..PLAIN
+    },
     // Gate and up as one matrix, or taken apart by older converters.
     Family {
         name: "jina-bert-v2",
@@ -285,6 +294,30 @@ const NOMIC: Names = &[
     ("blk.{}.ffn_down", "nomic_bert.encoder.layers.{}.mlp.fc2"),
     ("blk.{}.layer_output_norm", "nomic_bert.encoder.layers.{}.norm2"),
 ];
+
+const NEO: Names = &[
+    ("token_embd", "model.encoder"),
+    ("enc.output_norm", "model.layer_norm"),
+    ("blk.{}.attn_norm", "model.transformer_encoder.{}.attention_norm"),
+    ("blk.{}.attn_qkv", "model.transformer_encoder.{}.qkv"),
+    ("blk.{}.attn_output", "model.transformer_encoder.{}.wo"),
+    ("blk.{}.ffn_norm", "model.transformer_encoder.{}.ffn_norm"),
+    ("blk.{}.ffn_up", "model.transformer_encoder.{}.ffn.w12"),
+    ("blk.{}.ffn_down", "model.transformer_encoder.{}.ffn.w3"),
+];
+
+/// The width that NeoBERT's configuration has: half more than that of its matrices, which files do not
+/// say rounded up.
+fn neo(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    let Some(rows) = f.rows("blk.0.ffn_up.weight") else { return f.refused("has no `blk.0.ffn_up.weight`") };
+    config.insert("intermediate_size".into(), rows.div_ceil(4).saturating_mul(3).into());
+    // As llama.cpp's: there is no other base.
+    if f.number("rope.freq_base").is_some_and(|base| base != 1e4) {
+        return f.refused("has another base of rotations than 10000");
+    }
+    let unread = ["num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "bos_token_id", "rope_theta"];
+    without(config, &unread)
+}
 
 const MODERN: Names = &[
     ("token_embd", "model.embeddings.tok_embeddings"),
