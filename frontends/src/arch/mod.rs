@@ -468,8 +468,7 @@ pub fn goldens() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// When it describes something impossible or unsupported.
 pub fn config(ckpt: &Checkpoint) -> Result<Model, FrontendError> {
-    Model::parse(ckpt.config())
-        .map_err(|source| FrontendError::Config { path: ckpt.config_path().to_path_buf(), source })
+    Model::parse(ckpt.config()).map_err(|source| ckpt.wrong_config(source))
 }
 
 /// Builds the graph of a checkpoint. Reads no tensor data.

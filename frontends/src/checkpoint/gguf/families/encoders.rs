@@ -62,14 +62,17 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         ..PLAIN
     },
     Family {
-        name: "neo-bert",
-        model_type: ("neobert", "NeoBERT"),
-        keys: &[&[("attention.layer_norm_rms_epsilon", "norm_eps"), ("context_length", "max_length")]],
-        quiet: QUIET,
-        names: &[NEO],
-        adapt: neo,
-        ..PLAIN
+        model_type: ("neobert", "NeoBERTForSequenceClassification"),
+        suits: |f| f.has(SCORES),
+        quiet: CLASSES,
+        names: &[NEO_CLASSES, NEO],
+        adapt: |f, config| {
+            classes(f, config);
+            neo(f, config)
+        },
+        ..NEO_BERT
     },
+    NEO_BERT,
     // Gate and up as one matrix, or taken apart by older converters.
     Family {
         name: "jina-bert-v2",
@@ -121,9 +124,10 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         name: "gemma-embedding",
         model_type: ("gemma3_text", "Gemma3TextModel"),
         keys: &[WINDOW, &[("rope.freq_base_swa", "rope_local_base_freq")]],
-        quiet: QUIET,
+        quiet: &["attention.causal", "dense_2_feat_in", "dense_2_feat_out", "dense_3_feat_in", "dense_3_feat_out"],
         fixed: &[("use_bidirectional_attention", true)],
-        names: &[SANDWICH_NORMS],
+        // Linear layers after pooling are in files that were converted with those of sentence-transformers.
+        names: &[SANDWICH_NORMS, &[("dense_2", "2_Dense/linear"), ("dense_3", "3_Dense/linear")]],
         gains: true,
         // Scores are scaled by heads.
         unscaled: Some(0),
@@ -294,6 +298,18 @@ const NOMIC: Names = &[
     ("blk.{}.ffn_down", "nomic_bert.encoder.layers.{}.mlp.fc2"),
     ("blk.{}.layer_output_norm", "nomic_bert.encoder.layers.{}.norm2"),
 ];
+
+const NEO_BERT: Family = Family {
+    name: "neo-bert",
+    model_type: ("neobert", "NeoBERT"),
+    keys: &[&[("attention.layer_norm_rms_epsilon", "norm_eps"), ("context_length", "max_length")]],
+    quiet: QUIET,
+    names: &[NEO],
+    adapt: neo,
+    ..PLAIN
+};
+
+const NEO_CLASSES: Names = &[("cls", "dense"), ("cls.output", "classifier")];
 
 const NEO: Names = &[
     ("token_embd", "model.encoder"),
