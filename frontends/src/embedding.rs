@@ -121,7 +121,7 @@ pub fn found(ckpt: &Checkpoint) -> Result<Option<Embedding>, FrontendError> {
 /// version 6: its class says what becomes of rows.
 fn only_scores(ckpt: &Checkpoint, list: &[Value]) -> bool {
     let class = ckpt.config()["architectures"][0].as_str().unwrap_or_default();
-    class.ends_with("ForSequenceClassification") && list.iter().all(|m| kind_of(m) == "Transformer")
+    class.ends_with(CLASSIFIES) && list.iter().all(|m| kind_of(m) == "Transformer")
 }
 
 /// How many columns are kept, as the settings of the whole say: after all modules.
@@ -133,8 +133,8 @@ fn kept(ckpt: &Checkpoint) -> Result<Option<usize>, FrontendError> {
     Ok(Some(n as usize))
 }
 
-/// Texts are not pooled, but given classes.
-const RANK: u64 = 4;
+/// What the names of classes that give texts scores end in.
+const CLASSIFIES: &str = "ForSequenceClassification";
 
 /// What a GGUF file says. It does not say whether embeddings are of length 1, as those of llama.cpp
 /// are.
@@ -142,18 +142,29 @@ fn of_metadata(ckpt: &Checkpoint, metadata: &Metadata) -> Result<Option<Embeddin
     let name = metadata.get("general.architecture").and_then(|v| v.text()).unwrap_or_default();
     let key = format!("{name}.pooling_type");
     let class = ckpt.config()["architectures"][0].as_str().unwrap_or_default();
+    // Rows of classifiers are pooled by their class, whatever a file says.
+    if class.ends_with(CLASSIFIES) {
+        return Ok(None);
+    }
     let pool = match metadata.get(&key).and_then(|v| v.unsigned()) {
         None | Some(0) => return Ok(None),
         Some(1) => Pool::Mean,
         Some(2) => Pool::First,
         Some(3) => Pool::Last,
-        Some(RANK) if class.ends_with("ForSequenceClassification") => return Ok(None),
         Some(other) => {
             let what = format!("`{key}` is {other}: this model scores pairs of texts by a head that is not read");
             return Err(FrontendError::Output { path: ckpt.config_path().to_path_buf(), what, help: HELP });
         }
     };
-    Ok(Some(Embedding { normalize: true, ..Embedding::plain(pool) }))
+    let layers = ["2_Dense", "3_Dense"].into_iter().filter_map(|folder| linear(ckpt, folder)).collect();
+    Ok(Some(Embedding { normalize: true, layers, ..Embedding::plain(pool) }))
+}
+
+/// A linear layer of which a GGUF file has no more than the matrix.
+fn linear(ckpt: &Checkpoint, folder: &str) -> Option<Dense> {
+    let [out, inner] = ckpt.info(&format!("{folder}/linear.weight"))?.shape[..] else { return None };
+    let bias = ckpt.info(&format!("{folder}/linear.bias")).is_some();
+    Some(Dense { folder: folder.into(), inner, out, bias, act: None })
 }
 
 fn place(folder: &str) -> String {

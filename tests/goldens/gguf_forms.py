@@ -5,6 +5,7 @@ A tensor is said as `{to: [[name, shape], ...], width, ...}`: its numbers as row
 - `transposed: [n, k]`: each matrix of n rows is transposed first;
 - `turns: [before, groups, parts]`: rows behind the first are taken part by part instead of group by group;
   `columns` the same of columns;
+- `pairs: [rotated, dim]`: of the first rows of each head those that are neighbours become half of these rows apart;
 - `value`: `rate` (`-exp(x)`), `gain` (`x + 1`), or a number that multiplies; `values` one for each row;
 - `stack`: they are the so manieth of tensors that become one;
 - then they are cut into those of `to`, each of which may be `turned: [n, k]` in the end.
@@ -98,6 +99,7 @@ def gemma4(c):
     return out
 
 
+SWA = lambda c, windowed=None: {A.SLIDING_WINDOW: c["sliding_window"], A.SLIDING_WINDOW_PATTERN: windowed or [t == "sliding_attention" for t in c["layer_types"]]}
 QWEN = lambda c: {L.EXPERT_FEED_FORWARD_LENGTH: c["moe_intermediate_size"], L.EXPERT_SHARED_FEED_FORWARD_LENGTH: c["shared_expert_intermediate_size"]}
 SCALES = lambda c: {A.SCALE: c["attention_multiplier"], L.EMBEDDING_SCALE: c["embedding_multiplier"], L.RESIDUAL_SCALE: c["residual_multiplier"], L.LOGIT_SCALE: c["logits_scaling"],
                     **({L.EXPERT_SHARED_FEED_FORWARD_LENGTH: c["shared_intermediate_size"]} if "shared_intermediate_size" in c else {})}
@@ -210,6 +212,17 @@ FIXTURES = {
                       A.VALUE_LENGTH: c["v_head_dim"], A.SLIDING_WINDOW: c["sliding_window"], A.SLIDING_WINDOW_PATTERN: [int(t == "sliding_attention") for t in c["layer_types"]] + [1] * 3,
                       R.FREQ_BASE: 5000000.0, R.FREQ_BASE_SWA: 10000.0, R.DIMENSION_COUNT: int(c["head_dim"] * 0.334), L.EXPERT_FEED_FORWARD_LENGTH: c["moe_intermediate_size"], L.EXPERT_GATING_FUNC: 2,
                       "{arch}.attention.value_scale": c["attention_value_scale"]}, ""),
+    "granite_swa": ("granite_swa", lambda c: SCALES(c) | SWA(c, [i % 4 != 0 for i in range(c["num_hidden_layers"])]), "permute"),
+    "granitemoe_swa": ("granite_swa", lambda c: SCALES(c) | SWA(c) | {"{arch}.attention.rope_pattern": [x != 0 for x in c["layer_rope_theta"]]}, "permute"),
+    # Which layers have a window is not said.
+    "laguna": ("laguna", lambda c: {A.HEAD_COUNT: c["num_attention_heads_per_layer"], A.SLIDING_WINDOW: c["sliding_window"], L.EXPERT_FEED_FORWARD_LENGTH: c["moe_intermediate_size"],
+                                    L.EXPERT_SHARED_FEED_FORWARD_LENGTH: c["shared_expert_intermediate_size"], L.EXPERT_WEIGHTS_NORM: True, L.EXPERT_WEIGHTS_SCALE: c["moe_routed_scaling_factor"],
+                                    L.EXPERT_GATING_FUNC: 2, L.LEADING_DENSE_BLOCK_COUNT: 1, R.FREQ_BASE: 500000.0, R.FREQ_BASE_SWA: 10000.0, R.DIMENSION_COUNT: 8, "{arch}.rope.dimension_count_swa": 16,
+                                    R.SCALING_TYPE: "yarn", R.SCALING_FACTOR: 4.0, R.SCALING_ORIG_CTX_LEN: 16, R.SCALING_YARN_ATTN_FACTOR: 1.0, **YARN_BETAS}, ""),
+    "muse_glimmer": ("muse-glimmer", lambda c: SWA(c, [True, True, False]) | {L.FINAL_LOGIT_SOFTCAPPING: c["final_logit_softcapping"], L.LOGIT_SCALE: c["output_multiplier"]}, "permute"),
+    "neobert": ("neo-bert", lambda c: {L.CONTEXT_LENGTH: c["max_length"], L.FEED_FORWARD_LENGTH: int(2 * c["intermediate_size"] / 3), A.LAYERNORM_RMS_EPS: c["norm_eps"], A.CAUSAL: False,
+                                       L.POOLING_TYPE: 2, R.FREQ_BASE: 10000.0, R.SCALING_TYPE: "none"}, ""),
+    "glm_ocr_text": ("glm4", lambda c: {L.BLOCK_COUNT: 3, L.NEXTN_PREDICT_LAYERS: 1, R.DIMENSION_COUNT: c["head_dim"], R.DIMENSION_SECTIONS: [2, 3, 3, 0]}, ""),
     "paddleocr_vl_text": ("paddleocr", lambda c: {R.DIMENSION_SECTIONS: [2, 3, 3, 0]}, ""),
     # As newer converters do it: the base as it is, and what multiplies it.
     "hunyuan_vl_text": ("hunyuan_vl", lambda c: {R.SCALING_TYPE: "none", R.SCALING_FACTOR: 1.0, R.SCALING_ORIG_CTX_LEN: c["max_position_embeddings"], R.DIMENSION_SECTIONS: [2, 2, 2, 2],
@@ -227,6 +240,20 @@ FIXTURES = {
 
 HY_V3 = {"post_attention_layernorm.weight": "ffn_norm.weight", "mlp.expert_bias": "exp_probs_b", "mlp.router.gate.weight": "ffn_gate_inp.weight", "mlp.shared_mlp.gate_proj.weight": "ffn_gate_shexp.weight",
          "mlp.shared_mlp.up_proj.weight": "ffn_up_shexp.weight", "mlp.shared_mlp.down_proj.weight": "ffn_down_shexp.weight"}
+
+
+GRANITE_SWA = {"block_sparse_moe.experts.gate_up_proj": "ffn_gate_up_exps.weight", "block_sparse_moe.experts.down_proj": "ffn_down_exps.weight", "block_sparse_moe.router.weight": "ffn_gate_inp.weight",
+               "shared_mlp.input_linear.weight": "ffn_up_shexp.weight", "shared_mlp.output_linear.weight": "ffn_down_shexp.weight"}
+# Of architectures that the package's last release does not know.
+NEWEST = {
+    **{("laguna", end): to for end, to in {"self_attn.g_proj.weight": "attn_gate.weight", "mlp.shared_expert.gate_proj.weight": "ffn_gate_shexp.weight", "mlp.shared_expert.up_proj.weight": "ffn_up_shexp.weight",
+                                           "mlp.shared_expert.down_proj.weight": "ffn_down_shexp.weight", "post_attention_layernorm.weight": "ffn_norm.weight"}.items()},
+    **{("muse_glimmer_text", f"{end}.weight"): f"{to}.weight" for end, to in {"self_attn.gate_proj": "attn_gate", "input_layernorm": "attn_norm", "post_attention_layernorm": "post_attention_norm",
+                                                                              "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}.items()},
+    **{("neobert", f"model.{end}.weight"): f"{to}.weight" for end, to in {"encoder": "token_embd", "layer_norm": "enc.output_norm"}.items()},
+    **{("neobert", f"model.transformer_encoder.{{}}.{end}.weight"): f"blk.{{}}.{to}.weight" for end, to in {"attention_norm": "attn_norm", "qkv": "attn_qkv", "wo": "attn_output", "ffn_norm": "ffn_norm",
+                                                                                                         "ffn.w12": "ffn_up", "ffn.w3": "ffn_down"}.items()},
+}
 
 
 def shapes(c, name, shape):
@@ -249,6 +276,12 @@ def shapes(c, name, shape):
         return {"to": [[blk("ffn_down_exps.weight"), [e, h, n]]], "width": n, "transposed": [n, h]}
     if end == "mlp.experts.down_proj_bias":
         return {"to": [[blk("ffn_down_exps.bias"), shape]], "width": last}
+    if kind == "glm_ocr_text" and end.startswith(("self_attn.q_proj", "self_attn.k_proj")):
+        return {"to": [[blk(f"attn_{end[10]}.{end.rsplit('.', 1)[1]}"), shape]], "width": last if len(shape) > 1 else 1, "pairs": [c["head_dim"]] * 2}
+    if kind == "granitemoe_swa" and end in GRANITE_SWA:
+        return {"to": [[blk(GRANITE_SWA[end]), shape]], "width": last}
+    if kind in ("laguna", "muse_glimmer_text", "neobert") and (form := NEWEST.get((kind, end)) or NEWEST.get((kind, name))):
+        return {"to": [[form if end == name else blk(form), shape]], "width": last if len(shape) > 1 else 1, **({"value": "gain"} if kind.startswith("muse") and end.endswith("layernorm.weight") else {})}
     if kind == "hy_v3" and end in HY_V3:
         return {"to": [[blk(HY_V3[end]), shape]], "width": last}
     if kind == "afmoe" and end == "mlp.expert_bias":
@@ -433,6 +466,9 @@ def extra(fixture, c, folder):
         half, part = c["global_head_dim"] // 2, c["rope_parameters"]["full_attention"]["partial_rotary_factor"]
         n = int(c["global_head_dim"] * part / 2)
         return {}, {"rope_freqs.weight": [1.0] * n + [1e30] * (half - n)}
+    if fixture == "muse_glimmer":
+        gains = {"q": c["qk_scale_factor"], "k": 1.0}
+        return {}, {f"blk.{i}.attn_{part}_norm.weight": [x] * c["head_dim"] for i in range(c["num_hidden_layers"]) for part, x in gains.items()}
     if fixture == "minicpm3":
         return {}, {f"rope_factors_{which}.weight": c["rope_scaling"][f"{which}_factor"] for which in ("long", "short")}
     return {}, {}
@@ -444,7 +480,7 @@ def table(here, by_name):
         folder = here / fixture
         config = json.loads((folder / "config.json").read_text())
         # The package's last release does not know the newest; theirs are as those of others.
-        names = gguf.get_tensor_name_map(by_name.get(arch, by_name["dots1" if arch == "mellum" else "glm4moe"]), common(config)[L.BLOCK_COUNT])
+        names = gguf.get_tensor_name_map(by_name.get(arch, by_name[{"mellum": "dots1", "granite_swa": "granite"}.get(arch, "glm4moe")]), common(config)[L.BLOCK_COUNT])
         tensors = {}
         files = safe_open(folder / "model.safetensors", "pt")
         for name in files.keys():

@@ -474,8 +474,7 @@ pub fn goldens() -> impl Iterator<Item = &'static str> {
 /// When it describes something impossible or unsupported.
 pub fn config(ckpt: &Checkpoint) -> Result<Model, FrontendError> {
     let settled = nested::settled(ckpt);
-    Model::parse(settled.as_ref().unwrap_or(ckpt.config()))
-        .map_err(|source| FrontendError::Config { path: ckpt.config_path().to_path_buf(), source })
+    Model::parse(settled.as_ref().unwrap_or(ckpt.config())).map_err(|source| ckpt.wrong_config(source))
 }
 
 /// Builds the graph of a checkpoint. Reads no tensor data.

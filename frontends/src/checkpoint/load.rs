@@ -201,7 +201,12 @@ fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
     let entries = std::fs::read_dir(dir).map_err(|source| io(dir, "list", source))?;
     let names: BTreeSet<String> = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
     let ending = |end: &[&str]| names.iter().find(|n| end.iter().any(|e| n.ends_with(e)));
-    let ggufs: Vec<&String> = names.iter().filter(|n| n.ends_with(".gguf")).collect();
+    // Not the part that sees images, nor what was measured to quantize by, which lie beside models.
+    let beside = |n: &str| ["mmproj", "imatrix"].iter().any(|word| n.to_lowercase().contains(word));
+    let gguf = |n: &&String| n.ends_with(".gguf");
+    let models = || names.iter().filter(gguf).filter(|n| !beside(n));
+    let ggufs: Vec<&String> =
+        if models().next().is_some() { models().collect() } else { names.iter().filter(gguf).collect() };
     // Of a model in several parts the first.
     let parts = |n: &String| n.contains("-of-") && !n.contains("-00001-of-");
     let models: Vec<&String> = ggufs.iter().copied().filter(|n| !parts(n)).collect();

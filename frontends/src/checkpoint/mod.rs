@@ -14,6 +14,7 @@ mod shard;
 mod stored;
 mod views;
 
+use crate::config::ConfigError;
 use crate::error::FrontendError;
 use crate::input;
 use llmcc_ir::quant::StoredRows;
@@ -171,6 +172,16 @@ impl Checkpoint {
     /// Path of `config.json`.
     pub fn config_path(&self) -> &Path {
         &self.config_path
+    }
+
+    /// What to say of a configuration that is not understood; of a GGUF file without tensors, what it is.
+    pub(crate) fn wrong_config(&self, source: ConfigError) -> FrontendError {
+        let path = self.config_path.clone();
+        if self.metadata.is_some() && self.index.is_empty() {
+            let what = "holds a vocabulary or settings only, and no tensors".into();
+            return FrontendError::NotACheckpoint { path, what, help: "name the file with the model's weights".into() };
+        }
+        FrontendError::Config { path, source }
     }
 
     /// A JSON file of the checkpoint folder; `None` when absent.

@@ -95,6 +95,9 @@ pub(super) enum Order {
     /// In each head the two that are rotated together are neighbours; the model has them half a
     /// head apart.
     Neighbours { head_dim: usize },
+    /// Of the first rows of each head those that are rotated together are half of these rows apart; the
+    /// model has them as neighbours.
+    Halves { head_dim: usize, rotated: usize },
 }
 
 impl Order {
@@ -105,6 +108,11 @@ impl Order {
             Order::Neighbours { head_dim } => {
                 let (head, i, half) = (row / head_dim.max(1), row % head_dim.max(1), head_dim / 2);
                 head * head_dim + if i < half { 2 * i } else { 2 * (i - half) + 1 }
+            }
+            Order::Halves { head_dim, rotated } => {
+                let i = row % head_dim.max(1);
+                let turned = if i < rotated { i / 2 + i % 2 * (rotated / 2) } else { i };
+                row - i + turned
             }
         }
     }

@@ -240,10 +240,23 @@ pub(super) fn settings(metadata: &Metadata) -> serde_json::Value {
     for (name, default) in [("add_bos_token", spm), ("add_eos_token", false)] {
         out.insert(name.into(), metadata.get(&key(name)).and_then(Value::flag).unwrap_or(default).into());
     }
-    if let Some(template) = metadata.get("tokenizer.chat_template").and_then(Value::text) {
-        out.insert("chat_template".into(), template.into());
+    if let Some(templates) = templates(metadata) {
+        out.insert("chat_template".into(), templates);
     }
     out.into()
+}
+
+/// The template of conversations; where some have names of their own, all, as `tokenizer_config.json` has them.
+fn templates(metadata: &Metadata) -> Option<serde_json::Value> {
+    const KEY: &str = "tokenizer.chat_template";
+    let default = metadata.get(KEY).and_then(Value::text);
+    let named = metadata.iter().filter_map(|(key, v)| Some((key.strip_prefix(KEY)?.strip_prefix('.')?, v.text()?)));
+    let all: Vec<_> = default.map(|text| ("default", text)).into_iter().chain(named).collect();
+    match (&all[..], default) {
+        ([], _) => None,
+        ([_], Some(only)) => Some(only.into()),
+        _ => Some(all.iter().map(|(name, template)| json!({ "name": name, "template": template })).collect()),
+    }
 }
 
 /// Ids that end a text beside EOS.

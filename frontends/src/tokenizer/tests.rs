@@ -472,3 +472,19 @@ fn chat_templates_are_tried() {
     let told = warnings("{% if tools %}{{ 1 + 'a' }}{% endif %}");
     assert!(told.len() == 2 && told[0].contains("cannot render tools"), "{told:?}");
 }
+
+/// Templates of GGUF files that have names of their own are listed as `tokenizer_config.json` lists them.
+#[test]
+fn named_templates_of_gguf_files() {
+    use crate::checkpoint::gguf::{Metadata, Value as Said};
+    let template = |said: &[(&str, &str)]| {
+        let entry = |(name, text): &(&str, &str)| (format!("tokenizer.{name}"), Said::Text((*text).into()));
+        let metadata: Metadata = said.iter().map(entry).collect();
+        super::gguf::settings(&metadata)["chat_template"].clone()
+    };
+    assert_eq!(template(&[]), Value::Null);
+    assert_eq!(template(&[("chat_template", "a")]), "a");
+    let both = json!([{ "name": "default", "template": "a" }, { "name": "tool_use", "template": "b" }]);
+    assert_eq!(template(&[("chat_template", "a"), ("chat_template.tool_use", "b")]), both);
+    assert_eq!(template(&[("chat_template.tool_use", "b")]), json!([{ "name": "tool_use", "template": "b" }]));
+}

@@ -10,16 +10,34 @@ pub(super) struct Cut {
     pub from: &'static str,
     /// The names in files of what it is cut into, from the top.
     pub to: &'static [&'static str],
-    /// The rows of each.
-    pub rows: fn(&Config) -> Vec<usize>,
+    /// The rows of each, of so many.
+    pub rows: fn(&Config, usize) -> Vec<usize>,
 }
 
-/// Rows of queries, keys and values.
-pub(super) fn attention_rows(config: &Config) -> Vec<usize> {
+/// Queries, keys and values as one matrix, where Transformers has three: of GLM, and of any file that was
+/// converted with `--fuse-qkv`.
+pub(super) const QKV: &[Cut] = &[
+    Cut {
+        from: "blk.{}.attn_qkv.weight",
+        to: &["blk.{}.attn_q.weight", "blk.{}.attn_k.weight", "blk.{}.attn_v.weight"],
+        rows: attention_rows,
+    },
+    Cut {
+        from: "blk.{}.attn_qkv.bias",
+        to: &["blk.{}.attn_q.bias", "blk.{}.attn_k.bias", "blk.{}.attn_v.bias"],
+        rows: attention_rows,
+    },
+];
+
+/// Rows of queries, keys and values; queries may have gates of as many rows between them.
+fn attention_rows(config: &Config, total: usize) -> Vec<usize> {
     let dim = head_dim(config).unwrap_or(0);
-    ["num_attention_heads", "num_key_value_heads", "num_key_value_heads"]
-        .map(|heads| size(config, heads).saturating_mul(dim))
-        .to_vec()
+    let heads = size(config, "num_attention_heads");
+    let of_keys = if config.contains_key("num_key_value_heads") { size(config, "num_key_value_heads") } else { heads };
+    let [queries, keys] = [heads, of_keys].map(|heads| heads.saturating_mul(dim));
+    let gated = queries.saturating_mul(2);
+    let gated = keys.saturating_mul(2).checked_add(gated) == Some(total);
+    vec![if gated { queries * 2 } else { queries }, keys, keys]
 }
 
 /// Cuts tensors into those that a file could have in their place.
@@ -29,7 +47,7 @@ pub(super) fn cut(cuts: &[Cut], config: &Config, tensors: &mut Tensors) -> Resul
             tensors.keys().filter_map(|name| Some((name.clone(), numbered(name, cut.from)?))).collect();
         for (name, layer) in names {
             let Some((shard, info)) = tensors.remove(&name) else { continue };
-            let rows = (cut.rows)(config);
+            let rows = (cut.rows)(config, info.shape.first().copied().unwrap_or(0));
             let parts = parts(&info, &rows).ok_or_else(|| {
                 (format!("tensor `{name}` {:?} has not the rows of parts of {rows:?}", info.shape), OTHER_MODEL)
             })?;
@@ -62,9 +80,6 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const QKV: &[Cut] =
-        &[Cut { from: "blk.{}.attn_qkv.bias", to: &["blk.{}.q", "blk.{}.k", "blk.{}.v"], rows: attention_rows }];
-
     fn tensors(rows: usize) -> Tensors {
         let info = TensorInfo { dtype: super::super::blocks::floats(), shape: vec![rows], bytes: 100..100 + 4 * rows };
         Tensors::from([("blk.3.attn_qkv.bias".to_string(), (1, info))])
@@ -77,8 +92,12 @@ mod tests {
         let mut all = tensors(24);
         assert_eq!(cut(QKV, config, &mut all), Ok(()));
         let found: Vec<_> = all.iter().map(|(name, (_, t))| (name.as_str(), t.shape[0], t.bytes.clone())).collect();
-        let expected = [("blk.3.k", 6, 148..172), ("blk.3.q", 12, 100..148), ("blk.3.v", 6, 172..196)];
-        assert_eq!(found, expected);
+        let [q, k, v] = ["blk.3.attn_q.bias", "blk.3.attn_k.bias", "blk.3.attn_v.bias"];
+        assert_eq!(found, [(k, 6, 148..172), (q, 12, 100..148), (v, 6, 172..196)]);
+        // Queries with gates.
+        let mut all = tensors(36);
+        assert_eq!(cut(QKV, config, &mut all), Ok(()));
+        assert_eq!(all.values().map(|(_, t)| t.shape[0]).collect::<Vec<_>>(), [6, 24, 6]);
         let (what, _) = cut(QKV, config, &mut tensors(23)).unwrap_err();
         assert_eq!(what, "tensor `blk.3.attn_qkv.bias` [23] has not the rows of parts of [12, 6, 6]");
     }

@@ -1,5 +1,6 @@
 //! What a GGUF file says of a model, as the table of families reads it.
 
+use super::names::numbered;
 use super::{Metadata, Value};
 use crate::checkpoint::safetensors::TensorInfo;
 use serde_json::{Map, json};
@@ -49,11 +50,14 @@ impl<'a> File<'a> {
         self.size(key).ok_or_else(|| (format!("`{}.{key}` is missing", self.name), OTHER_MODEL))
     }
 
-    /// Whether a number of each layer is not 0; one for all layers, where there is no list.
+    /// Whether a number of each layer is not 0, or a truth value true; one for all layers, where there is no list.
     pub fn layers(&self, key: &str) -> Vec<bool> {
         let count = self.size("block_count").and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
         match self.get(key) {
-            Some(Value::List(list)) => list.iter().map(|v| v.number().is_some_and(|x| x != 0.0)).collect(),
+            Some(Value::List(list)) => {
+                let set = |v: &Value| v.flag().or_else(|| Some(v.number()? != 0.0)).unwrap_or(false);
+                list.iter().take(MOST_LAYERS).map(set).collect()
+            }
             Some(one) => vec![one.number().is_some_and(|x| x != 0.0); count.min(MOST_LAYERS)],
             None => vec![false; count.min(MOST_LAYERS)],
         }
@@ -74,6 +78,27 @@ impl<'a> File<'a> {
                 number.is_some_and(|n| n.parse::<u32>().is_ok())
             }),
         }
+    }
+
+    /// The same, where the biases of queries may be among those of keys and values.
+    pub fn has_or_fused(&self, tensor: &str) -> bool {
+        self.has(tensor) || self.has(&tensor.replace("attn_q.bias", "attn_qkv.bias"))
+    }
+
+    /// Columns of a head by the rows of queries, where a file does not say them and a class has a default.
+    pub fn own_width(&self, model_type: &str) -> Option<u64> {
+        let declared = crate::arch::by_model_type(model_type)?;
+        let declared = declared.fields.iter().copied().flatten().any(|field| field.name == "head_dim");
+        let heads = self.size("attention.head_count")?;
+        let of_keys = self.size("attention.head_count_kv").unwrap_or(heads);
+        let of = |name: &str| {
+            let (_, (_, info)) = self.tensors.iter().find(|(tensor, _)| numbered(tensor, name).is_some())?;
+            Some(*info.shape.first()? as u64)
+        };
+        let whole = || Some((of("blk.{}.attn_qkv.weight")?, of_keys.checked_mul(2)?.checked_add(heads)?));
+        let (rows, heads) = of("blk.{}.attn_q.weight").map(|rows| (rows, heads)).or_else(whole)?;
+        let dim = rows.checked_div(heads).filter(|dim| dim * heads == rows)?;
+        (declared && self.get("attention.key_length").is_none()).then_some(dim)
     }
 
     /// The numbers of a small tensor of f32.

@@ -1,9 +1,9 @@
 //! From the metadata of a GGUF file to a `config.json` and tensors as Transformers has them.
 
-use super::cut::cut;
+use super::cut::{QKV, cut};
 use super::families::{Family, Lines, Recipe, all};
 use super::file::{CONVERT_AGAIN, Config, File, OTHER_MODEL, Tensors, Wrong, head_dim};
-use super::names::{hugging_face, numbered};
+use super::names::{UNREAD, called, numbered};
 use super::{Header, Metadata, Value, blocks, rope};
 use crate::checkpoint::safetensors::TensorInfo;
 use crate::checkpoint::stored::{Blocks, Constant, Entry, Joined, Kept, Order, Turns, like_it};
@@ -82,7 +82,9 @@ pub(in crate::checkpoint) fn describe(
     }
     let mut rest = tensors.clone();
     rope::TENSORS.iter().for_each(|name| drop(rest.remove(*name)));
-    cut(family.cuts, &config, &mut rest)?;
+    if !family.has_whole_attention() {
+        cut(QKV, &config, &mut rest)?;
+    }
     let (mut out, mut notes) = (BTreeMap::new(), Vec::from_iter((family.note)(&file)));
     for join in family.joins {
         let widened = joined(join, family, &config, &mut rest, &mut out)?;
@@ -91,10 +93,13 @@ pub(in crate::checkpoint) fn describe(
             format!("`{names}` have different types, and are one matrix here: it is read as f32{others}")
         }));
     }
-    let head_dim = head_dim(&config);
+    let of_heads = family.order(&config);
     let mut apart = vec![];
     for (name, (shard, info)) in rest {
-        let called = hugging_face(&name, family.names);
+        let called = called(&name, family.names);
+        if called == UNREAD {
+            continue;
+        }
         let info = shaped(&called, info);
         for (called, info) in experts(called, info) {
             let entry = match taken_apart(&info) {
@@ -102,7 +107,7 @@ pub(in crate::checkpoint) fn describe(
                     apart.push(name.clone());
                     decoded(family, &name, (shard, info))
                 }
-                false => entry(family, &name, (shard, info), head_dim),
+                false => entry(family, &name, (shard, info), of_heads),
             };
             if out.insert(called.clone(), entry).is_some() {
                 return Err((format!("two tensors are `{called}`"), OTHER_MODEL));
@@ -334,12 +339,15 @@ fn config(file: &File, family: &Family) -> Result<Config, Wrong> {
             config.insert(field.into(), id.to_json());
         }
     }
+    if let Some(dim) = file.own_width(family.model_type.0) {
+        config.insert("head_dim".into(), dim.into());
+    }
     scales(file, family, &mut config)?;
     if let Some(types) = file.get(WINDOWS).and_then(Value::list).and_then(layer_types) {
         config.insert("layer_types".into(), types);
     }
     config.insert("tie_word_embeddings".into(), (!file.has("output.weight")).into());
-    config.extend(family.found.iter().map(|(field, tensor)| ((*field).into(), file.has(tensor).into())));
+    config.extend(family.found.iter().map(|(field, tensor)| ((*field).into(), file.has_or_fused(tensor).into())));
     config.extend(file.rows("token_embd.weight").map(|rows| ("vocab_size".to_string(), rows.into())));
     if let Some(n) = file.size("nextn_predict_layers") {
         // They are counted among the layers.
@@ -431,16 +439,14 @@ fn blocks_of(
     family: &Family,
     name: &str,
     (shard, info): &(usize, TensorInfo),
-    head_dim: Option<usize>,
+    of_heads: Option<Order>,
 ) -> Option<Blocks> {
+    const HEADS: [&str; 4] = ["attn_q.weight", "attn_k.weight", "attn_q.bias", "attn_k.bias"];
     let ty = blocks::of(info.dtype)?;
-    let of_heads = ["attn_q.weight", "attn_k.weight", "attn_q.bias", "attn_k.bias"];
-    let rotated = family.neighbours && name.starts_with("blk.") && of_heads.iter().any(|end| name.ends_with(end));
-    let order = match head_dim.filter(|_| rotated) {
-        Some(head_dim) => Order::Neighbours { head_dim },
-        None => Order::Stored,
-    };
-    let gain = family.gains && name.ends_with("_norm.weight") && !name.ends_with("ssm_norm.weight");
+    let rotated = name.starts_with("blk.") && HEADS.iter().any(|end| name.ends_with(end));
+    let order = of_heads.filter(|_| rotated).unwrap_or(Order::Stored);
+    let whole = family.name == "muse-glimmer" && name == "output_norm.weight";
+    let gain = family.gains && name.ends_with("_norm.weight") && !name.ends_with("ssm_norm.weight") && !whole;
     let kept = match () {
         () if gain => Kept::OneMore,
         () if name.ends_with(".ssm_a") => Kept::Rate,
@@ -451,8 +457,8 @@ fn blocks_of(
 }
 
 /// How the rows of a tensor are read.
-fn entry(family: &Family, name: &str, (shard, info): (usize, TensorInfo), head_dim: Option<usize>) -> Entry {
-    let Some(blocks) = blocks_of(family, name, &(shard, info.clone()), head_dim) else {
+fn entry(family: &Family, name: &str, (shard, info): (usize, TensorInfo), of_heads: Option<Order>) -> Entry {
+    let Some(blocks) = blocks_of(family, name, &(shard, info.clone()), of_heads) else {
         return Entry::plain(shard, info);
     };
     if blocks.ty.read.is_none() && blocks.order == Order::Stored && blocks.kept == Kept::Same {

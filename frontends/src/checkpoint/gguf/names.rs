@@ -3,6 +3,9 @@
 /// Names without their endings; `{}` is the number of the layer.
 pub(super) type Names = &'static [(&'static str, &'static str)];
 
+/// What has no counterpart in a model, as it is said in another way.
+pub(super) const UNREAD: &str = "";
+
 /// For all families.
 const SHARED: Names = &[
     ("token_embd", "model.embed_tokens"),
@@ -150,6 +153,16 @@ pub(super) fn hugging_face(tensor: &str, own: &[Names]) -> String {
     let stem = || find(&pattern).map(|name| format!("{name}.{ending}"));
     find(&whole).or_else(stem).unwrap_or_else(|| tensor.to_string())
 }
+
+/// The same, where gate and up of experts may be one tensor (`--fuse-gate-up-exps`): both names, with a bar between.
+pub(super) fn called(tensor: &str, own: &[Names]) -> String {
+    let found = hugging_face(tensor, own);
+    let parts = ["ffn_gate_exps.", "ffn_up_exps."].map(|part| hugging_face(&tensor.replace(BOTH, part), own));
+    let apart = found == tensor && tensor.contains(BOTH) && parts.iter().all(|name| name.contains("{e}"));
+    if apart { parts.join("|") } else { found }
+}
+
+const BOTH: &str = "ffn_gate_up_exps.";
 
 /// A name with `{}` for the number of its layer, and the number.
 fn pattern(name: &str) -> (String, &str) {

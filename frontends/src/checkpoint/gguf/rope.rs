@@ -17,9 +17,8 @@ pub(super) const TENSORS: &[&str] = &[FACTORS, LONG, SHORT];
 /// Sets the fields about rotary positions; of a family that reads factors itself, how much of a head is
 /// rotated only.
 pub(super) fn set(file: &File, config: &mut Config, own_factors: bool) -> Result<(), Wrong> {
-    if let (Some(rotated), Some(dim)) = (file.size("rope.dimension_count"), head_dim(config))
-        && rotated != dim as u64
-    {
+    // Also where all of a head is: some classes rotate a part where nothing is said.
+    if let (Some(rotated), Some(dim)) = (file.size("rope.dimension_count"), head_dim(config)) {
         config.insert("partial_rotary_factor".into(), (rotated as f64 / dim.max(1) as f64).into());
     }
     if own_factors {

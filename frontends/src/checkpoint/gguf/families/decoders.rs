@@ -1,13 +1,12 @@
 //! Decoders with attention and an MLP one after the other; and those families whose experts are
 //! named as theirs.
 
-use super::super::cut::{Cut, attention_rows};
 use super::super::file::{Config, File, Wrong, head_dim, without};
 use super::super::names::{
     APERTUS, BITNET, FUSED_MLP, GLM4, HUNYUAN, LATENT_NAMES, MIXTRAL_EXPERTS, PHI, POST_NORMS, QWEN_EXPERTS,
     QWEN2_EXPERTS, SANDWICH_NORMS, SEED, STARCODER2,
 };
-use super::{ATTENTION_BIAS, Constants, Family, Keys, LATENT, LAYER_NORM, PLAIN, Q_BIAS, WINDOW, has_experts};
+use super::{ATTENTION_BIAS, Constants, Family, Heads, Keys, LATENT, LAYER_NORM, PLAIN, Q_BIAS, WINDOW, has_experts};
 use serde_json::json;
 
 /// Parts of positions, which are all the same for texts, and layers that only images are added to.
@@ -27,7 +26,7 @@ pub(super) const FAMILIES: &[Family] = &[
         name: "llama",
         model_type: ("llama", "LlamaForCausalLM"),
         suits: |f| !has_experts(f),
-        neighbours: true,
+        heads: Heads::Neighbours,
         found: &[("attention_bias", Q_BIAS), ("mlp_bias", "blk.0.ffn_up.bias")],
         ..PLAIN
     },
@@ -36,7 +35,7 @@ pub(super) const FAMILIES: &[Family] = &[
         model_type: ("mixtral", "MixtralForCausalLM"),
         keys: &[&[("expert_count", "num_local_experts"), ("expert_used_count", "num_experts_per_tok")]],
         names: &[MIXTRAL_EXPERTS],
-        neighbours: true,
+        heads: Heads::Neighbours,
         suits: has_experts,
         ..PLAIN
     },
@@ -49,7 +48,7 @@ pub(super) const FAMILIES: &[Family] = &[
             ("attention.scale", "attention_multiplier"),
             ("logit_scale", "logits_scaling"),
         ]],
-        neighbours: true,
+        heads: Heads::Neighbours,
         found: ATTENTION_BIAS,
         ..PLAIN
     },
@@ -131,7 +130,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "arcee",
         model_type: ("arcee", "ArceeForCausalLM"),
-        neighbours: true,
+        heads: Heads::Neighbours,
         found: ATTENTION_BIAS,
         ..PLAIN
     },
@@ -179,18 +178,6 @@ pub(super) const FAMILIES: &[Family] = &[
         name: "chatglm",
         model_type: ("glm", "GlmForCausalLM"),
         names: &[FUSED_MLP],
-        cuts: &[
-            Cut {
-                from: "blk.{}.attn_qkv.weight",
-                to: &["blk.{}.attn_q.weight", "blk.{}.attn_k.weight", "blk.{}.attn_v.weight"],
-                rows: attention_rows,
-            },
-            Cut {
-                from: "blk.{}.attn_qkv.bias",
-                to: &["blk.{}.attn_q.bias", "blk.{}.attn_k.bias", "blk.{}.attn_v.bias"],
-                rows: attention_rows,
-            },
-        ],
         adapt: |f, config| {
             let biased = f.has(Q_BIAS) || f.has("blk.0.attn_qkv.bias");
             config.insert("attention_bias".into(), biased.into());
@@ -200,6 +187,17 @@ pub(super) const FAMILIES: &[Family] = &[
             }
             Ok(())
         },
+        ..PLAIN
+    },
+    // Those that see images have rows as other models; the sections are all the same for texts.
+    Family {
+        name: "glm4",
+        model_type: ("glm4", "Glm4ForCausalLM"),
+        suits: |f| f.get(OF_IMAGES[0]).is_some(),
+        quiet: OF_IMAGES,
+        names: &[GLM4],
+        heads: Heads::Halves,
+        found: ATTENTION_BIAS,
         ..PLAIN
     },
     Family { name: "glm4", model_type: ("glm4", "Glm4ForCausalLM"), names: &[GLM4], found: ATTENTION_BIAS, ..PLAIN },
@@ -233,7 +231,7 @@ pub(super) const FAMILIES: &[Family] = &[
         ..PLAIN
     },
     // It is a Llama in other names.
-    Family { name: "internlm2", model_type: ("llama", "LlamaForCausalLM"), neighbours: true, ..PLAIN },
+    Family { name: "internlm2", model_type: ("llama", "LlamaForCausalLM"), heads: Heads::Neighbours, ..PLAIN },
     // The multipliers are those of Granite.
     Family {
         name: "minicpm",
@@ -243,7 +241,7 @@ pub(super) const FAMILIES: &[Family] = &[
             ("residual_scale", "residual_multiplier"),
             ("logit_scale", "logits_scaling"),
         ]],
-        neighbours: true,
+        heads: Heads::Neighbours,
         ..PLAIN
     },
     Family {
@@ -260,7 +258,7 @@ pub(super) const FAMILIES: &[Family] = &[
         name: "olmo",
         model_type: ("olmo", "OlmoForCausalLM"),
         keys: &[&[("attention.clamp_kqv", "clip_qkv")]],
-        neighbours: true,
+        heads: Heads::Neighbours,
         ..PLAIN
     },
     Family {
@@ -294,7 +292,7 @@ pub(super) const FAMILIES: &[Family] = &[
         found: ATTENTION_BIAS,
         ..PLAIN
     },
-    Family { name: "smollm3", model_type: ("smollm3", "SmolLM3ForCausalLM"), neighbours: true, ..PLAIN },
+    Family { name: "smollm3", model_type: ("smollm3", "SmolLM3ForCausalLM"), heads: Heads::Neighbours, ..PLAIN },
     Family {
         name: "stablelm",
         model_type: ("stablelm", "StableLmForCausalLM"),
@@ -316,7 +314,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "baichuan",
         model_type: ("llama", "LlamaForCausalLM"),
-        neighbours: true,
+        heads: Heads::Neighbours,
         adapt: |f, config| match (f.size("block_count"), config.get("vocab_size").and_then(|v| v.as_u64())) {
             (Some(40), _) => f.refused("is of 13 B, whose scores have slopes instead of positions"),
             (_, Some(125_696)) => f.refused("is the second, whose head is normalized in some files and not in others"),
@@ -335,7 +333,7 @@ pub(super) const FAMILIES: &[Family] = &[
         name: "mistral3",
         model_type: ("ministral3", "Ministral3ForCausalLM"),
         suits: |f| !has_experts(f),
-        neighbours: true,
+        heads: Heads::Neighbours,
         quiet: &["attention.temperature_scale"],
         adapt: grown,
         ..PLAIN

@@ -1,6 +1,6 @@
 //! Qwen's decoders with the gated delta rule.
 
-use super::super::file::{Config, File, Wrong, size, without};
+use super::super::file::{Config, File, Wrong, set_layer_types, size, without};
 use super::super::names::{Names, QWEN2_EXPERTS};
 use super::{Family, Keys, Lines, PLAIN, Recipe, rows};
 use crate::checkpoint::stored::Turns;
@@ -21,7 +21,8 @@ const QWEN_EXPERTS: Keys = &[
     ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
 ];
 
-const DELTA_QUIET: &[&str] = &["ssm.inner_size", "rope.dimension_sections"];
+const RECURRENT: &str = "attention.recurrent_layers";
+const DELTA_QUIET: &[&str] = &["ssm.inner_size", "rope.dimension_sections", RECURRENT];
 
 pub(in super::super) const FAMILIES: &[Family] = &[
     Family {
@@ -67,8 +68,14 @@ pub(in super::super) const FAMILIES: &[Family] = &[
     },
 ];
 
-/// Columns of a head of values.
+/// Columns of a head of values, and which layers attend, where they are listed.
 fn value_width(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    if f.get(RECURRENT).is_some() {
+        let mut layers = f.layers(RECURRENT);
+        layers.truncate(size(config, "num_hidden_layers"));
+        set_layer_types(config, &layers, ["linear_attention", "full_attention"]);
+        config.remove("full_attention_interval");
+    }
     let columns = f.required("ssm.inner_size")?.checked_div(f.required("ssm.time_step_rank")?).unwrap_or(0);
     config.insert("linear_value_head_dim".into(), columns.into());
     Ok(())

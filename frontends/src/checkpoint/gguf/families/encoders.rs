@@ -61,6 +61,18 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         adapt: kinds,
         ..PLAIN
     },
+    Family {
+        model_type: ("neobert", "NeoBERTForSequenceClassification"),
+        suits: |f| f.has(SCORES),
+        quiet: CLASSES,
+        names: &[NEO_CLASSES, NEO],
+        adapt: |f, config| {
+            classes(f, config);
+            neo(f, config)
+        },
+        ..NEO_BERT
+    },
+    NEO_BERT,
     // Gate and up as one matrix, or taken apart by older converters.
     Family {
         name: "jina-bert-v2",
@@ -112,9 +124,10 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         name: "gemma-embedding",
         model_type: ("gemma3_text", "Gemma3TextModel"),
         keys: &[WINDOW, &[("rope.freq_base_swa", "rope_local_base_freq")]],
-        quiet: QUIET,
+        quiet: &["attention.causal", "dense_2_feat_in", "dense_2_feat_out", "dense_3_feat_in", "dense_3_feat_out"],
         fixed: &[("use_bidirectional_attention", true)],
-        names: &[SANDWICH_NORMS],
+        // Linear layers after pooling are in files that were converted with those of sentence-transformers.
+        names: &[SANDWICH_NORMS, &[("dense_2", "2_Dense/linear"), ("dense_3", "3_Dense/linear")]],
         gains: true,
         // Scores are scaled by heads.
         unscaled: Some(0),
@@ -285,6 +298,42 @@ const NOMIC: Names = &[
     ("blk.{}.ffn_down", "nomic_bert.encoder.layers.{}.mlp.fc2"),
     ("blk.{}.layer_output_norm", "nomic_bert.encoder.layers.{}.norm2"),
 ];
+
+const NEO_BERT: Family = Family {
+    name: "neo-bert",
+    model_type: ("neobert", "NeoBERT"),
+    keys: &[&[("attention.layer_norm_rms_epsilon", "norm_eps"), ("context_length", "max_length")]],
+    quiet: QUIET,
+    names: &[NEO],
+    adapt: neo,
+    ..PLAIN
+};
+
+const NEO_CLASSES: Names = &[("cls", "dense"), ("cls.output", "classifier")];
+
+const NEO: Names = &[
+    ("token_embd", "model.encoder"),
+    ("enc.output_norm", "model.layer_norm"),
+    ("blk.{}.attn_norm", "model.transformer_encoder.{}.attention_norm"),
+    ("blk.{}.attn_qkv", "model.transformer_encoder.{}.qkv"),
+    ("blk.{}.attn_output", "model.transformer_encoder.{}.wo"),
+    ("blk.{}.ffn_norm", "model.transformer_encoder.{}.ffn_norm"),
+    ("blk.{}.ffn_up", "model.transformer_encoder.{}.ffn.w12"),
+    ("blk.{}.ffn_down", "model.transformer_encoder.{}.ffn.w3"),
+];
+
+/// The width that NeoBERT's configuration has: half more than that of its matrices, which files do not
+/// say rounded up.
+fn neo(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    let Some(rows) = f.rows("blk.0.ffn_up.weight") else { return f.refused("has no `blk.0.ffn_up.weight`") };
+    config.insert("intermediate_size".into(), rows.div_ceil(4).saturating_mul(3).into());
+    // As llama.cpp's: there is no other base.
+    if f.number("rope.freq_base").is_some_and(|base| base != 1e4) {
+        return f.refused("has another base of rotations than 10000");
+    }
+    let unread = ["num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "bos_token_id", "rope_theta"];
+    without(config, &unread)
+}
 
 const MODERN: Names = &[
     ("token_embd", "model.embeddings.tok_embeddings"),

@@ -58,28 +58,32 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         },
         ..PLAIN
     },
-    Family {
-        name: "glm-dsa",
-        model_type: ("glm_moe_dsa", "GlmMoeDsaForCausalLM"),
-        keys: &[LATENT, EXPERTS, &[("attention.indexer.top_k", "index_topk")]],
-        quiet: &[
-            "attention.key_length_mla",
-            "attention.value_length_mla",
-            "attention.indexer.head_count",
-            "attention.indexer.key_length",
-            "attention.indexer.types",
-        ],
-        names: &[LATENT_NAMES, INDEXER, DEEPSEEK_EXPERTS],
-        found: &[("attention_bias", "blk.0.attn_kv_a_mqa.bias")],
-        gating: SIGMOID,
-        adapt: |f, config| {
-            latent(f, config)?;
-            config.entry("norm_topk_prob").or_insert(false.into());
-            Ok(())
-        },
-        ..PLAIN
-    },
+    Family { name: "deepseek32", model_type: ("deepseek_v32", "DeepseekV32ForCausalLM"), ..SELECTING },
+    SELECTING,
 ];
+
+/// Latent attention to selected tokens.
+const SELECTING: Family = Family {
+    name: "glm-dsa",
+    model_type: ("glm_moe_dsa", "GlmMoeDsaForCausalLM"),
+    keys: &[LATENT, EXPERTS, &[("attention.indexer.top_k", "index_topk")]],
+    quiet: &[
+        "attention.key_length_mla",
+        "attention.value_length_mla",
+        "attention.indexer.head_count",
+        "attention.indexer.key_length",
+        "attention.indexer.types",
+    ],
+    names: &[LATENT_NAMES, INDEXER, DEEPSEEK_EXPERTS],
+    found: &[("attention_bias", "blk.0.attn_kv_a_mqa.bias")],
+    gating: SIGMOID,
+    adapt: |f, config| {
+        latent(f, config)?;
+        config.entry("norm_topk_prob").or_insert(false.into());
+        Ok(())
+    },
+    ..PLAIN
+};
 
 const MISTRAL4: Family = Family {
     model_type: ("mistral4", "Mistral4ForCausalLM"),

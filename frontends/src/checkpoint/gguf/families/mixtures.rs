@@ -1,12 +1,14 @@
 //! Decoders with experts, and DeepSeek's, with latent attention.
 
-use super::super::file::{Config, File, MOST_LAYERS, Wrong, without};
+use super::super::file::{Config, File, MOST_LAYERS, Wrong, set_layer_types, without};
 use super::super::names::{DEEPSEEK_EXPERTS, HUNYUAN, MIXTRAL_EXPERTS, Names, QWEN_EXPERTS};
-use super::{ATTENTION_BIAS, EXPERTS, Family, Keys, PLAIN, Q_BIAS, Recipe, SIGMOID, WINDOW, below, has_experts, rows};
+use super::{
+    ATTENTION_BIAS, EXPERTS, Family, Heads, Keys, PLAIN, Q_BIAS, Recipe, SIGMOID, WINDOW, below, has_experts, rows,
+};
 use serde_json::{Value, json};
 
 /// As most call them.
-const LOCAL: Keys = &[("expert_count", "num_local_experts"), ("expert_used_count", "num_experts_per_tok")];
+pub(super) const LOCAL: Keys = &[("expert_count", "num_local_experts"), ("expert_used_count", "num_experts_per_tok")];
 
 /// Experts that are as wide as the MLP of other models.
 const WIDTH: Keys = &[("expert_feed_forward_length", "intermediate_size")];
@@ -98,7 +100,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         suits: |f| f.size("expert_shared_feed_forward_length").unwrap_or(0) > 0,
         keys: &[LOCAL, MULTIPLIERS],
         names: &[GRANITE_EXPERTS],
-        neighbours: true,
+        heads: Heads::Neighbours,
         found: ATTENTION_BIAS,
         joins: GRANITE_SHARED,
         ..PLAIN
@@ -109,7 +111,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         suits: has_experts,
         keys: &[LOCAL, MULTIPLIERS],
         names: &[GRANITE_EXPERTS],
-        neighbours: true,
+        heads: Heads::Neighbours,
         found: ATTENTION_BIAS,
         ..PLAIN
     },
@@ -226,13 +228,20 @@ pub(in super::super) const FAMILIES: &[Family] = &[
             LOCAL,
             WIDTH,
         ],
-        quiet: &["leading_dense_block_count", "expert_swa"],
+        quiet: &["leading_dense_block_count", "expert_swa", "attention.sliding_window"],
         names: &[LLAMA4, FEED_FORWARD],
         found: ATTENTION_BIAS,
         gating: SIGMOID,
         adapt: |f, config| {
             // As llama.cpp: of its two models the one of 128 experts has no norms.
             config.insert("use_qk_norm".into(), (f.size("expert_count") != Some(128)).into());
+            // A window of 0 says that there are none, and that all layers rotate.
+            if f.size("attention.sliding_window") == Some(0) {
+                let layers = f.layers("block_count").len();
+                config.insert("no_rope_layers".into(), vec![1; layers].into());
+                config.insert("attn_temperature_tuning".into(), false.into());
+                set_layer_types(config, &vec![true; layers], ["full_attention", "chunked_attention"]);
+            }
             Ok(())
         },
         ..PLAIN
@@ -317,7 +326,7 @@ const HY_V3: Names = &[
     ("blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_mlp.down_proj"),
 ];
 
-const MULTIPLIERS: Keys = &[
+pub(super) const MULTIPLIERS: Keys = &[
     ("embedding_scale", "embedding_multiplier"),
     ("residual_scale", "residual_multiplier"),
     ("attention.scale", "attention_multiplier"),

@@ -12,11 +12,11 @@ mod parallel;
 mod recurrent;
 mod t5;
 mod time_mixes;
+mod windowed;
 
-use super::cut::Cut;
 use super::file::{Config, File, Wrong, head_dim, size};
 use super::names::Names;
-use crate::checkpoint::stored::{Entry, Turns};
+use crate::checkpoint::stored::{Entry, Order, Turns};
 use std::collections::BTreeMap;
 
 /// Models of one `general.architecture`.
@@ -37,8 +37,8 @@ pub(super) struct Family {
     pub fixed: &'static [(&'static str, bool)],
     /// Names before those that all families share.
     pub names: &'static [Names],
-    /// Rows of Q and K are in the order for rotating neighbours, instead of halves of heads.
-    pub neighbours: bool,
+    /// In which order rows of Q and K are.
+    pub heads: Heads,
     /// Factors of frequencies are no scaling: `adapt` reads them.
     pub own_factors: bool,
     /// Norms are stored as what they multiply by, one more than in Transformers.
@@ -51,8 +51,6 @@ pub(super) struct Family {
     pub gating: u64,
     /// What the user should know of a file.
     pub note: fn(&File) -> Option<String>,
-    /// Tensors that are several in Transformers; their parts have names as in files.
-    pub cuts: &'static [Cut],
     /// Tensors that are made of others, or put in another order.
     pub joins: &'static [Recipe],
     /// Fields that are not simply those of a key.
@@ -61,6 +59,37 @@ pub(super) struct Family {
     pub values: fn(&File) -> Result<Constants, Wrong>,
     /// All tensors, where names and recipes do not say what they are.
     pub tensors: Option<Make>,
+}
+
+/// The order of the rows of queries and keys of a head.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heads {
+    /// That of Transformers.
+    Same,
+    /// Those that rotate together are neighbours, instead of half a head apart.
+    Neighbours,
+    /// Those that rotate together are half of the rotated rows apart, instead of neighbours.
+    Halves,
+}
+
+impl Family {
+    /// Where the row of a head is that Transformers has at a place, by a configuration.
+    pub fn order(&self, config: &Config) -> Option<Order> {
+        let head_dim = head_dim(config)?;
+        let part = config.get("partial_rotary_factor").and_then(serde_json::Value::as_f64).unwrap_or(1.0);
+        match self.heads {
+            Heads::Same => None,
+            Heads::Neighbours => Some(Order::Neighbours { head_dim }),
+            Heads::Halves => Some(Order::Halves { head_dim, rotated: (head_dim as f64 * part).round() as usize }),
+        }
+    }
+
+    /// Whether the model has queries, keys and values as one matrix, as files may have those of any.
+    pub fn has_whole_attention(&self) -> bool {
+        let whole = |name: &str| name.contains("attn_qkv");
+        let named = self.names.iter().copied().flatten().any(|(from, _)| whole(from));
+        self.name == "phi3" || named || self.joins.iter().any(|join| join.from.iter().any(|from| whole(from)))
+    }
 }
 
 /// Makes a family's tensors itself.
@@ -117,6 +146,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Family> {
         parallel::FAMILIES,
         mixtures::FAMILIES,
         by_layer::FAMILIES,
+        windowed::FAMILIES,
         latent::FAMILIES,
         delta::FAMILIES,
         gemma::FAMILIES,
@@ -167,14 +197,13 @@ const PLAIN: Family = Family {
     quiet: &[],
     fixed: &[],
     names: &[],
-    neighbours: false,
+    heads: Heads::Same,
     own_factors: false,
     gains: false,
     found: &[],
     unscaled: None,
     gating: 1,
     note: |_| None,
-    cuts: &[],
     joins: &[],
     adapt: |_, _| Ok(()),
     values: |_| Ok(vec![]),

@@ -3,7 +3,7 @@
 use super::super::file::{Config, File, Wrong, set_layer_types, without};
 use super::super::names::{DEEPSEEK_EXPERTS, LATENT_NAMES, MIXTRAL_EXPERTS, Names};
 use super::mixtures::{FEED_FORWARD, GRANITE_EXPERTS, GRANITE_SHARED};
-use super::{EXPERTS, Family, Keys, LATENT, PLAIN, Q_BIAS, Recipe, has_experts, rows};
+use super::{EXPERTS, Family, Heads, Keys, LATENT, PLAIN, Q_BIAS, Recipe, has_experts, rows};
 use serde_json::json;
 
 const EPSILON: Keys = &[("attention.layer_norm_rms_epsilon", "layer_norm_epsilon")];
@@ -28,7 +28,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         ],
         quiet: &["ssm.inner_size"],
         names: &[MIXER_NAMES, GRANITE_EXPERTS, GRANITE_DENSE],
-        neighbours: true,
+        heads: Heads::Neighbours,
         found: HYBRID_BIASES,
         joins: GRANITE_JOINS,
         adapt: granite,
@@ -40,7 +40,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         keys: &[MIXER],
         quiet: &["ssm.inner_size"],
         names: &[MIXER_NAMES, BAMBA],
-        neighbours: true,
+        heads: Heads::Neighbours,
         found: HYBRID_BIASES,
         adapt: bamba,
         ..PLAIN

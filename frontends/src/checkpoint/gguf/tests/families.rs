@@ -45,6 +45,10 @@ fn assumed(fixture: &str) -> Value {
             },
             "dim_model_base": 256,
         }),
+        "laguna" => {
+            let [full, sliding] = ["full_attention", "sliding_attention"];
+            json!({ "layer_types": [full, sliding, sliding, sliding] })
+        }
         "afmoe" => json!({ "global_attn_every_n_layers": 4 }),
         "dots1" => json!({ "sliding_window": null }),
         "mistral4" => json!({ "rope_parameters": {
@@ -389,6 +393,20 @@ fn others_are_refused_with_the_nearest() {
     assert!(near.contains("`general.architecture` is `qwen3-moe`, which is not read; the nearest is `qwen3"), "{near}");
     assert!(message("clip").contains("name the file of the language model beside it"), "{}", message("clip"));
     assert!(message("wavtokenizer").contains("is not read, nor anything like it"), "{}", message("wavtokenizer"));
+}
+
+/// A file of a vocabulary says so.
+#[test]
+fn files_without_tensors_are_refused() {
+    let folder = Folder::new();
+    folder.write("m.gguf", file(&[("general.architecture", 8, bytes(&json!("llama")))], &[], 0));
+    let e = arch::config(&open(&folder.0.join("m.gguf"))).map_or_else(|e| e.to_string(), |_| "read".into());
+    assert!(
+        e.ends_with(
+            "m.gguf: holds a vocabulary or settings only, and no tensors; name the file with the model's weights"
+        ),
+        "{e}"
+    );
 }
 
 /// A head of classes without what comes before it is refused.

@@ -52,11 +52,19 @@ pub(super) fn made(form: &Value, layer: &str, mut values: Vec<f32>) -> Vec<Made>
     if let Some(halves) = pair(&form["halves"]) {
         values = neighbours(&values, width, halves);
     }
+    if let Some([rotated, dim]) = pair(&form["pairs"]) {
+        let place = |row: usize| match row % dim {
+            i if i >= rotated => row,
+            i => row - i + if i < rotated / 2 { 2 * i } else { 2 * (i - rotated / 2) + 1 },
+        };
+        values = (0..values.len() / width).flat_map(|row| values[place(row) * width..][..width].to_vec()).collect();
+    }
     if form["columns"].is_array() {
         let columns = part_by_part(&form["columns"]);
         values = values.chunks(width).flat_map(|row| columns.iter().map(|j| row[*j]).collect::<Vec<_>>()).collect();
     }
     match (form["value"].as_str(), form["value"].as_f64()) {
+        (Some("gain"), _) => values.iter_mut().for_each(|v| *v += 1.0),
         (Some("rate"), _) => values.iter_mut().for_each(|v| *v = -v.exp()),
         (_, Some(x)) => values.iter_mut().for_each(|v| *v *= x as f32),
         _ => {}
