@@ -176,6 +176,8 @@ fn refusals() {
     };
     refused(&adapter("all"), "down_proj`, for which the artifact has no room (it has for: q_proj, o_proj)");
     refused(&golden("adapters/dora"), "`use_dora`");
+    refused(&golden("adapters/experts"), "`target_parameters`: matrices of all experts have no room for factors");
+    refused(&golden("adapters/tokens"), "`trainable_token_indices`: rows of embedding tables are replaced");
     refused(&golden("adapters/rslora"), "save it as safetensors");
     refused(&golden("adapters/embedding"), "merge the adapter into the weights: `llmcc compile --lora`");
     refused(&golden("adapters/saved"), "(`modules_to_save` or `bias`)");

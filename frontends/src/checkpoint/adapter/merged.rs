@@ -5,6 +5,7 @@ use crate::checkpoint::stored::{Entry, Layout, Rows};
 use crate::checkpoint::views::View;
 use llmcc_ir::quant::{CodedRow, StoredRows};
 use llmcc_ir::ty::DType;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// `W + scale · B·A`, or with magnitudes `m · (W + scale · B·A) / ‖W + scale · B·A‖`, each row's length
@@ -110,10 +111,45 @@ impl Layout for Merged {
                 }),
             }
         }
-        match self.dtype {
-            DType::F16 => out.iter_mut().for_each(|x| *x = half::f16::from_f32(*x).to_f32()),
-            DType::Bf16 => out.iter_mut().for_each(|x| *x = half::bf16::from_f32(*x).to_f32()),
-            DType::F32 | DType::F64 | DType::I8 | DType::U8 | DType::I32 | DType::I64 | DType::Coded(_) => {}
+        round(self.dtype, out);
+    }
+}
+
+/// Rounds numbers to a type.
+pub(super) fn round(dtype: DType, out: &mut [f32]) {
+    match dtype {
+        DType::F16 => out.iter_mut().for_each(|x| *x = half::f16::from_f32(*x).to_f32()),
+        DType::Bf16 => out.iter_mut().for_each(|x| *x = half::bf16::from_f32(*x).to_f32()),
+        DType::F32 | DType::F64 | DType::I8 | DType::U8 | DType::I32 | DType::I64 | DType::Coded(_) => {}
+    }
+}
+
+/// A table some of whose rows are others.
+#[derive(Debug)]
+pub(super) struct Replaced {
+    pub base: Entry,
+    /// Rows of `view`, by the table's.
+    pub rows: BTreeMap<usize, usize>,
+    pub view: View,
+    /// Rows are rounded to it.
+    pub dtype: DType,
+}
+
+impl Layout for Replaced {
+    fn parts(&self) -> Vec<(usize, Range<usize>)> {
+        let mut parts = self.base.parts();
+        parts.push((self.view.shard, self.view.info.bytes.clone()));
+        parts
+    }
+
+    /// It is floats.
+    fn codes(&self, _: &[Shard], _: usize, _: &mut CodedRow) {}
+
+    fn values(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
+        match self.rows.get(&row) {
+            Some(i) => self.view.row(shards, *i, out),
+            None => base_row(&self.base, shards, row, out),
         }
+        round(self.dtype, out);
     }
 }

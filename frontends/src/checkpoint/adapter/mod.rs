@@ -1,7 +1,8 @@
 //! Adapters of PEFT beside a checkpoint, merged into its weights before anything else sees them: LoRA
-//! (arXiv 2106.09685), rsLoRA (arXiv 2312.03732) and DoRA (arXiv 2402.09353), and modules that were
-//! trained as a whole.
+//! (arXiv 2106.09685), rsLoRA (arXiv 2312.03732) and DoRA (arXiv 2402.09353), also of all experts
+//! ([`experts`]), rows of tables, and modules that were trained as a whole.
 
+mod experts;
 mod merged;
 
 use super::load::{self, Opened};
@@ -14,7 +15,7 @@ use crate::error::FrontendError;
 use crate::input;
 use llmcc_ir::ty::DType;
 use llmcc_text::adapter::settings::{self, AGAIN, Settings};
-use merged::Merged;
+use merged::{Merged, Replaced};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -85,13 +86,26 @@ pub(super) fn merge(ckpt: &mut Checkpoint, adapter: &Adapter) -> Result<(), Fron
     ckpt.notes.extend(notes);
     let parts = sorted(tensors.into_iter().flatten()).map_err(|e| wrong(&file, e))?;
     let mut merge = Merging { ckpt, settings, scale: adapter.scale, replaced: 0, merged: 0, decoded: 0 };
-    merge.untie(&parts);
+    // A head that is the table has its rows, too, unless it has some of its own.
+    let own = parts.rows.contains_key(HEAD);
+    if own {
+        merge.untie(&parts);
+    }
+    for (module, view) in &parts.rows {
+        merge.replace_rows(module, view.clone()).map_err(|e| wrong(&file, e))?;
+    }
+    if !own {
+        merge.untie(&parts);
+    }
     // Modules that are replaced may have factors too.
     for (name, view) in parts.whole {
         merge.replace(&name, view).map_err(|e| wrong(&file, e))?;
     }
     for (module, factors) in parts.factors {
-        merge.add(&module, factors).map_err(|e| wrong(&file, e))?;
+        let of = module.trim_end_matches(".base_layer");
+        let parameter = merge.settings.parameters && (of != module || merge.found(&format!("{of}.weight")).is_none());
+        let added = if parameter { merge.add_parameter(of, factors) } else { merge.add(&module, factors) };
+        added.map_err(|e| wrong(&file, e))?;
     }
     merge.note(dir);
     Ok(())
@@ -114,6 +128,8 @@ struct Sorted {
     whole: BTreeMap<String, View>,
     /// By module.
     factors: BTreeMap<String, LowRank>,
+    /// Rows of tables (`trainable_token_indices`), by module.
+    rows: BTreeMap<String, View>,
 }
 
 fn sorted(tensors: impl Iterator<Item = (String, View)>) -> Result<Sorted, Wrong> {
@@ -123,6 +139,10 @@ fn sorted(tensors: impl Iterator<Item = (String, View)>) -> Result<Sorted, Wrong
             return Err((format!("tensor `{full}` does not begin with `{PREFIX}`"), "save the adapter with PEFT"));
         };
         let stem = |ending: &str| name.strip_suffix(".weight").unwrap_or(name).strip_suffix(ending);
+        if let Some(module) = stem(".token_adapter.trainable_tokens_delta") {
+            out.rows.insert(module.to_string(), view);
+            continue;
+        }
         let mut of = |module: &str| std::mem::take(out.factors.entry(module.to_string()).or_default());
         let found = if let Some(module) = stem(".lora_A") {
             Some((module, LowRank { a: Some(view.clone()), ..of(module) }))
@@ -150,6 +170,11 @@ fn sorted(tensors: impl Iterator<Item = (String, View)>) -> Result<Sorted, Wrong
     Ok(out)
 }
 
+/// Whether factors are of this type.
+fn is_float(t: DType) -> bool {
+    t.is_float() && t != DType::F64
+}
+
 /// Merging into a checkpoint.
 struct Merging<'c> {
     ckpt: &'c mut Checkpoint,
@@ -175,7 +200,8 @@ impl Merging<'_> {
     /// changed, as when the adapter was trained.
     fn untie(&mut self, parts: &Sorted) {
         let modules = parts.whole.keys().filter_map(|name| name.strip_suffix(".weight"));
-        let mut modules = modules.chain(parts.factors.keys().map(String::as_str));
+        let rows = parts.rows.keys().map(String::as_str).filter(|m| *m == HEAD);
+        let mut modules = modules.chain(parts.factors.keys().map(String::as_str)).chain(rows);
         let head = format!("{HEAD}.weight");
         let touched = modules.any(|m| m == HEAD || m == TABLE || m.ends_with(&format!(".{TABLE}")));
         if !touched || self.ckpt.index.contains_key(&head) {
@@ -207,6 +233,49 @@ impl Merging<'_> {
         Ok(())
     }
 
+    /// Puts rows in the place of some of a table's.
+    fn replace_rows(&mut self, module: &str, view: View) -> Result<(), Wrong> {
+        let name = format!("{module}.weight");
+        let rows = self.settings.rows_of(module).unwrap_or_default().to_vec();
+        let there = self.found(&name).and_then(|found| Some((found.clone(), self.ckpt.index.get(&found)?.clone())));
+        let Some((found, base)) = there else {
+            return Err((format!("the base has no table `{name}`, of which the adapter replaces rows"), BASE));
+        };
+        let (dtype, info) = self.float(&name, &base)?;
+        let [tokens, columns] = info.shape[..] else {
+            return Err((format!("tensor `{name}` of the base is no table"), BASE));
+        };
+        if view.info.shape != [rows.len(), columns] || !view.info.dtype.dtype.is_some_and(is_float) {
+            let (type_, shape) = (view.info.dtype.name, &view.info.shape);
+            let what = format!("module `{module}`: {} tokens have rows {type_} {shape:?}", rows.len());
+            return Err((what, AGAIN));
+        }
+        if let Some(token) = rows.iter().find(|token| **token >= tokens) {
+            return Err((format!("module `{module}`: there is no token {token} among {tokens}"), BASE));
+        }
+        let shard = base.shard;
+        let rows = rows.into_iter().enumerate().map(|(i, token)| (token, i)).collect();
+        let table = Replaced { base, rows, view, dtype };
+        self.ckpt.index.insert(found, Entry { layout: Some(Arc::new(table)), ..Entry::plain(shard, info) });
+        self.merged += 1;
+        Ok(())
+    }
+
+    /// What a matrix of the base becomes that is merged with something: floats of its type, of codes f32.
+    fn float(&mut self, name: &str, base: &Entry) -> Result<(DType, TensorInfo), Wrong> {
+        let info = match base.info.dtype.dtype {
+            Some(DType::F32 | DType::F16 | DType::Bf16) => base.info.clone(),
+            Some(DType::Coded(_)) => {
+                self.decoded += 1;
+                TensorInfo { dtype: &COMPUTED, ..base.info.clone() }
+            }
+            Some(DType::F64 | DType::I8 | DType::U8 | DType::I32 | DType::I64) | None => {
+                return Err((format!("matrix `{name}` of the base is stored as {}", base.info.dtype.name), BASE));
+            }
+        };
+        Ok((info.dtype.dtype.unwrap_or(DType::F32), info))
+    }
+
     /// Adds the product of two factors to a matrix of the base.
     fn add(&mut self, module: &str, factors: LowRank) -> Result<(), Wrong> {
         let name = format!("{module}.weight");
@@ -226,22 +295,11 @@ impl Merging<'_> {
             return Err((format!("module `{module}` has {:?} magnitudes for {outputs} outputs", m.info.shape), AGAIN));
         }
         let floats = [Some(&a), Some(&b), magnitudes.as_ref()];
-        let is_float = |v: &View| v.info.dtype.dtype.is_some_and(|t| t.is_float() && t != DType::F64);
-        if let Some(v) = floats.into_iter().flatten().find(|v| !is_float(v)) {
+        if let Some(v) = floats.into_iter().flatten().find(|v| !v.info.dtype.dtype.is_some_and(is_float)) {
             return Err((format!("a factor of module `{module}` is stored as {}", v.info.dtype.name), AGAIN));
         }
         let scale = self.settings.scale(module, b.columns())? * self.scale;
-        let info = match base.info.dtype.dtype {
-            Some(DType::F32 | DType::F16 | DType::Bf16) => base.info.clone(),
-            Some(DType::Coded(_)) => {
-                self.decoded += 1;
-                TensorInfo { dtype: &COMPUTED, ..base.info.clone() }
-            }
-            Some(DType::F64 | DType::I8 | DType::U8 | DType::I32 | DType::I64) | None => {
-                return Err((format!("matrix `{name}` of the base is stored as {}", base.info.dtype.name), BASE));
-            }
-        };
-        let dtype = info.dtype.dtype.unwrap_or(DType::F32);
+        let (dtype, info) = self.float(&name, &base)?;
         // Magnitudes are of shape [out], or [out, 1] and the like.
         let magnitudes = magnitudes.map(|m| View { info: TensorInfo { shape: vec![outputs], ..m.info }, ..m });
         let shard = base.shard;

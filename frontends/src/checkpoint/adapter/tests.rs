@@ -19,6 +19,9 @@ fn adapters_merge_as_in_peft() {
         ("saved", "base"),
         ("bias", "biased"),
         ("bias_only", "biased"),
+        ("tokens", "base"),
+        ("experts", "mixture"),
+        ("stacked", "stacked_base"),
         ("conv", "gpt2"),
         ("conv_dora", "gpt2"),
     ];
@@ -118,9 +121,9 @@ fn settings_that_change_the_mathematics_are_refused() {
         (json!({ "peft_type": "absent" }), "`peft_type` is missing"),
         (json!({ "use_qalora": true }), "`use_qalora` is set"),
         (json!({ "lora_bias": true }), "`lora_bias` is set"),
-        (json!({ "target_parameters": ["x"] }), "`target_parameters` is set"),
         (json!({ "layer_replication": [[0, 1]] }), "`layer_replication` is set"),
-        (json!({ "trainable_token_indices": [1] }), "`trainable_token_indices` is set"),
+        (json!({ "trainable_token_indices": [-1] }), "`trainable_token_indices` has [-1], where numbers of tokens"),
+        (json!({ "trainable_token_indices": { "wte": 3 } }), "`trainable_token_indices` has 3, where"),
         (json!({ "something_new": 1 }), "`something_new` is set"),
         (json!({ "init_lora_weights": "pissa" }), "`init_lora_weights` is \"pissa\", which changes the base's"),
         (json!({ "r": 0 }), "`r` is 0, no positive number"),
@@ -172,4 +175,46 @@ fn adapters_that_do_not_fit() {
     assert!(write(module, [4, 17]).contains("factors [16, 4] and [4, 17] do not make the base's [16, 16]"));
     assert!(write(module, [3, 16]).contains("do not make"));
     assert!(write("model.layers.0", [4, 16]).contains("does not begin with `base_model.model.`"));
+}
+
+/// Rows and factors of experts that do not fit, each in words.
+#[test]
+fn rows_and_experts_that_do_not_fit() {
+    let folder = Folder::new();
+    let adapter = Adapter { path: folder.0.clone(), scale: 1.0 };
+    let refused = |base: &str, settings: Value, tensors: &[(&str, [usize; 2])]| {
+        let all = json!({ "peft_type": "LORA", "r": 2, "lora_alpha": 2 });
+        folder.write("adapter_config.json", with(all, settings).to_string());
+        let tensors = tensors.iter().map(|(name, shape)| crate::fixtures::Tensor {
+            name: format!("base_model.model.model.{name}"),
+            dtype: "F32",
+            shape: shape.to_vec(),
+            data: vec![0; shape[0] * shape[1] * 4],
+        });
+        folder.write("adapter_model.safetensors", crate::fixtures::safetensors(&tensors.collect::<Vec<_>>()));
+        Checkpoint::open_with(&golden("adapters").join(base), std::slice::from_ref(&adapter)).unwrap_err().to_string()
+    };
+    let rows = "embed_tokens.token_adapter.trainable_tokens_delta";
+    for (tokens, name, shape, says) in [
+        (json!([1, 2]), rows, [1, 16], "2 tokens have rows F32 [1, 16]"),
+        (json!([1, 2]), rows, [2, 15], "2 tokens have rows F32 [2, 15]"),
+        (json!([1, 32]), rows, [2, 16], "there is no token 32 among 32"),
+        (json!({ "lm_head": [1] }), rows, [1, 16], "0 tokens have rows F32 [1, 16]"),
+        (json!([1]), "wte.token_adapter.trainable_tokens_delta", [1, 16], "the base has no table `model.wte.weight`"),
+    ] {
+        let found = refused("base", json!({ "trainable_token_indices": tokens }), &[(name, shape)]);
+        assert!(found.contains(says), "{says}: {found}");
+    }
+    let [a, b] = ["A", "B"].map(|part| format!("layers.0.mlp.experts.lora_{part}.weight"));
+    for (base, a_shape, b_shape, says) in [
+        ("mixture", [6, 9], [16, 6], "factors [16, 6] and [6, 9] are of no one matrix of experts"),
+        ("mixture", [6, 16], [16, 5], "are of no one matrix of experts"),
+        ("mixture", [7, 16], [16, 7], "are of no one matrix of experts"),
+        ("mixture", [3, 16], [16, 3], "is of rank 1, but its settings say 2"),
+        ("stacked_base", [6, 17], [16, 6], "are of no one matrix of experts"),
+        ("base", [6, 16], [16, 6], "the base has no `model.layers.0.mlp.experts` with matrices of all experts"),
+    ] {
+        let found = refused(base, json!({ "target_parameters": ["x"] }), &[(&a, a_shape), (&b, b_shape)]);
+        assert!(found.contains(says), "{says}: {found}");
+    }
 }

@@ -101,6 +101,12 @@ fn place(m: &Objects<'_>, name: &str, t: &Pickled, places: Places<'_>) -> Result
     let Some(Object::Storage(storage)) = m.objects.get(t.storage) else { return Err(bad("it has no storage".into())) };
     let range = places(storage.key).ok_or_else(|| bad(format!("storage `{}` is not in the file", storage.key)))?;
     let (bytes, elements) = check(t, storage, &range).map_err(bad)?;
+    if elements.checked_mul(t.ty.bits / 8).is_none_or(|bytes| bytes > range.len() as u64) {
+        // What `expand` makes: a file of a few bytes must not become a tensor of any size.
+        let shape = format!("{:?} with strides {:?}", t.sizes, t.strides);
+        let what = format!("tensor `{}`: {shape} repeats elements of its storage", name.escape_debug());
+        return Err(error(t.at, what, SAVE));
+    }
     // Whole bytes that lie in the file, so that everything fits `usize`.
     let size = |n: &u64| usize::try_from(*n).map_err(|_| bad("it is too large".into()));
     let shape = t.sizes.iter().map(size).collect::<Result<Vec<_>, _>>()?;
@@ -139,9 +145,6 @@ fn check(t: &Pickled, storage: &Storage<'_>, range: &Range<usize>) -> Result<(Ra
             t.sizes, t.strides, t.offset
         ));
     };
-    if elements.checked_mul(size).is_none_or(|bytes| bytes > stored) {
-        return Err(format!("{:?} with strides {:?} repeats elements of its storage", t.sizes, t.strides));
-    }
     Ok((range.start + from as usize..range.start + to as usize, elements))
 }
 

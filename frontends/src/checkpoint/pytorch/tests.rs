@@ -196,7 +196,7 @@ fn tensors_lie_in_their_storage() {
         (tensor(5, 0, &[2], &[1]), "storage `k` is said to have 20 bytes, but has 16"),
         (tensor(4, 1, &[2, 2], &[2, 1]), "from element 1 on leaves its storage of 16 bytes"),
         (tensor(4, 0, &[2, 2], &[3, 1]), "leaves its storage"),
-        (tensor(4, 0, &[8], &[0]), "repeats elements"),
+        (tensor(4, 0, &[8], &[0]), "repeats elements of its storage; convert it to safetensors"),
         (tensor(4, 0, &[2], &[1, 1]), "has 1 sizes and 2 strides"),
         (tensor(4, 0, &[1; 17], &[1; 17]), "17 sizes"),
     ] {

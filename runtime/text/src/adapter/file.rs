@@ -75,9 +75,9 @@ impl Adapter {
         let config: Value =
             serde_json::from_slice(&config).map_err(|e| wrong(&config_path, format!("is no JSON: {e}"), AGAIN))?;
         let settings = Settings::parse(&config).map_err(|(what, help)| wrong(&config_path, what, help))?;
-        if settings.magnitudes {
+        if let Some(why) = settings.only_merged() {
             let help = "merge it into the weights: `llmcc compile --lora`";
-            return Err(wrong(&config_path, "`use_dora`: magnitudes depend on the base's weights", help));
+            return Err(wrong(&config_path, why, help));
         }
         let file = read(&tensors, MAX_TENSORS)?;
         Adapter::parse(&file, &settings).map_err(|(what, help)| wrong(&tensors, what, help))

@@ -33,7 +33,9 @@ const READ: &[&str] = &[
     "revision",
     "runtime_config",
     "target_modules",
+    "target_parameters",
     "task_type",
+    "trainable_token_indices",
 ];
 /// Ways to begin that leave the base as it is.
 const BEGINNINGS: &[&str] = &["gaussian", "eva", "orthogonal"];
@@ -57,6 +59,10 @@ pub struct Settings {
     pub magnitudes: bool,
     /// Matrices of the base are stored `[in, out]`.
     pub transposed: bool,
+    /// Some factors are of parameters that are no module's weight (`target_parameters`): of all experts.
+    pub parameters: bool,
+    /// Rows of tables that are replaced, by the ends of the tables' names; one without a name is the only one.
+    pub rows: Vec<(String, Vec<usize>)>,
 }
 
 /// The base that an adapter names.
@@ -102,7 +108,25 @@ impl Settings {
             rank_stabilized: flag("use_rslora")?,
             magnitudes: flag("use_dora")?,
             transposed: flag("fan_in_fan_out")?,
+            parameters: all.get("target_parameters").is_some_and(|v| !off(v)),
+            rows: rows(all.get("trainable_token_indices"))?,
         })
+    }
+
+    /// What can only be merged into the weights, with why.
+    pub fn only_merged(&self) -> Option<&'static str> {
+        let all = [
+            (self.magnitudes, "`use_dora`: magnitudes depend on the base's weights"),
+            (self.parameters, "`target_parameters`: matrices of all experts have no room for factors"),
+            (!self.rows.is_empty(), "`trainable_token_indices`: rows of embedding tables are replaced"),
+        ];
+        all.into_iter().find(|(is, _)| *is).map(|(_, why)| why)
+    }
+
+    /// The rows of a table that are replaced.
+    pub fn rows_of(&self, module: &str) -> Option<&[usize]> {
+        let is = |end: &str| end.is_empty() || ends(module, end);
+        self.rows.iter().find(|(end, _)| is(end)).map(|(_, rows)| rows.as_slice())
     }
 
     /// What the product of a module is multiplied by, whose factors have this rank (arXiv 2106.09685;
@@ -117,6 +141,31 @@ impl Settings {
         }
         let alpha = matched(&self.alphas, module).unwrap_or(self.alpha);
         Ok((alpha / if self.rank_stabilized { said.sqrt() } else { said }) as f32)
+    }
+}
+
+/// Whether a module's name is this, or ends in it.
+fn ends(module: &str, end: &str) -> bool {
+    module.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+/// The rows of each table that are replaced: of the embedding table, where no table is named.
+fn rows(value: Option<&Value>) -> Result<Vec<(String, Vec<usize>)>, Wrong> {
+    const KEY: &str = "trainable_token_indices";
+    let list = |of: &Value| {
+        let rows = of.as_array()?.iter().map(|i| usize::try_from(i.as_u64()?).ok());
+        rows.collect::<Option<Vec<usize>>>()
+    };
+    let wrong = |of: &Value| (format!("`{KEY}` has {of}, where numbers of tokens are expected"), OTHER);
+    match value {
+        None | Some(Value::Null) => Ok(vec![]),
+        Some(Value::Object(tables)) => {
+            tables.iter().map(|(name, of)| Ok((name.clone(), list(of).ok_or_else(|| wrong(of))?))).collect()
+        }
+        Some(of) => match list(of).ok_or_else(|| wrong(of))? {
+            none if none.is_empty() => Ok(vec![]),
+            rows => Ok(vec![(String::new(), rows)]),
+        },
     }
 }
 
