@@ -5,6 +5,7 @@
 mod altup;
 mod beyond;
 mod blocks;
+mod chunks;
 mod command;
 mod convolved;
 mod decoder;
