@@ -8,6 +8,7 @@ mod error;
 pub mod fields;
 pub mod known;
 pub(crate) mod rope;
+pub(crate) mod rope_ntk;
 
 pub use common::Facts;
 pub use error::ConfigError;

@@ -150,6 +150,7 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
         "gla" => &["hidden_ratio", "conv_size"],
         "retnet" => &["hidden_ratio"],
         "esm" => &["pad_token_id"],
+        "nomic_bert" => &["rotary_scaling_factor", "max_trained_positions"],
         _ => &[],
     };
     fields.contains(&field)

@@ -47,11 +47,13 @@ fn recomputed(ckpt: &Checkpoint, name: &str) -> bool {
         .rsplit_once('.')
         .is_some_and(|(at, last)| rotary.contains(&last) && ends.iter().any(|end| at.ends_with(end)));
     let square = || ckpt.info(name).is_some_and(|i| matches!(i.shape[..], [1, 1, n, m] if n == m));
-    let mask = [".attn.bias", ".self_attn.bias", ".attn.causal_mask"].iter().any(|end| name.ends_with(end)) && square();
+    let masks = [".attn.bias", ".self_attn.bias", ".attention.bias", ".attn.causal_mask"];
+    let mask = masks.iter().any(|end| name.ends_with(end)) && square();
+    let filled = ["attn.masked_bias", "attention.masked_bias"].iter().any(|end| name.ends_with(end));
     of_rotary
         || mask
         || constant(ckpt, name)
-        || name.ends_with("attn.masked_bias")
+        || filled
         // Sines, not learned, which are a `.weight`.
         || name.ends_with(".embed_positions.weights")
         || name.rsplit('.').next() == Some("position_ids")
@@ -306,6 +308,8 @@ mod tests {
             ("model.layers.0.self_attn.bias", &[1, 1, 64, 64]),
             ("model.layers.0.self_attn.masked_bias", &[]),
             ("model.layers.0.attn.causal_mask", &[1, 1, 64, 64]),
+            ("gpt_neox.layers.0.attention.bias", &[1, 1, 64, 64]),
+            ("transformer.h.0.attn.attention.masked_bias", &[]),
             ("model.embed_positions.weights", &[66, 16]),
             ("model.embeddings.position_ids", &[1, 64]),
         ] {

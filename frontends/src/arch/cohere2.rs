@@ -7,12 +7,14 @@ use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, LAYER_NORM_MLP, MODEL, ROTARY, WINDOW, WindowRule};
 use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "cohere2",
     class: "Cohere2ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, LAYER_NORM_MLP, ROTARY, ATTENTION_BIAS, LOGIT_SCALE, WINDOW, OWN],
-    fixed: &[],
+    // How the authors' program calls what the class does.
+    fixed: &[("position_embedding_type", Neutral::Words(&["rope_gptj"]))],
     goldens: &["cohere2"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {

@@ -180,6 +180,15 @@ impl Decoder {
         self
     }
 
+    /// Attention sees later tokens too if [`common::CAUSAL`] says so; then those as far away as the window
+    /// is long are in it, on either side.
+    pub(super) fn both_ways_if_said(self, f: &Fields) -> Decoder {
+        if f.flag_or("is_causal", true) {
+            return self;
+        }
+        self.with_attention(|_, a| (a.causal, a.window) = (false, a.window.map(|w| w + 1)))
+    }
+
     /// Replaces the attention of those layers that have something else.
     pub(super) fn with_mixers(mut self, mixer: impl Fn(usize) -> Option<Mixer>) -> Decoder {
         self.layers.iter_mut().enumerate().for_each(|(i, l)| l.mixer = mixer(i));
@@ -232,6 +241,10 @@ impl Experts {
 impl Shape for Decoder {
     fn facts(&self) -> &Facts {
         &self.facts
+    }
+
+    fn columns(&self) -> usize {
+        self.narrow.unwrap_or(self.facts.hidden)
     }
 
     fn yields(&self) -> Yields {
@@ -445,8 +458,12 @@ pub(super) fn head(l: &mut Lifter, d: &Decoder, x: &Carried) -> Result<(), Front
 
 /// The output of the wanted, normalized rows.
 pub(super) fn output(mut f: Draft, d: &Decoder, x: Value) -> Result<(), FrontendError> {
+    let (columns, x) = match d.narrow {
+        Some(width) => (width, linear(&mut f, NARROW, [width, d.facts.hidden], false, x)),
+        None => (d.facts.hidden, x),
+    };
     if let Output::Rows(Rows { name: RowsName::Scores, width, .. }) = f.output() {
-        let x = linear(&mut f, SCORE, [width, d.facts.hidden], false, x);
+        let x = linear(&mut f, SCORE, [width, columns], false, x);
         f.call(&[x])?;
         return Ok(());
     }
@@ -463,11 +480,7 @@ pub(super) fn output(mut f: Draft, d: &Decoder, x: Value) -> Result<(), Frontend
         }
         None => x,
     };
-    let x = match d.narrow {
-        Some(width) => linear(&mut f, NARROW, [width, d.facts.hidden], false, x),
-        None => x,
-    };
-    let shape = [d.facts.vocab, d.narrow.unwrap_or(d.facts.hidden)];
+    let shape = [d.facts.vocab, columns];
     let logits = if d.facts.tied {
         let table = f.tied_table(shape);
         let bias = d.head_bias.then(|| f.bias(HEAD, shape[0]));

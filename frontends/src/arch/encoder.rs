@@ -18,7 +18,7 @@ use crate::config::ConfigError;
 use crate::config::common::{self, ACTIVATIONS, DefaultHeads, Facts, Heads, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields};
 use crate::config::known::Neutral;
-use crate::config::rope;
+use crate::config::rope_ntk::read_ntk;
 use crate::error::FrontendError;
 use crate::rope::{RopeConfig, frequencies};
 use llmcc_ir::graph::{BinaryOp, Input, Op, UnaryOp, Value};
@@ -160,9 +160,6 @@ pub(super) const FIELDS: &[Field] = &[
 /// Those without kinds of tokens.
 pub(super) const FIELDS_WITHOUT_TYPES: &[Field] = FIELDS.split_at(4).0;
 
-/// Those without the heads.
-pub(super) const FIELDS_OF_LAYERS: &[Field] = FIELDS.split_at(1).1;
-
 /// The token that fills texts up: learned positions begin after its number, where they do not with 0.
 pub(super) const FILL: &[Field] = &[Field::new("pad_token_id", Accepts::Count).unless(Neutral::Any)];
 
@@ -230,7 +227,7 @@ impl Encoder {
     pub(super) fn rotated(f: &Fields, facts: Facts, ffn: usize, eps: f64, theta: f64) -> Result<Encoder, ConfigError> {
         let heads = Heads::read(f, facts.hidden, DefaultHeads::default())?;
         let (ffn, act) = (f.size("intermediate_size").or(ffn), common::activation(f, "hidden_act", UnaryOp::Gelu));
-        let rope = rope::read(f, heads.dim, facts.max_position, theta)?;
+        let rope = read_ntk(f, heads.dim, facts.max_position, theta)?;
         let mut e = Encoder::alike(facts, heads, (ffn, act), common::eps(f, "layer_norm_eps", eps)?);
         e.ropes = vec![rope];
         for layer in &mut e.layers {

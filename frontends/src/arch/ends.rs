@@ -71,7 +71,6 @@ pub(super) fn head(l: &mut Lifter, last: Norm, x: &Carried) -> Result<(), Fronte
 /// The rows of an embedding: what its linear layers make of `x`, as many columns as are kept.
 #[track_caller]
 pub(super) fn projected(f: &mut Draft, embedding: &Embedding, x: Value) -> Value {
-    let width = embedding.layers.last().map_or(f.facts().hidden, |l| l.out);
     let made = embedding.layers.iter().enumerate().fold(x, |x, (i, layer)| {
         let [w, b] = ["weight", "bias"].map(|end| format!("{}/linear.{end}", layer.folder));
         let w = f.named_weight(&format!("dense{i}.w"), w, Kind::Matrix, &[layer.out, layer.inner]);
@@ -79,7 +78,7 @@ pub(super) fn projected(f: &mut Draft, embedding: &Embedding, x: Value) -> Value
         let y = product(f, x, w, b);
         layer.act.map_or(y, |act| f.unary(act, y))
     });
-    match embedding.keep.filter(|n| *n < width) {
+    match embedding.keep {
         Some(len) => f.op(Op::SliceCols { start: 0, len }, &[made]),
         None => made,
     }

@@ -41,7 +41,7 @@ pub struct Arch {
     /// Nothing else is read.
     pub fields: &'static [&'static [Field]],
     /// Fields that it does not read because the class leaves no choice, with the values that agree
-    /// with it; all others are refused.
+    /// with it; all others are refused. Of `model_type` and `architectures` other names of the same.
     pub fixed: &'static [(&'static str, Neutral)],
     /// The fixtures of `tests/goldens` that hold it against Transformers.
     pub goldens: &'static [&'static str],
@@ -55,6 +55,15 @@ impl Arch {
     /// Whether it is a part of what is named so: the encoder of a model that has a decoder too.
     pub(super) fn is_part(&self) -> bool {
         self.class.ends_with("EncoderModel")
+    }
+
+    /// What files say in `model_type` or `architectures` beside its own names.
+    pub(super) fn also(&self, field: &str) -> &'static [&'static str] {
+        let words = |(name, rule): &(&str, Neutral)| match rule {
+            Neutral::Words(words) if *name == field => Some(*words),
+            _ => None,
+        };
+        self.fixed.iter().find_map(words).unwrap_or_default()
     }
 
     /// The declared field that a member of `config.json` is.
@@ -73,6 +82,11 @@ impl fmt::Debug for Arch {
 pub(crate) trait Shape: fmt::Debug + Any {
     /// What is known of any model.
     fn facts(&self) -> &Facts;
+
+    /// Columns of the rows that embeddings and scores of classes are made of.
+    fn columns(&self) -> usize {
+        self.facts().hidden
+    }
 
     /// What it can yield.
     fn yields(&self) -> Yields {

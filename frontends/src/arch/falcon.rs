@@ -20,15 +20,10 @@ pub(super) const ARCH: Arch = Arch {
     names: Names(&[NAMES]),
     read: |f| {
         let (new, multi) = (f.flag("new_decoder_architecture"), f.flag_or("multi_query", true));
-        let only = |field: &str, what: &str| {
-            Err(f.unsupported(field, "false".into(), format!("this architecture has {what}")))
-        };
         let parallel = f.flag_or("parallel_attn", true);
         if new && !parallel {
-            return only("parallel_attn", "attention and MLP side by side in its newer form");
-        }
-        if new && !multi {
-            return only("multi_query", "groups of heads in its newer form");
+            let help = "this architecture has attention and MLP side by side in its newer form".into();
+            return Err(f.unsupported("parallel_attn", "false".into(), help));
         }
         let defaults = Defaults {
             vocab: Some(65024),
@@ -54,7 +49,7 @@ pub(super) const ARCH: Arch = Arch {
             if alibi {
                 (a.rotary, a.distance) = (None, Some(Distance::RoundedSlopes));
             }
-            // What is said of them counts in newer ones only.
+            // What is said of their number counts in newer ones only, and there it alone.
             if !new {
                 a.heads.kv = if multi { 1 } else { a.heads.queries };
             }

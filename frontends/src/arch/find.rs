@@ -53,7 +53,9 @@ impl Supported {
         };
         match (by_type, class) {
             (Some(a), Some(c)) => {
-                let found = Top::of(c, a.class).map(|top| (a, top)).or_else(|| self.of_type(a.model_type, c));
+                let classes = a.also("architectures").iter().copied();
+                let top = std::iter::once(a.class).chain(classes).find_map(|class| Top::of(c, class));
+                let found = top.map(|top| (a, top)).or_else(|| self.of_type(a.model_type, c));
                 found.ok_or_else(|| self.unknown(a.model_type, format!("`{c}` of `{}`", a.model_type)))
             }
             // Without a class they are the whole that is named so.
@@ -76,7 +78,7 @@ impl Supported {
 
     /// The architecture with a `model_type`.
     pub(super) fn by_model_type(self, name: &str) -> Option<&'static Arch> {
-        self.0.iter().find(|a| a.model_type == name).copied()
+        self.0.iter().find(|a| a.model_type == name || a.also("model_type").contains(&name)).copied()
     }
 
     /// Their names.

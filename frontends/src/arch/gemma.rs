@@ -4,7 +4,7 @@
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, CAUSAL, MLP, MODEL, ROTARY};
 use crate::config::fields::IDENTITY;
 use crate::config::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
@@ -12,7 +12,7 @@ use llmcc_ir::graph::UnaryOp;
 pub(super) const ARCH: Arch = Arch {
     model_type: "gemma",
     class: "GemmaForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, CAUSAL],
     // Both are for tanh-GELU, whatever the files of the first release say: see below.
     fixed: &[("hidden_activation", Neutral::Words(&["gelu", "gelu_pytorch_tanh"]))],
     goldens: &["gemma"],
@@ -31,7 +31,7 @@ pub(super) const ARCH: Arch = Arch {
         let mut d = Decoder::read(f, &defaults)?;
         d.norm.from_one = true;
         d.scales.embedding_root = true;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias));
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias)).both_ways_if_said(f);
         Ok(Box::new(d.with_mlp(|m| m.act = if m.act == UnaryOp::Gelu { act } else { m.act })))
     },
 };

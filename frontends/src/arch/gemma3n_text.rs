@@ -32,8 +32,12 @@ pub(super) const ARCH: Arch = Arch {
     model_type: "gemma3n_text",
     class: "Gemma3nForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, ATTENTION_BIAS, WINDOW, OWN],
-    // About learning.
-    fixed: &[("altup_coef_clip", Neutral::Any), ("altup_lr_multiplier", Neutral::Any)],
+    // About learning; and what its class has, and does not read: queries and keys are normalized.
+    fixed: &[
+        ("altup_coef_clip", Neutral::Any),
+        ("altup_lr_multiplier", Neutral::Any),
+        ("query_pre_attn_scalar", Neutral::Any),
+    ],
     goldens: &["gemma3n"],
     names: Names(&[NAMES, ALTUP, LAYER_ROWS, SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),
     read: |f| {

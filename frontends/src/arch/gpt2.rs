@@ -9,6 +9,7 @@ use super::names::{
 };
 use crate::config::common::GPT_MODEL;
 use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "gpt2",
@@ -20,14 +21,21 @@ pub(super) const ARCH: Arch = Arch {
     read: |f| {
         let mut d = Decoder::read_with(f, &Defaults::GPT2, |_, _| Ok(vec![]))?;
         (d.norm, d.learned) = (Norm::layer(d.norm.eps), Some(0));
-        let d = d.with_attention(|_, a| {
+        let (scaled, by_layer) = (f.flag_or("scale_attn_weights", true), f.flag("scale_attn_by_inverse_layer_idx"));
+        let d = d.with_attention(|i, a| {
             (a.fused, a.transposed, a.qkv_bias, a.out_bias, a.rotary) = (true, true, true, true, None);
+            a.scale = if scaled { a.scale } else { 1.0 } / if by_layer { (i + 1) as f32 } else { 1.0 };
         });
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.transposed, m.bias) = (false, true, true))))
     },
 };
 
-const OWN: &[Field] = &[Field::new("layer_norm_epsilon", Accepts::Number)];
+const OWN: &[Field] = &[
+    Field::new("layer_norm_epsilon", Accepts::Number),
+    Field::new("scale_attn_weights", Accepts::Flag).unless(Neutral::On),
+    // Of Stanford's models.
+    Field::new("scale_attn_by_inverse_layer_idx", Accepts::Flag),
+];
 
 /// As the class for text generation saves it, and as the model without its head is published.
 const NAMES: Table = &[

@@ -1,4 +1,5 @@
-//! GTE (Alibaba, arXiv 2407.19669): BERT with rotary positions and gated MLPs.
+//! GTE (Alibaba, arXiv 2407.19669): BERT with rotary positions and gated MLPs. Its authors' files call it
+//! `new`.
 
 use super::encoder::{Encoder, FIELDS_WITHOUT_TYPES};
 use super::entry::Arch;
@@ -14,8 +15,10 @@ pub(super) const ARCH: Arch = Arch {
     model_type: "gte",
     class: "GteModel",
     fields: &[IDENTITY, MODEL, ROTARY, FIELDS_WITHOUT_TYPES, TYPES_OF_TOKENS],
-    // The last ones are in files of the authors' own class.
+    // The first and the last ones are in files of the authors' own class.
     fixed: &[
+        ("model_type", Neutral::Words(&["new"])),
+        ("architectures", Neutral::Words(&["NewModel"])),
         ("is_decoder", Neutral::Off),
         ("add_cross_attention", Neutral::Off),
         ("position_embedding_type", Neutral::Words(&["absolute", "rope"])),
@@ -36,7 +39,8 @@ pub(super) const ARCH: Arch = Arch {
             let m = &mut layer.mlp;
             (m.gated, m.fused, m.up_first, m.bias, m.out_bias) = (true, true, true, false, true);
         }
-        e.spare = &["gte.pooler.", "new.pooler.", "pooler.", "lm_head."];
+        // (The classifier of the multilingual one weighs single tokens.)
+        e.spare = &["gte.pooler.", "new.pooler.", "pooler.", "lm_head.", "classifier."];
         Ok(Box::new(e))
     },
 };
@@ -56,4 +60,15 @@ const NAMES: Table = &[
     (MLP_POST_NORM, "gte.encoder.layer.{}.mlp_ln"),
     (POOLER, "gte.pooler.dense"),
     (CLASSES, "classifier"),
+    // As the authors' class calls them.
+    (TABLE, "new.embeddings.word_embeddings"),
+    (TYPES, "new.embeddings.token_type_embeddings"),
+    (TABLE_NORM, "new.embeddings.LayerNorm"),
+    (ATTN_QKV, "new.encoder.layer.{}.attention.qkv_proj"),
+    (ATTN_OUT, "new.encoder.layer.{}.attention.o_proj"),
+    (ATTN_POST_NORM, "new.encoder.layer.{}.attn_ln"),
+    (MLP_GATE_UP, "new.encoder.layer.{}.mlp.up_gate_proj"),
+    (MLP_DOWN, "new.encoder.layer.{}.mlp.down_proj"),
+    (MLP_POST_NORM, "new.encoder.layer.{}.mlp_ln"),
+    (POOLER, "new.pooler.dense"),
 ];

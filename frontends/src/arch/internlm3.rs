@@ -5,12 +5,14 @@ use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names};
 use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY};
 use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "internlm3",
     class: "InternLM3ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, OWN],
-    fixed: &[],
+    // Transformers has the configuration only, and computes by this class.
+    fixed: &[("architectures", Neutral::Words(&["LlamaForCausalLM"]))],
     goldens: &["internlm3"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {

@@ -5,12 +5,14 @@ use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
 use crate::config::fields::IDENTITY;
+use crate::config::known::Neutral;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "iquestcoder",
     class: "IQuestCoderForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS],
-    fixed: &[],
+    // Transformers has the configuration only, and computes by this class.
+    fixed: &[("architectures", Neutral::Words(&["LlamaForCausalLM"]))],
     goldens: &["iquestcoder"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {

@@ -3,13 +3,13 @@
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, CAUSAL, MLP, MLP_BIAS, MODEL, ROTARY};
 use crate::config::fields::IDENTITY;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "llama",
     class: "LlamaForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, CAUSAL],
     fixed: &[],
     goldens: &[
         "llama3",
@@ -27,7 +27,7 @@ pub(super) const ARCH: Arch = Arch {
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read(&f.by_default(SIZES), &Defaults::LLAMA)?;
         let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
-        Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
+        Ok(Box::new(d.with_mlp(|m| m.bias = mlp).both_ways_if_said(f)))
     },
 };
 

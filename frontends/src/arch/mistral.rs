@@ -3,16 +3,16 @@
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY, WINDOW, WindowRule};
+use crate::config::common::{ATTENTION, CAUSAL, MLP, MODEL, ROTARY, WINDOW, WindowRule};
 use crate::config::fields::IDENTITY;
 use crate::config::known::Neutral;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "mistral",
     class: "MistralForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, WINDOW],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, WINDOW, CAUSAL],
     fixed: &[("use_sliding_window", Neutral::WindowsOn), ("max_window_layers", Neutral::WindowsOn)],
-    goldens: &["mistral"],
+    goldens: &["mistral", "mistral_both_ways"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let window = WindowRule::AllLayers(4096);
@@ -20,7 +20,7 @@ pub(super) const ARCH: Arch = Arch {
             &f.by_default(SIZES),
             &Defaults { kv_heads: Some(8), max_position: 131_072, window, ..Defaults::LLAMA },
         )?;
-        Ok(Box::new(d))
+        Ok(Box::new(d.both_ways_if_said(f)))
     },
 };
 

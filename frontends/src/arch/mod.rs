@@ -6,6 +6,7 @@ mod altup;
 mod attention_residuals;
 mod beyond;
 mod blocks;
+mod chunks;
 mod command;
 mod convolved;
 mod decoder;

@@ -23,7 +23,10 @@ pub(super) const ARCH: Arch = Arch {
     class: "ModernBertModel",
     fields: &[IDENTITY, MODEL, ATTENTION_BIAS, MLP_BIAS, FIELDS],
     // What files of ModernBERT say besides, and nothing reads.
-    fixed: &[("position_embedding_type", Neutral::Words(&["absolute"])), ("layer_norm_eps", Neutral::Same("norm_eps"))],
+    fixed: &[
+        ("position_embedding_type", Neutral::Words(&["absolute", "sans_pos"])),
+        ("layer_norm_eps", Neutral::Same("norm_eps")),
+    ],
     goldens: &["modernbert", "modernbert_classes", "modernbert_pairs"],
     names: Names(&[NAMES]),
     read: |f| Ok(Box::new(read(f)?)),

@@ -54,6 +54,7 @@ const OWN: &[Field] = &[
     Field::new("word_embed_proj_dim", WIDTH),
 ];
 
+/// As the class for text generation saves them, and as they are published.
 const NAMES: Table = &[
     (TABLE, "model.decoder.embed_tokens"),
     (POSITIONS, "model.decoder.embed_positions"),
@@ -69,4 +70,17 @@ const NAMES: Table = &[
     (MLP_NORM, "model.decoder.layers.{}.final_layer_norm"),
     (MLP_UP, "model.decoder.layers.{}.fc1"),
     (MLP_DOWN, "model.decoder.layers.{}.fc2"),
+    (TABLE, "decoder.embed_tokens"),
+    (POSITIONS, "decoder.embed_positions"),
+    (WIDEN, "decoder.project_in"),
+    (NARROW, "decoder.project_out"),
+    (NORM, "decoder.final_layer_norm"),
+    (ATTN_NORM, "decoder.layers.{}.self_attn_layer_norm"),
+    (ATTN_Q, "decoder.layers.{}.self_attn.q_proj"),
+    (ATTN_K, "decoder.layers.{}.self_attn.k_proj"),
+    (ATTN_V, "decoder.layers.{}.self_attn.v_proj"),
+    (ATTN_OUT, "decoder.layers.{}.self_attn.out_proj"),
+    (MLP_NORM, "decoder.layers.{}.final_layer_norm"),
+    (MLP_UP, "decoder.layers.{}.fc1"),
+    (MLP_DOWN, "decoder.layers.{}.fc2"),
 ];

@@ -20,7 +20,7 @@ impl Entry {
             Yields::Rows { pool, .. } => Entry {
                 output: Output::Rows(Rows {
                     name: RowsName::Embedding,
-                    width: shape.facts().hidden,
+                    width: shape.columns(),
                     pool,
                     normalize: false,
                 }),
@@ -40,7 +40,7 @@ pub(super) fn entry(ckpt: &Checkpoint, model: &Model, asked: bool) -> Result<Ent
     let refuse =
         |what: String, help: &'static str| FrontendError::Output { path: ckpt.dir().to_path_buf(), what, help };
     let found = embedding::found(ckpt)?;
-    let hidden = shape.facts().hidden;
+    let hidden = shape.columns();
     let rows = asked || found.is_some() || top == Top::Nothing;
     let pool = match (shape.yields(), top) {
         (Yields::Rows { classes, .. }, Top::Classes) if !asked => return scores(ckpt, model, classes),
@@ -72,6 +72,7 @@ pub(super) fn entry(ckpt: &Checkpoint, model: &Model, asked: bool) -> Result<Ent
             "the files belong to different models",
         ));
     }
+    let embedding = Embedding { keep: kept, ..embedding };
     let pool = if embedding.means_first() { Pool::Last } else { embedding.pool };
     let rows = Rows { name: RowsName::Embedding, width, pool, normalize: embedding.normalize };
     Ok(Entry { output: Output::Rows(rows), embedding: Some(embedding) })

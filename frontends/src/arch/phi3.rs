@@ -8,7 +8,7 @@
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, MLP, MODEL, TOKENS, WINDOW, WindowRule};
+use crate::config::common::{ATTENTION, CAUSAL, MLP, MODEL, TOKENS, WINDOW, WindowRule};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
 use crate::rope::RopeScaling;
@@ -16,7 +16,7 @@ use crate::rope::RopeScaling;
 pub(super) const ARCH: Arch = Arch {
     model_type: "phi3",
     class: "Phi3ForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, MLP, WINDOW, ROTARY],
+    fields: &[IDENTITY, MODEL, ATTENTION, MLP, WINDOW, ROTARY, CAUSAL],
     fixed: &[],
     goldens: &["phi3", "phi3-longrope", "phi3-longrope-long"],
     names: Names(&[HUGGING_FACE]),
@@ -39,7 +39,7 @@ pub(super) const ARCH: Arch = Arch {
             let help = "this architecture has it for longrope only".into();
             return Err(f.unsupported("original_max_position_embeddings", n.to_string(), help));
         }
-        Ok(Box::new(d.with_attention(|_, a| a.fused = true).with_mlp(|m| m.fused = true)))
+        Ok(Box::new(d.with_attention(|_, a| a.fused = true).with_mlp(|m| m.fused = true).both_ways_if_said(f)))
     },
 };
 

@@ -1,17 +1,18 @@
 //! Qwen2 and Qwen2.5 (arXiv 2407.10671, 2412.15115): Llama with biases on Q, K and V, and windows
 //! in the upper layers if asked for.
 
+use super::chunks::{CHUNKS, within_chunk};
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, MLP, MODEL, OPTIONAL_WINDOWS, ROTARY, WindowRule};
+use crate::config::common::{ATTENTION, CAUSAL, MLP, MODEL, OPTIONAL_WINDOWS, ROTARY, WindowRule};
 use crate::config::fields::IDENTITY;
 use crate::config::known::Neutral;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "qwen2",
     class: "Qwen2ForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, OPTIONAL_WINDOWS],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, OPTIONAL_WINDOWS, CAUSAL, CHUNKS],
     // The biases of Q, K and V are always there.
     fixed: &[
         ("attention_bias", Neutral::On),
@@ -23,7 +24,9 @@ pub(super) const ARCH: Arch = Arch {
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let window = WindowRule::Optional;
-        let d = Decoder::read(f, &Defaults { kv_heads: Some(32), max_position: 32_768, window, ..Defaults::LLAMA })?;
-        Ok(Box::new(d.with_attention(|_, a| a.qkv_bias = true)))
+        let defaults = Defaults { kv_heads: Some(32), max_position: 32_768, window, ..Defaults::LLAMA };
+        let mut d = Decoder::read(f, &defaults)?;
+        within_chunk(f, &mut d.facts)?;
+        Ok(Box::new(d.with_attention(|_, a| a.qkv_bias = true).both_ways_if_said(f)))
     },
 };

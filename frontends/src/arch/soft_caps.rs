@@ -9,7 +9,8 @@ use crate::config::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
 
 /// What files of the first release say beside [`OWN`], and means the same.
-pub(super) const FIXED: &[(&str, Neutral)] = &[("hidden_act", Neutral::Words(&["gelu_pytorch_tanh"]))];
+pub(super) const FIXED: &[(&str, Neutral)] =
+    &[("hidden_act", Neutral::Words(&["gelu_pytorch_tanh"])), ("sliding_window_size", Neutral::Any)];
 
 /// The fields that [`read`] reads, of those that not all decoders have.
 pub(super) const OWN: &[Field] = &[

@@ -13,7 +13,13 @@ pub(super) const ARCH: Arch = Arch {
     model_type: "starcoder2",
     class: "Starcoder2ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, WINDOW, OWN],
-    fixed: &[("norm_type", Neutral::Words(&["layer_norm"])), ("mlp_type", Neutral::Words(&["default"]))],
+    // The last two are in published files, beside the names that the class reads.
+    fixed: &[
+        ("norm_type", Neutral::Words(&["layer_norm"])),
+        ("mlp_type", Neutral::Words(&["default"])),
+        ("activation_function", Neutral::Any),
+        ("layer_norm_epsilon", Neutral::Any),
+    ],
     goldens: &["starcoder2"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {

@@ -1,6 +1,7 @@
 mod config;
 mod newcomer;
 mod parts;
+mod published;
 mod renamed;
 mod samples;
 mod stacked;

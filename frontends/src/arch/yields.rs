@@ -19,10 +19,14 @@ pub(crate) enum Top {
 }
 
 /// Endings of classes.
-const TOPS: [(&str, Top); 6] = [
+const TOPS: [(&str, Top); 8] = [
     ("ForCausalLM", Top::NextToken),
     ("LMHeadModel", Top::NextToken),
     ("ForMaskedLM", Top::MaskedToken),
+    // These two guess, beside or in place of masked tokens, whether a text follows another, or which
+    // tokens are not its own.
+    ("ForPreTraining", Top::MaskedToken),
+    ("ForNextSentencePrediction", Top::MaskedToken),
     // Of NeoBERT: decoders' classes go on.
     ("LMHead", Top::MaskedToken),
     ("ForSequenceClassification", Top::Classes),

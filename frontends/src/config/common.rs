@@ -101,6 +101,10 @@ pub const PARTIAL_ROTARY: &[Field] = &[
 /// What RMSNorm adds to the mean square.
 pub const RMS_NORM: Field = Field::new("rms_norm_eps", Accepts::Number);
 
+/// Attention that sees later tokens too where this is false: of embedders whose files are otherwise those
+/// of a model for text.
+pub const CAUSAL: &[Field] = &[Field::new("is_causal", Accepts::Flag).unless(Neutral::On)];
+
 /// Attention with biases, if they are asked for.
 pub const ATTENTION_BIAS: &[Field] = &[Field::new("attention_bias", Accepts::Flag)];
 

@@ -208,7 +208,7 @@ impl<'a> Fields<'a> {
             Accepts::Flag => (v.is_boolean(), "true or false".into()),
             Accepts::Text => (v.is_string(), "a string".into()),
             Accepts::Object => (v.is_object(), "an object".into()),
-            Accepts::Tokens => (v.is_u64() || v.is_array(), "a token id, or a list of them".into()),
+            Accepts::Tokens => (v.is_u64() || v.is_i64() || v.is_array(), "a token id, or a list of them".into()),
             Accepts::OneOf(names) => return self.one_of(name, v, names),
             Accepts::ListOf(names) => match v.as_array() {
                 Some(list) => return list.iter().try_for_each(|v| self.one_of(name, v, names)),
@@ -326,16 +326,23 @@ impl<'a> Fields<'a> {
         self.get(field).value()?.as_object()
     }
 
-    /// A field of [`Accepts::Tokens`]: each id below `vocab`.
+    /// A field of [`Accepts::Tokens`]: the ids below `vocab`. Others are of no token, so no text has
+    /// them: classes for which nothing is given write those of their largest model, and some files -1.
+    /// They are left aside and reported.
     pub(crate) fn token_ids(&self, field: &str, vocab: usize) -> Result<Vec<u32>, ConfigError> {
         let Some(v) = self.get(field).value() else { return Ok(vec![]) };
-        let one = |v: &Value| match v.as_u64() {
-            Some(n) if n < vocab as u64 => Ok(n as u32),
-            _ => Err(self.invalid_value(field, v, format!("a token id below `vocab_size` ({vocab})"))),
-        };
-        match v {
-            Value::Array(list) => list.iter().map(one).collect(),
-            v => Ok(vec![one(v)?]),
+        let list = v.as_array().map_or(std::slice::from_ref(v), Vec::as_slice);
+        let mut ids = Vec::with_capacity(list.len());
+        for v in list {
+            match v.as_u64() {
+                Some(n) if n < vocab as u64 => ids.push(n as u32),
+                None if !v.is_i64() => return Err(self.invalid_value(field, v, "a token id".into())),
+                _ => {
+                    let others = vec![format!("`{field}` {v}, no token below `vocab_size` ({vocab})")];
+                    self.leave(Unread { others, ..Unread::default() });
+                }
+            }
         }
+        Ok(ids)
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
 /// What all scalings of the rotary frequencies read.
-const ROPE: &[Field] = &[
+pub(super) const ROPE: &[Field] = &[
     Field::new("rope_type", Accepts::Text),
     Field::new("type", Accepts::Text),
     Field::new("rope_theta", Accepts::Number),
@@ -311,7 +311,7 @@ fn plain(f: &Fields, field: &str, head_dim: usize, theta: f64) -> Result<RopeCon
     Ok(RopeConfig { theta, dim: head_dim, scaling: RopeScaling::Default })
 }
 
-fn read_object(
+pub(super) fn read_object(
     f: &Fields,
     at: &'static str,
     map: &Map<String, Value>,
@@ -357,7 +357,7 @@ fn read_object(
 ///
 /// # Errors
 /// When it is none, or the object and what stands beside it disagree.
-fn base(f: &Fields, r: &Fields, at: &str, default: f64) -> Result<f64, ConfigError> {
+pub(super) fn base(f: &Fields, r: &Fields, at: &str, default: f64) -> Result<f64, ConfigError> {
     for name in ["rope_theta", "original_max_position_embeddings", "partial_rotary_factor"] {
         if let (Some(outer), Some(inner)) = (f.number(name), r.number(name))
             && outer != inner
@@ -382,7 +382,7 @@ fn rotated(f: &Fields, r: &Fields, head_dim: usize) -> Result<usize, ConfigError
 }
 
 /// A part of the elements of a head.
-fn part_of_head(f: &Fields, head_dim: usize, part: f64) -> Result<usize, ConfigError> {
+pub(super) fn part_of_head(f: &Fields, head_dim: usize, part: f64) -> Result<usize, ConfigError> {
     if !(part > 0.0 && part <= 1.0) {
         return Err(f.invalid("partial_rotary_factor", &part, "above 0 and at most 1".into()));
     }
@@ -400,7 +400,7 @@ fn part_of_head(f: &Fields, head_dim: usize, part: f64) -> Result<usize, ConfigE
 
 /// The object that describes the rotary embedding, and its name with a point. As in Transformers,
 /// `rope_scaling` counts if it is there.
-fn object<'a>(f: &Fields<'a>) -> Result<(&'static str, &'a Map<String, Value>), ConfigError> {
+pub(super) fn object<'a>(f: &Fields<'a>) -> Result<(&'static str, &'a Map<String, Value>), ConfigError> {
     static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
     let given = |name: &str| f.object(name).filter(|m| !m.is_empty());
     let (at, map) = match (given("rope_scaling"), given("rope_parameters")) {
@@ -423,7 +423,7 @@ fn object<'a>(f: &Fields<'a>) -> Result<(&'static str, &'a Map<String, Value>), 
 }
 
 /// The scaling: `rope_type`, or `type` of older files.
-fn kind<'a>(r: &Fields<'a>) -> Result<&'a str, ConfigError> {
+pub(super) fn kind<'a>(r: &Fields<'a>) -> Result<&'a str, ConfigError> {
     match (r.text("rope_type").map(today), r.text("type").map(today)) {
         (Some(new), Some(old)) if new != old => {
             Err(r.invalid("type", &old, format!("as `rope_type` ({new:?}), or absent")))

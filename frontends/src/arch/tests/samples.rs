@@ -55,6 +55,8 @@ pub(super) fn field_samples(
                 _ => json!(3e-3),
             },
         ),
+        // True where nothing is said.
+        Accepts::Flag if ["is_causal", "scale_attn_weights"].contains(&name) => (json!("true"), json!(false)),
         Accepts::Flag => (json!("true"), json!(base[name] != json!(true))),
         Accepts::Text => (json!(3), json!(if name == "model_type" { "absent" } else { "a/b" })),
         Accepts::OneOf(names) if !names.contains(&"relu") => {
@@ -79,6 +81,7 @@ pub(super) fn field_samples(
         Accepts::Numbers => (json!(["x"]), json!([0, 1])),
         Accepts::Object if name == "linear_attn_config" => (json!([]), json!({ "head_dim": 20 })),
         Accepts::Object if name == "compress_rates" => (json!([]), json!({ "compressed_sparse_attention": 6 })),
+        Accepts::Object if name.starts_with("dual_chunk") => (json!([]), json!({ "chunk_size": 40, "local_size": 8 })),
         Accepts::Object => (json!([]), json!({ "rope_type": "linear", "factor": 2 })),
         Accepts::Any if name == "mlp_layer_types" => (json!({ "0": "dense" }), json!(["sparse", "sparse"])),
         Accepts::Any if name == "gating" => (json!("none"), json!("per-element")),
