@@ -60,7 +60,7 @@ pub(super) const ARCH: Arch = Arch {
             ffn: f.size("moe_intermediate_size").or(4096),
             router_scale: Some(f.factor_or("output_multiplier", multiplier)? as f32),
             correction: Some(CORRECTION),
-            stored: Stored::EachOrJoined,
+            stored: Stored::Each,
             row: Some(row),
             ..Experts::like(&d, router, f.size("num_local_experts").or(256))
         };
