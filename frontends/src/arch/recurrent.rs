@@ -322,10 +322,17 @@ fn decays(f: &mut Draft, heads: usize, dt: Value) -> Value {
 /// A depthwise convolution without a bias, whose taps are stored for so many channels each.
 #[track_caller]
 pub(super) fn convolved(f: &mut Draft, parts: &[(Part, usize)], width: usize, x: Value) -> Value {
-    let taps: Vec<Value> = parts.iter().map(|(part, n)| f.weight(*part, Kind::Taps, &[*n, width])).collect();
+    let all: usize = parts.iter().map(|(_, n)| n).sum();
+    // Transformers writes what it has joined in equal parts, whatever they were before: queries, keys and wider
+    // values of OLMo-Hybrid.
+    let most = all.div_ceil(parts.len().max(1));
+    let cut = |i: usize| most.min(all.saturating_sub(i.saturating_mul(most)));
+    let is_cut = parts.iter().enumerate().all(|(i, (part, _))| f.has_shape(*part, Kind::Taps, &[cut(i), 1, width]));
+    let rows = parts.iter().enumerate().map(|(i, (part, n))| (*part, if is_cut { cut(i) } else { *n }));
+    let taps: Vec<Value> = rows.map(|(part, n)| f.weight(part, Kind::Taps, &[n, width])).collect();
     let taps = if let [one] = taps[..] { one } else { f.op(Op::ConcatRows, &taps) };
     let taps = f.op(Op::Transpose, &[taps]);
-    over_time(f, taps, [width, parts.iter().map(|(_, n)| n).sum()], x)
+    over_time(f, taps, [width, all], x)
 }
 
 /// The same of one part that sees every so many tokens, `apart`; between them there are taps of zeros.

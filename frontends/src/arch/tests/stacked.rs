@@ -1,9 +1,13 @@
 //! Experts in stacks, as Transformers 5 has them in memory, and writes them if it is told to.
 
+use super::EXACT;
 use super::renamed::{Renamings, means_the_same, renamed};
 use crate::checkpoint::Checkpoint;
-use crate::fixtures::Tensor;
-use crate::testing::golden;
+use crate::fixtures::{Tensor, random_tensors, write_checkpoint};
+use crate::lift;
+use crate::testing::{Folder, config, golden, with};
+use llmcc_ir::eval::{Batch, State, eval_module};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// Names of an expert's gate, up and down.
@@ -73,4 +77,39 @@ fn families() {
         let config = Checkpoint::open(&golden(name)).unwrap().config().clone();
         means_the_same(name, &config, &stacked(renamed(name, names, &[])));
     }
+}
+
+/// Transformers writes the taps of OLMo-Hybrid's convolutions, which it has joined, in three equal parts, though
+/// values are wider than keys.
+#[test]
+fn convolutions_cut_in_equal_parts() {
+    let config = with(config("olmo_hybrid"), json!({ "linear_key_head_dim": 7, "linear_value_head_dim": 10 }));
+    let logits = |tensors: &[Tensor]| {
+        let folder = Folder::new();
+        write_checkpoint(&folder.0, &config, tensors).unwrap();
+        let ckpt = Checkpoint::open(&folder.0).unwrap();
+        let module = lift(&ckpt, &EXACT).unwrap();
+        let weights = |i: usize| ckpt.tensor(&module.weights[i].name).unwrap().to_f32();
+        let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
+        eval_module(&module, &weights, &mut states, &Batch::single(&[3, 5, 4, 9, 11], 0)).unwrap()
+    };
+    let mut tensors = random_tensors(&config, 1);
+    let own = logits(&tensors);
+    let layers: Vec<String> =
+        tensors.iter().filter_map(|t| t.name.strip_suffix("q_conv1d.weight")).map(String::from).collect();
+    for layer in layers {
+        let at = ["q", "k", "v"].map(|part| {
+            let name = format!("{layer}{part}_conv1d.weight");
+            tensors.iter().position(|t| t.name == name).unwrap()
+        });
+        let rows: usize = at.iter().map(|i| tensors[*i].shape[0]).sum();
+        let data: Vec<u8> = at.iter().flat_map(|i| tensors[*i].data.clone()).collect();
+        let (most, row) = (rows.div_ceil(3), data.len() / rows);
+        assert_ne!(tensors[at[0]].shape[0], most);
+        for (i, part) in at.into_iter().zip(data.chunks(most * row)) {
+            tensors[i].shape[0] = part.len() / row;
+            tensors[i].data = part.to_vec();
+        }
+    }
+    assert_eq!(logits(&tensors), own);
 }
