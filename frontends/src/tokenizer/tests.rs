@@ -480,7 +480,7 @@ fn named_templates_of_gguf_files() {
     let template = |said: &[(&str, &str)]| {
         let entry = |(name, text): &(&str, &str)| (format!("tokenizer.{name}"), Said::Text((*text).into()));
         let metadata: Metadata = said.iter().map(entry).collect();
-        super::gguf::settings(&metadata)["chat_template"].clone()
+        gguf::settings(&metadata)["chat_template"].clone()
     };
     assert_eq!(template(&[]), Value::Null);
     assert_eq!(template(&[("chat_template", "a")]), "a");
