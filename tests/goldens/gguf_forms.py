@@ -281,7 +281,9 @@ def shapes(c, name, shape):
     if kind == "granitemoe_swa" and end in GRANITE_SWA:
         return {"to": [[blk(GRANITE_SWA[end]), shape]], "width": last}
     if kind in ("laguna", "muse_glimmer_text", "neobert") and (form := NEWEST.get((kind, end)) or NEWEST.get((kind, name))):
-        return {"to": [[form if end == name else blk(form), shape]], "width": last if len(shape) > 1 else 1, **({"value": "gain"} if kind.startswith("muse") and end.endswith("layernorm.weight") else {})}
+        to = form if end == name or form.startswith("blk.") else blk(form)
+        gain = kind.startswith("muse") and end.endswith("layernorm.weight")
+        return {"to": [[to, shape]], "width": 1, "value": "gain"} if gain else to
     if kind == "hy_v3" and end in HY_V3:
         return {"to": [[blk(HY_V3[end]), shape]], "width": last}
     if kind == "afmoe" and end == "mlp.expert_bias":

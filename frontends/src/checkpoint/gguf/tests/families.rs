@@ -395,6 +395,28 @@ fn others_are_refused_with_the_nearest() {
     assert!(message("wavtokenizer").contains("is not read, nor anything like it"), "{}", message("wavtokenizer"));
 }
 
+/// What some files leave out, and others say in another way.
+#[test]
+fn settings_that_follow_from_others() {
+    let config = |fixture: &str, edit: &dyn Fn(&mut serde_json::Map<String, Value>)| {
+        let mut about = table()[fixture].clone();
+        edit(about["metadata"].as_object_mut().unwrap());
+        let folder = Folder::new();
+        folder.write("m.gguf", converted(&open(&golden(fixture)), &about));
+        open(&folder.0.join("m.gguf")).config().clone()
+    };
+    // Columns of heads by the rows of queries, all of which are rotated, where the class rotates half.
+    let glm = config("glm_ocr_text", &|m| drop(m.remove("glm4.attention.key_length")));
+    assert_eq!((&glm["head_dim"], &glm["partial_rotary_factor"]), (&json!(16), &json!(1.0)));
+    let listed = config("qwen3_next", &|m| {
+        m.insert("qwen3next.attention.recurrent_layers".into(), json!([true, false]));
+        m.insert("qwen3next.full_attention_interval".into(), 4.into());
+    });
+    assert_eq!(listed["layer_types"], json!(["linear_attention", "full_attention"]));
+    let whole = config("llama4_text", &|m| drop(m.insert("llama4.attention.sliding_window".into(), 0.into())));
+    assert_eq!((&whole["no_rope_layers"], &whole["attn_temperature_tuning"]), (&json!([1, 1, 1, 1]), &json!(false)));
+}
+
 /// A file of a vocabulary says so.
 #[test]
 fn files_without_tensors_are_refused() {
