@@ -52,10 +52,7 @@ pub(super) const ARCH: Arch = Arch {
         d.norm_gates = Some(f.size("gated_norm_rank").or(16));
         let d = d.with_attention(|_, a| a.gate = Some(Gate::BesideQueries));
         let router = sigmoids(f, 8, 2.5)?;
-        let experts = Experts {
-            correction: Some(CORRECTION),
-            ..experts(f, &d, router, [128, 1, 512])?
-        };
+        let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [128, 1, 512])? };
         let sparse = sparse_by_types_or_every(f, d.layers.len())?;
         Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },

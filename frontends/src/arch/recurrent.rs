@@ -327,7 +327,8 @@ pub(super) fn convolved(f: &mut Draft, parts: &[(Part, usize)], width: usize, x:
     // values of OLMo-Hybrid.
     let most = all.div_ceil(parts.len().max(1));
     let cut = |i: usize| most.min(all.saturating_sub(i.saturating_mul(most)));
-    let is_cut = parts.iter().enumerate().all(|(i, (part, _))| f.has_shape(*part, Kind::Taps, &[cut(i), 1, width]));
+    let is_cut =
+        parts.iter().enumerate().all(|(i, (part, _))| f.shape_of(*part, Kind::Taps) == Some(&[cut(i), 1, width][..]));
     let rows = parts.iter().enumerate().map(|(i, (part, n))| (*part, if is_cut { cut(i) } else { *n }));
     let taps: Vec<Value> = rows.map(|(part, n)| f.weight(part, Kind::Taps, &[n, width])).collect();
     let taps = if let [one] = taps[..] { one } else { f.op(Op::ConcatRows, &taps) };
