@@ -279,8 +279,10 @@ type Stack = (Value, Option<Value>);
 /// below the other, and their biases. `turned`: floats are stored as `[columns, rows]`. Codes share scales
 /// along the inputs, so they are rows already.
 fn stack(f: &mut Draft, m: &Experts, [part, bias]: [Part; 2], [rows, columns]: [usize; 2], turned: bool) -> [Value; 2] {
-    let w = match (f.is_coded(part, Kind::Bare), turned) {
-        (true, _) => f.weight(part, Kind::Bare, &[m.count.saturating_mul(rows), columns]),
+    // What codes were decoded to is as they were.
+    let below = [m.count.saturating_mul(rows), columns];
+    let w = match (f.is_coded(part, Kind::Bare) || f.has_shape(part, Kind::Bare, &below), turned) {
+        (true, _) => f.weight(part, Kind::Bare, &below),
         (false, true) => {
             let w = f.weight(part, Kind::Bare, &[m.count, columns, rows]);
             let w = f.op(Op::Transpose, &[w]);
