@@ -186,8 +186,11 @@ fn stack(
     [rows, columns]: [usize; 2],
     turned: bool,
 ) -> [Value; 2] {
-    let w = match (f.is_coded(part, Kind::Bare), turned) {
-        (true, _) => f.weight(part, Kind::Bare, &[m.count.saturating_mul(rows), columns]),
+    // What codes were decoded to is as they were.
+    let below = [m.count.saturating_mul(rows), columns];
+    let coded = f.is_coded(part, Kind::Bare) || f.shape_of(part, Kind::Bare) == Some(&below[..]);
+    let w = match (coded, turned) {
+        (true, _) => f.weight(part, Kind::Bare, &below),
         (false, true) => {
             let w = f.weight(part, Kind::Bare, &[m.count, columns, rows]);
             let w = f.op(Op::Transpose, &[w]);

@@ -218,3 +218,40 @@ fn rows_and_experts_that_do_not_fit() {
         assert!(found.contains(says), "{says}: {found}");
     }
 }
+
+/// Matrices of experts that are codes of MXFP4, all in one, are decoded first.
+#[test]
+fn experts_in_mxfp4() {
+    let base = golden("quantized_models/mxfp4");
+    let before = Checkpoint::open(&base).unwrap();
+    let (module, count) = ("model.layers.0.mlp.experts", before.config["num_local_experts"].as_u64().unwrap() as usize);
+    let name = format!("{module}.down_proj");
+    let [all, columns] = before.info(&name).unwrap().shape[..] else { panic!() };
+    let rows = all / count;
+    assert_ne!(rows, columns);
+    let factor = |e: usize, i: usize| (e + 1) as f32 * i as f32 / 256.0;
+    let tensor = |part: &str, shape: [usize; 2], value: &dyn Fn(usize) -> f32| crate::fixtures::Tensor {
+        name: format!("base_model.model.{module}.lora_{part}.weight"),
+        dtype: "F32",
+        shape: shape.to_vec(),
+        data: (0..shape[0] * shape[1]).flat_map(|i| value(i).to_le_bytes()).collect(),
+    };
+    let a = tensor("A", [count, columns], &|i| factor(i / columns, i % columns));
+    let b = tensor("B", [rows, count], &|i| factor(i % count, i / count));
+    let folder = Folder::new();
+    folder.write("adapter_model.safetensors", crate::fixtures::safetensors(&[a, b]));
+    let settings = json!({ "peft_type": "LORA", "r": 1, "lora_alpha": 2, "target_parameters": ["experts.down_proj"] });
+    folder.write("adapter_config.json", settings.to_string());
+    let merged = Checkpoint::open_with(&base, &[Adapter { path: folder.0.clone(), scale: 1.0 }]).unwrap();
+    let (was, is) = (before.to_f32(&name).unwrap(), merged.to_f32(&name).unwrap());
+    for (at, (was, is)) in was.iter().zip(&is).enumerate() {
+        let (e, i, j) = (at / columns / rows, at / columns % rows, at % columns);
+        let wanted = was + 2.0 * factor(e, j) * factor(e, i);
+        assert!((wanted - is).abs() <= 1e-5 * wanted.abs().max(1.0), "{e} {i} {j}: {is}, wanted {wanted}");
+    }
+    let both = format!("{module}.gate_up_proj");
+    assert_eq!(merged.to_f32(&both), before.to_f32(&both));
+    let notes = merged.notes().join("; ");
+    assert!(notes.contains("1 of the matrices were codes"), "{notes}");
+    lift(&merged, &Options::default()).unwrap();
+}

@@ -1,5 +1,6 @@
 use crate::checkpoint::Checkpoint;
 use crate::testing::{Folder, golden};
+use llmcc_ir::graph::UnaryOp;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -331,5 +332,40 @@ fn other_forms_are_refused_in_words() {
         let mut config = |v: &mut Value| v.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
         let found = outcome(&changed(method, &mut config, &mut |_| {}).0);
         assert!(found.as_ref().is_some_and(|f| f.contains(words)), "{method} {settings}: {found:?}");
+    }
+}
+
+/// Matrices that no format has are decoded, and their inputs rounded as the settings say.
+#[test]
+fn inputs_of_decoded_matrices_are_rounded() {
+    let folder = Folder::new();
+    let tensor = |name: &str, dtype: &'static str, shape: &[usize], data: Vec<u8>| crate::fixtures::Tensor {
+        name: format!("a.{name}"),
+        dtype,
+        shape: shape.to_vec(),
+        data,
+    };
+    let floats = |x: f32, n: usize| (0..n).flat_map(|_| x.to_le_bytes()).collect::<Vec<u8>>();
+    let tensors = [
+        tensor("weight", "F8_E4M3", &[64, 128], vec![0x38; 64 * 128]),
+        tensor("weight_scale", "F32", &[1, 2], floats(0.25, 2)),
+        tensor("input_scale", "F32", &[1], floats(0.5, 1)),
+    ];
+    folder.write("model.safetensors", crate::fixtures::safetensors(&tensors));
+    for (inputs, number) in [("float", Some(UnaryOp::RoundE4m3)), ("int", Some(UnaryOp::RoundI8)), ("none", None)] {
+        let group = json!({
+            "weights": { "num_bits": 8, "type": "float", "strategy": "block", "block_structure": [64, 64] },
+            "input_activations": { "num_bits": 8, "type": inputs, "strategy": "tensor", "dynamic": false },
+        });
+        let settings = json!({
+            "quant_method": "compressed-tensors",
+            "format": "float-quantized",
+            "config_groups": { "group_0": group },
+        });
+        folder.write("config.json", json!({ "quantization_config": settings }).to_string());
+        let ckpt = Checkpoint::open(&folder.0).unwrap();
+        assert_eq!(ckpt.info("a.weight").unwrap().dtype.name, "computed F32");
+        assert_eq!(ckpt.to_f32("a.weight").unwrap(), [0.25; 64 * 128]);
+        assert_eq!(ckpt.input_rounding("a.weight").map(|how| how.number), number, "{inputs}");
     }
 }
