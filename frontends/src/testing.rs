@@ -126,7 +126,7 @@ pub(crate) fn with(mut config: Value, changes: Value) -> Value {
 }
 
 /// Whether a field says something of layers that [`config`] has none of (named so, sharing caches, with
-/// embeddings of their own, with convolutions), or what is given there besides.
+/// embeddings of their own, with convolutions, of an older form), or what is given there besides.
 pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
     let fields: &[&str] = match arch.model_type {
         "mellum" | "lfm3" | "laguna" | "muse_glimmer_text" | "flint" => &["sliding_window"],
@@ -150,6 +150,7 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
         "gla" => &["hidden_ratio", "conv_size"],
         "retnet" => &["hidden_ratio"],
         "esm" => &["pad_token_id"],
+        "falcon" => &["multi_query"],
         "nomic_bert" => &["rotary_scaling_factor", "max_trained_positions"],
         _ => &[],
     };
