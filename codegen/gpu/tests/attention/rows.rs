@@ -95,7 +95,9 @@ impl Rows {
 /// Rows that are key and value: few columns and many, odd numbers of them, several KV heads.
 fn alone(g: &mut Gen, seed: u64, every: usize) -> KvSpec {
     let dtype = KvDType::ALL[seed as usize % KvDType::ALL.len()].0;
-    let dim = if dtype == KvDType::Int4 { 2 * g.rng.below(1, 40) } else { g.rng.below(1, 80) };
+    // Of a single column LLVM loads what is kept of it together with what lies behind, which the emulator
+    // refuses, as nobody has written it.
+    let dim = if dtype == KvDType::Int4 { 2 * g.rng.below(1, 40) } else { g.rng.below(2, 80) };
     let window = if every == 1 && g.rng.chance(2) { Some(g.rng.below(1, 40)) } else { None };
     let kv_heads = g.rng.below(1, 3);
     KvSpec { dtype, kv_heads, key_dim: dim, value_dim: dim, latent: true, window, every }
