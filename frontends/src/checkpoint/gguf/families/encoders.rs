@@ -24,7 +24,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
                 return f.refused("has a head of classes, but not the pooler before it, which llama.cpp leaves out");
             }
             classes(f, config);
-            kinds(f, config)
+            bert(f, config)
         },
         ..PLAIN
     },
@@ -36,7 +36,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         keys: &[&[LAYER_NORM]],
         quiet: QUIET,
         names: &[BERT],
-        adapt: kinds,
+        adapt: bert,
         ..PLAIN
     },
     Family {
@@ -211,6 +211,18 @@ fn classes(f: &File, config: &mut Config) {
     let label = |i: usize| given.get(i).and_then(Value::text).map_or_else(|| format!("LABEL_{i}"), String::from);
     let labels = (0..count).map(|i| (i.to_string(), label(i).into()));
     config.insert("id2label".into(), serde_json::Value::Object(labels.collect()));
+}
+
+/// [`kinds`], if the table of positions begins with the first: the converter leaves in CamemBERT's the
+/// two rows before it, which no token has, and does not say so.
+fn bert(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    if let Some(rows) = f.rows("position_embd.weight").filter(|rows| rows % 16 == 2) {
+        return f.refused(format_args!(
+            "has {rows} rows of positions, as CamemBERT, of which the first two belong to no token; llama.cpp's files \
+             do not say whether they are there"
+        ));
+    }
+    kinds(f, config)
 }
 
 /// How many kinds of tokens there are, by their table.

@@ -445,6 +445,18 @@ fn heads_without_their_poolers_are_refused() {
     assert!(e.contains("has a head of classes, but not the pooler before it"), "{e}");
 }
 
+/// CamemBERT's first two rows of positions, which llama.cpp's converter leaves in place, are no token's.
+#[test]
+fn positions_that_begin_before_the_first_are_refused() {
+    let mut about = table()["xlm_roberta"].clone();
+    about["metadata"]["bert.context_length"] = json!(66);
+    about["tensors"]["embeddings.position_embeddings.weight"] = json!("position_embd.weight");
+    let folder = Folder::new();
+    folder.write("m.gguf", converted(&open(&golden("camembert")), &about));
+    let e = Checkpoint::open(&folder.0.join("m.gguf")).map_or_else(|e| e.to_string(), |_| "read".into());
+    assert!(e.contains("has 66 rows of positions, as CamemBERT"), "{e}");
+}
+
 /// MiniCPM and InternLM2 are read as what they are in other names.
 #[test]
 fn models_in_other_names() {
