@@ -7,6 +7,7 @@ pub mod common;
 mod error;
 pub mod fields;
 pub mod known;
+pub(crate) mod parts;
 pub(crate) mod rope;
 pub(crate) mod rope_ntk;
 

@@ -57,25 +57,25 @@ impl Span<'_> {
 
 /// Where columns of a row are in scratch.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum MadeAt {
     /// The accumulators of a lane.
     Acc(usize),
     /// A row buffer at this offset.
     Buffer(usize),
 }
 
-impl Place {
+impl MadeAt {
     fn address(self, low: &Lowering, e: &mut Emit, span: &Span) -> Value {
         match self {
-            Place::Acc(lane) => span.acc[lane],
-            Place::Buffer(at) => e.offset(low.args.scratch, at),
+            MadeAt::Acc(lane) => span.acc[lane],
+            MadeAt::Buffer(at) => e.offset(low.args.scratch, at),
         }
     }
 }
 
 /// An expression over what is in memory.
 enum Node {
-    At(Place),
+    At(MadeAt),
     Rows {
         param: ParamId,
         start: usize,
@@ -103,7 +103,7 @@ enum Node {
 
 /// What is made at `place` before the expression is evaluated.
 pub(super) struct Stage {
-    place: Place,
+    place: MadeAt,
     make: Make,
 }
 
@@ -149,7 +149,7 @@ impl Program {
 
     /// Whether a stage can be done for many rows before the next one.
     pub fn by_stages(&self) -> bool {
-        self.stages.iter().all(|stage| matches!(stage.place, Place::Acc(_)))
+        self.stages.iter().all(|stage| matches!(stage.place, MadeAt::Acc(_)))
     }
 
     /// After its stages: stores the whole span as f32 at `out`.
@@ -196,7 +196,7 @@ impl Node {
 
     /// A place that this expression reads, which may be overwritten with its value: elementwise
     /// work reads a column before it is written.
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<MadeAt> {
         match self {
             Node::At(place) => Some(*place),
             Node::Unary(_, x) => x.place(),
@@ -235,7 +235,7 @@ struct Split<'a, 'l, 'f> {
 impl Split<'_, '_, '_> {
     fn node(&mut self, expr: &Expr) -> Node {
         match expr {
-            Expr::Acc(lane) => Node::At(Place::Acc(*lane)),
+            Expr::Acc(lane) => Node::At(MadeAt::Acc(*lane)),
             Expr::Rows { param, start } => Node::Rows { param: *param, start: *start, cols: self.low.cols(*param) },
             Expr::Vector(param) => Node::Vector { param: *param, len: self.low.kernel.vector(*param) },
             Expr::Const(c) => Node::Const(c.get()),
@@ -294,7 +294,7 @@ impl Split<'_, '_, '_> {
     /// What is made of `x`, in a place that `x` reads if that may be overwritten.
     fn stage(&mut self, x: Node, make: impl FnOnce(Node) -> Make) -> Node {
         let whole = self.whole;
-        let again = |place: &Place| matches!(place, Place::Acc(lane) if reads(whole, *lane) > 1);
+        let again = |place: &MadeAt| matches!(place, MadeAt::Acc(lane) if reads(whole, *lane) > 1);
         let place = x.place().filter(|place| !again(place)).unwrap_or_else(|| self.buffer());
         self.stages.push(Stage { place, make: make(x) });
         Node::At(place)
@@ -307,8 +307,8 @@ impl Split<'_, '_, '_> {
         Node::At(place)
     }
 
-    fn buffer(&mut self) -> Place {
-        Place::Buffer(self.frame.floats(self.width.next_multiple_of(32)))
+    fn buffer(&mut self) -> MadeAt {
+        MadeAt::Buffer(self.frame.floats(self.width.next_multiple_of(32)))
     }
 }
 

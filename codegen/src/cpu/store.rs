@@ -9,7 +9,7 @@ use super::wide::{self, Halves};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::layout;
-use llmcc_abi::{Half, PAGE_TOKENS, StepCtx};
+use llmcc_abi::{HalfKind, PAGE_TOKENS, StepCtx};
 use llmcc_ir::kernel::{Expr, ParamId, RowElem, Store};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::row_bytes;
@@ -159,8 +159,8 @@ impl Dest {
                     let slot = Slot { spec, key: *key, page };
                     match spec.dtype {
                         KvDType::Int8 | KvDType::Int4 => slot.store_codes(e, x, span),
-                        KvDType::F16 if !low.portable => slot.store_halves(low, e, x, span, Half::F16),
-                        KvDType::Bf16 if !low.portable => slot.store_halves(low, e, x, span, Half::Bf16),
+                        KvDType::F16 if !low.portable => slot.store_halves(low, e, x, span, HalfKind::F16),
+                        KvDType::Bf16 if !low.portable => slot.store_halves(low, e, x, span, HalfKind::Bf16),
                         KvDType::F32 | KvDType::F16 | KvDType::Bf16 => slot.store_floats(e, x, span),
                     }
                 });
@@ -267,7 +267,7 @@ impl Slot<'_> {
     }
 
     /// f16 and bf16, by a microkernel. `x`: the span's columns in f32.
-    fn store_halves(&self, low: &Lowering, e: &mut Emit, x: Value, span: &Span, kind: Half) {
+    fn store_halves(&self, low: &Lowering, e: &mut Emit, x: Value, span: &Span, kind: HalfKind) {
         // Of keys each element is a run, of values those of a head.
         let (run, jump) = if self.key { (1, PAGE_TOKENS) } else { (self.dim(), self.dim() * PAGE_TOKENS) };
         let (number, first) = e.div_mod(span.col, run);

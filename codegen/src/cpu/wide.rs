@@ -13,7 +13,7 @@ use super::rope::microkernel;
 use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Type, Value};
 use cranelift_codegen::isa::CallConv;
 use llmcc_abi::math::{Binary, Unary};
-use llmcc_abi::{Half, Uk};
+use llmcc_abi::{HalfKind, Uk};
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
 
 /// One call of `Map`: `binary(unary(a), b)` of memory.
@@ -48,7 +48,7 @@ pub(super) fn quantize(low: &Lowering, e: &mut Emit, x: Value, width: Value, gro
 
 /// Runs of floats of 16 bits, see [`llmcc_abi::RoundHalvesFn`].
 pub(super) struct Halves {
-    pub kind: Half,
+    pub kind: HalfKind,
     /// The first run.
     pub out: Value,
     /// The element of it that is written first.
@@ -60,7 +60,7 @@ pub(super) struct Halves {
 /// Rounds `width` f32 at `x` to bf16, side by side.
 pub(super) fn round_bf16(low: &Lowering, e: &mut Emit, x: Value, width: Value, out: Value) {
     let first = e.int(0);
-    round(low, e, x, width, &Halves { kind: Half::Bf16, out, first, run: u32::MAX as usize, jump: 0 });
+    round(low, e, x, width, &Halves { kind: HalfKind::Bf16, out, first, run: u32::MAX as usize, jump: 0 });
 }
 
 /// Rounds `width` f32 at `x` to 16 bits.

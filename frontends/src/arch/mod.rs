@@ -474,7 +474,7 @@ pub fn goldens() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// When it describes something impossible or unsupported.
 pub fn config(ckpt: &Checkpoint) -> Result<Model, FrontendError> {
-    let settled = nested::settled(ckpt);
+    let settled = nested::settled(ckpt, |name| by_model_type(name).is_some());
     Model::parse(settled.as_ref().unwrap_or(ckpt.config())).map_err(|source| ckpt.wrong_config(source))
 }
 

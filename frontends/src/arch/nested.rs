@@ -8,15 +8,13 @@
 use super::beyond;
 use super::yields::Top;
 use crate::checkpoint::Checkpoint;
+use crate::config::parts::PARTS;
 use crate::config::show;
 use serde_json::{Map, Value};
 
 /// Fields that are said for the whole, and hold for the text model unless it says something itself.
 const WHOLE: [&str; 5] =
     ["_name_or_path", "quantization_config", "tie_word_embeddings", "bos_token_id", "eos_token_id"];
-
-/// Objects that the fields of the text model may be in.
-const PARTS: [&str; 3] = ["text_config", "llm_config", "language_config"];
 
 /// The object that a model that speaks too has those objects in, beside the parts that make sound; what its
 /// tensors begin with.
@@ -67,23 +65,14 @@ fn part(config: &Map<String, Value>) -> Option<&Map<String, Value>> {
     PARTS.iter().find_map(|name| config.get(*name)?.as_object())
 }
 
-/// The objects that say how the text model is quantized: the whole, and its part.
-pub(crate) fn quantized(config: &mut Value, mut take: impl FnMut(&mut Map<String, Value>)) {
-    let Some(whole) = config.as_object_mut() else { return };
-    take(whole);
-    if let Some(part) = PARTS.iter().find(|name| whole.get(**name).is_some_and(Value::is_object))
-        && let Some(part) = whole.get_mut(*part).and_then(Value::as_object_mut)
-    {
-        take(part);
-    }
-}
-
 /// A configuration that says of its text model whether the head is the table, for one whose parts say nothing
 /// of it, or not the same. Then the file says it, as in Transformers: which of the parts its classes ask
 /// differs from class to class, but a head in the file that is not the table is the head whatever they say.
-pub(super) fn settled(ckpt: &Checkpoint) -> Option<Value> {
+/// `known` as for [`text_model`].
+pub(super) fn settled(ckpt: &Checkpoint, known: impl Fn(&str) -> bool) -> Option<Value> {
     const TIED: &str = "tie_word_embeddings";
     let config = ckpt.config().as_object()?;
+    text_model(config, known)?;
     let levels = [Some(config), thinker(config), part(config)];
     part(config)?;
     let said = || levels.iter().copied().flatten().map(|level| level.get(TIED).and_then(Value::as_bool));

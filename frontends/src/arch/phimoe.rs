@@ -60,14 +60,11 @@ fn rotation(f: &Fields, dim: usize, longest: usize) -> Result<RopeConfig, Config
     let kind = given.and_then(|(_, map)| map.get("rope_type").or(map.get("type"))?.as_str());
     let (Some((at, map)), Some("longrope")) = (given, kind) else {
         let rope = rope::read(f, dim, longest, THETA)?;
-        return match rope.scaling {
-            RopeScaling::Default => Ok(rope),
-            _ => Err(f.unsupported(
-                "rope_scaling",
-                kind.unwrap_or("a scaling").into(),
-                "this architecture has none but longrope".into(),
-            )),
-        };
+        if rope.scaling == RopeScaling::Default {
+            return Ok(rope);
+        }
+        let help = "this architecture has none but longrope".into();
+        return Err(f.unsupported("rope_scaling", kind.unwrap_or("a scaling").into(), help));
     };
     let r = f.inside(map, at, &[LONGROPE])?;
     f.leave(known::unread_rope(map, at, |name| r.reads(name)));
@@ -143,9 +140,9 @@ mod tests {
         let (module, _) = Model::parse(&longrope(json!({}))).unwrap().imagined().unwrap();
         let found = module.weights.iter().find(|w| w.name == "$rope.inv_freq").unwrap().data.clone().unwrap();
         assert_eq!(found, [1.0, 1.0 / (1.5 * 100.0)]);
-        let table = |op: &Op| match op {
-            Op::RopeTable { scale, border } => Some((scale.get(), *border)),
-            _ => None,
+        let table = |op: &Op| {
+            let Op::RopeTable { scale, border } = op else { return None };
+            Some((scale.get(), *border))
         };
         assert_eq!(module.funcs[0].nodes.iter().find_map(|n| table(&n.op)), Some((1.25, 0)));
         // It does not matter where they are the same, or no context is long.

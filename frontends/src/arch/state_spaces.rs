@@ -14,22 +14,22 @@ const MODEL: &[(&str, &str)] =
     &[("d_model", "hidden_size"), ("n_layer", "num_hidden_layers"), ("tie_embeddings", "tie_word_embeddings")];
 
 /// Fields in [`MIXERS`] of both, with Transformers' and what their absence means.
-const BOTH: &[(&str, &str, Absent)] = &[
-    ("d_conv", "conv_kernel", Absent::Size(4)),
-    ("expand", "expand", Absent::Size(2)),
-    ("bias", "use_bias", Absent::Flag(false)),
-    ("conv_bias", "use_conv_bias", Absent::Flag(true)),
+const BOTH: &[(&str, &str, Otherwise)] = &[
+    ("d_conv", "conv_kernel", Otherwise::Size(4)),
+    ("expand", "expand", Otherwise::Size(2)),
+    ("bias", "use_bias", Otherwise::Flag(false)),
+    ("conv_bias", "use_conv_bias", Otherwise::Flag(true)),
 ];
 
 /// Those of Mamba only.
-const FIRST: &[(&str, &str, Absent)] =
-    &[("d_state", "state_size", Absent::Size(16)), ("dt_rank", "time_step_rank", Absent::Auto)];
+const FIRST: &[(&str, &str, Otherwise)] =
+    &[("d_state", "state_size", Otherwise::Size(16)), ("dt_rank", "time_step_rank", Otherwise::Auto)];
 
 /// Those of Mamba-2 only.
-const SECOND: &[(&str, &str, Absent)] = &[
-    ("d_state", "state_size", Absent::Size(128)),
-    ("headdim", "head_dim", Absent::Size(64)),
-    ("ngroups", "n_groups", Absent::Size(1)),
+const SECOND: &[(&str, &str, Otherwise)] = &[
+    ("d_state", "state_size", Otherwise::Size(128)),
+    ("headdim", "head_dim", Otherwise::Size(64)),
+    ("ngroups", "n_groups", Otherwise::Size(1)),
 ];
 
 /// What of a mixer must have one value, if it is there, since Transformers' class has no other; and
@@ -52,7 +52,7 @@ const FIXED: &[(&str, Option<bool>)] = &[
 
 /// What the absence of a field means.
 #[derive(Clone, Copy)]
-enum Absent {
+enum Otherwise {
     Size(u64),
     Flag(bool),
     /// A part of the width.
@@ -85,9 +85,9 @@ pub(super) fn translated(config: &Map<String, Value>) -> Result<Cow<'_, Map<Stri
     let of_mixer = || BOTH.iter().chain(own);
     for (theirs, ours, absent) in of_mixer() {
         let v = mixers.get(*theirs).cloned().unwrap_or(match absent {
-            Absent::Size(n) => (*n).into(),
-            Absent::Flag(on) => (*on).into(),
-            Absent::Auto => "auto".into(),
+            Otherwise::Size(n) => (*n).into(),
+            Otherwise::Flag(on) => (*on).into(),
+            Otherwise::Auto => "auto".into(),
         });
         fields.insert((*ours).into(), v);
     }

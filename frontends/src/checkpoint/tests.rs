@@ -244,7 +244,13 @@ fn folders_that_are_no_checkpoints() {
         (vec![], "", "DIR: holds neither model.safetensors nor model.safetensors.index.json; give the folder of a Hugging Face checkpoint".into()),
         (vec![("m.gguf", b"GGUF")], "", "DIR/m.gguf: byte 4 of the file: the file ends after 4 bytes, within the version; the file is truncated or corrupt: download it again".into()),
         (vec![("m.gguf", b"GGUF"), ("n.gguf", b"GGUF")], "", "DIR: holds 2 GGUF files, `m.gguf` to `n.gguf`; name the one that is meant".into()),
-        (vec![("m.gguf", b"GGUF"), ("mmproj-m-F16.gguf", b"GGUF"), ("imatrix.gguf", b"GGUF")], "", "DIR/m.gguf: byte 4 of the file: the file ends after 4 bytes, within the version; the file is truncated or corrupt: download it again".into()),
+        (
+            vec![("m.gguf", b"GGUF"), ("mmproj-m-F16.gguf", b"GGUF"), ("imatrix.gguf", b"GGUF")],
+            "",
+            "DIR/m.gguf: byte 4 of the file: the file ends after 4 bytes, within the version; the file is truncated or \
+             corrupt: download it again"
+                .into(),
+        ),
         (vec![("m.gguf", b"GGUF\x04\0\0\0")], "m.gguf", "DIR/m.gguf: byte 4 of the file: version 4 of GGUF is not known (2 and 3 are); convert the model again with a current llama.cpp (`convert_hf_to_gguf.py`)".into()),
         (vec![("x.safetensors", &a)], "", "DIR: holds `x.safetensors`, but neither model.safetensors nor model.safetensors.index.json; name the file itself, or add the index".into()),
         (vec![("model.safetensors", b"version https://git-lfs.github.com/spec/v1\n")], "", format!("DIR/model.safetensors: this is a Git LFS pointer, not the file itself (run `git lfs pull`); {convert}")),

@@ -166,7 +166,7 @@ pub type QuantRowsFn =
 /// The floats of [`Uk::RoundHalves`].
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Half {
+pub enum HalfKind {
     /// bf16; NaN keeps its upper bits, and becomes quiet.
     Bf16 = 0,
     /// f16; NaN becomes the quiet NaN without a payload, of the same sign.
@@ -176,7 +176,7 @@ pub enum Half {
 /// runs of `run` elements, `jump` elements apart, of which the first starts at `out`: number `i` is
 /// element `first + i` of them. (Keys of a token are runs of 1, its values are runs of a head.)
 pub type RoundHalvesFn =
-    unsafe extern "C" fn(x: *const f32, n: u64, to: Half, out: *mut u16, first: u64, run: u64, jump: u64);
+    unsafe extern "C" fn(x: *const f32, n: u64, to: HalfKind, out: *mut u16, first: u64, run: u64, jump: u64);
 /// Signature of [`Uk::Map`]: `out[i] = binary(unary(a[i]), b[i])` for `n` f32, with the bits of
 /// [`math`]. `out` may be `a` or `b`, but overlap neither otherwise; without a `binary`
 /// ([`math::Binary::First`]), `b` is not read.

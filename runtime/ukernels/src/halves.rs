@@ -1,6 +1,6 @@
 //! Rounding of columns of a row to bf16 and f16: activation rows, keys and values.
 
-use llmcc_abi::Half;
+use llmcc_abi::HalfKind;
 
 use crate::isa::Isa;
 
@@ -20,7 +20,7 @@ pub(crate) struct Runs {
 /// # Safety
 /// As [`llmcc_abi::RoundHalvesFn`]; the processor has the features of `I`.
 #[inline(always)]
-pub(crate) unsafe fn round<I: Isa>(x: *const f32, n: usize, to: Half, runs: &Runs) {
+pub(crate) unsafe fn round<I: Isa>(x: *const f32, n: usize, to: HalfKind, runs: &Runs) {
     let (mut x, mut rest) = (x, n);
     unsafe {
         let (mut out, mut at) = (runs.out.add(runs.first / runs.run * runs.jump), runs.first % runs.run);
@@ -38,18 +38,18 @@ pub(crate) unsafe fn round<I: Isa>(x: *const f32, n: usize, to: Half, runs: &Run
 
 /// Rounds a vector.
 #[inline(always)]
-unsafe fn vector<I: Isa>(x: I::F, to: Half, out: *mut u16) {
+unsafe fn vector<I: Isa>(x: I::F, to: HalfKind, out: *mut u16) {
     unsafe {
         match to {
-            Half::Bf16 => I::store_bf16(out, x),
-            Half::F16 => I::store_f16(out, x),
+            HalfKind::Bf16 => I::store_bf16(out, x),
+            HalfKind::F16 => I::store_f16(out, x),
         }
     }
 }
 
 /// Rounds the last `n` elements, fewer than a vector has, which are filled up with zeros.
 #[inline(always)]
-unsafe fn last<I: Isa>(x: *const f32, n: usize, to: Half) -> [u16; LANES] {
+unsafe fn last<I: Isa>(x: *const f32, n: usize, to: HalfKind) -> [u16; LANES] {
     let (mut all, mut halves) = ([0.0f32; LANES], [0u16; LANES]);
     unsafe {
         core::ptr::copy_nonoverlapping(x, all.as_mut_ptr(), n);
@@ -60,7 +60,7 @@ unsafe fn last<I: Isa>(x: *const f32, n: usize, to: Half) -> [u16; LANES] {
 
 /// Results side by side.
 #[inline(always)]
-unsafe fn adjacent<I: Isa>(x: *const f32, n: usize, to: Half, out: *mut u16) {
+unsafe fn adjacent<I: Isa>(x: *const f32, n: usize, to: HalfKind, out: *mut u16) {
     let mut at = 0;
     unsafe {
         while n - at >= I::LANES {
@@ -76,7 +76,7 @@ unsafe fn adjacent<I: Isa>(x: *const f32, n: usize, to: Half, out: *mut u16) {
 
 /// Results `apart` elements from one another.
 #[inline(always)]
-unsafe fn scatter<I: Isa>(x: *const f32, n: usize, to: Half, out: *mut u16, apart: usize) {
+unsafe fn scatter<I: Isa>(x: *const f32, n: usize, to: HalfKind, out: *mut u16, apart: usize) {
     let mut at = 0;
     unsafe {
         while n - at >= I::LANES {

@@ -6,7 +6,7 @@
 use core::ops::Range;
 
 use llmcc_abi::layout::{self, groups};
-use llmcc_abi::{ATTEND_BLOCK, AttendArgs, AttendMore, AttendWith, Half, PAGE_TOKENS, attend_record, kv_dtype};
+use llmcc_abi::{ATTEND_BLOCK, AttendArgs, AttendMore, AttendWith, HalfKind, PAGE_TOKENS, attend_record, kv_dtype};
 
 use crate::attend::results;
 use crate::split::{Share, end, oldest};
@@ -122,7 +122,7 @@ pub(crate) unsafe extern "C" fn recur(a: *const llmcc_abi::recur::RecurArgs) {
 pub(crate) unsafe extern "C" fn round_halves(
     x: *const f32,
     n: u64,
-    to: Half,
+    to: HalfKind,
     out: *mut u16,
     first: u64,
     run: u64,
@@ -131,8 +131,8 @@ pub(crate) unsafe extern "C" fn round_halves(
     for i in 0..n {
         let x = unsafe { x.add(i as usize).read() };
         let half = match to {
-            Half::Bf16 => bf16(x),
-            Half::F16 => f16(x),
+            HalfKind::Bf16 => bf16(x),
+            HalfKind::F16 => f16(x),
         };
         let at = (first + i) / run * jump + (first + i) % run;
         unsafe { out.add(at as usize).write(half) };

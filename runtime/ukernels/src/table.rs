@@ -6,7 +6,7 @@ use llmcc_abi::math::{Binary, Unary};
 use llmcc_abi::recur::{RecurArgs, RecurFn};
 use llmcc_abi::route::RouteFn;
 use llmcc_abi::{
-    AttendArgs, AttendFn, AttendWith, AttendWithFn, Half, INT8_PANELS, MapFn, PanelArgs, PanelFn, QuantRowsFn,
+    AttendArgs, AttendFn, AttendWith, AttendWithFn, HalfKind, INT8_PANELS, MapFn, PanelArgs, PanelFn, QuantRowsFn,
     RopeTableFn, RoundHalvesFn, UK_COUNT, Uk, UkTable,
 };
 
@@ -107,7 +107,7 @@ macro_rules! entries {
     ($module:ident, $isa:ty, $features:literal) => {
         mod $module {
             use super::{
-                AttendArgs, AttendWith, BLOCK, Binary, Half, PanelArgs, RecurArgs, Rest, UkTable, Unary, assemble,
+                AttendArgs, AttendWith, BLOCK, Binary, HalfKind, PanelArgs, RecurArgs, Rest, UkTable, Unary, assemble,
             };
             use crate::halves::Runs;
             use crate::isa::Isa;
@@ -174,7 +174,7 @@ macro_rules! entries {
             unsafe extern "C" fn round_halves(
                 x: *const f32,
                 n: u64,
-                to: Half,
+                to: HalfKind,
                 out: *mut u16,
                 first: u64,
                 run: u64,

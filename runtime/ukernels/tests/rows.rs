@@ -7,7 +7,7 @@
 mod support;
 
 use llmcc_abi::layout::{groups, padded_k, q8_row};
-use llmcc_abi::{Half, RopeTableFn, RoundHalvesFn, Uk};
+use llmcc_abi::{HalfKind, RopeTableFn, RoundHalvesFn, Uk};
 use llmcc_ukernels::{Level, table};
 use support::{Guarded, Rng, levels, quant_rows};
 
@@ -125,14 +125,14 @@ fn infinity_and_nan_reach_the_scale() {
 }
 
 /// What the functions have to write for `x`.
-fn halves(x: &[f32], to: Half, [first, run, jump]: [usize; 3]) -> Vec<u16> {
+fn halves(x: &[f32], to: HalfKind, [first, run, jump]: [usize; 3]) -> Vec<u16> {
     let at = |i: usize| (first + i) / run * jump + (first + i) % run;
     let mut out = vec![0xaaaa; x.len().checked_sub(1).map_or(0, |last| at(last) + 1)];
     for (i, x) in x.iter().enumerate() {
         out[at(i)] = match to {
-            Half::Bf16 => half::bf16::from_f32(*x).to_bits(),
-            Half::F16 if x.is_nan() => 0x7e00 | ((x.to_bits() >> 16) as u16 & 0x8000),
-            Half::F16 => half::f16::from_f32(*x).to_bits(),
+            HalfKind::Bf16 => half::bf16::from_f32(*x).to_bits(),
+            HalfKind::F16 if x.is_nan() => 0x7e00 | ((x.to_bits() >> 16) as u16 & 0x8000),
+            HalfKind::F16 => half::f16::from_f32(*x).to_bits(),
         };
     }
     out
@@ -154,7 +154,7 @@ fn halves_are_rounded_to_nearest_even_and_go_where_they_belong() {
     for n in (0..70).chain([4099]) {
         let x: Vec<f32> = (0..n).map(|_| f32::from_bits(number(&mut rng))).collect();
         let input = Guarded::from_bytes(&x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
-        for (to, runs) in [Half::Bf16, Half::F16].into_iter().flat_map(|to| {
+        for (to, runs) in [HalfKind::Bf16, HalfKind::F16].into_iter().flat_map(|to| {
             [[0, usize::MAX >> 1, 0], [0, 1, 16], [0, 24, 70], [5, 7, 9], [40, 13, 13 * 16]].map(|runs| (to, runs))
         }) {
             let want: Vec<u8> = halves(&x, to, runs).iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -189,7 +189,7 @@ fn rope_table_is_correctly_rounded() {
                     let row = &out[i * 2 * half..];
                     for (got, exact) in [(row[j], angle.cos()), (row[half + j], angle.sin())] {
                         let exact = exact * scale as f64;
-                        // Half an ulp, and the last bits of two f64 sine implementations.
+                        // HalfKind an ulp, and the last bits of two f64 sine implementations.
                         let bound = (0.5 + 1e-6) * (exact.abs() as f32).max(f32::MIN_POSITIVE).next_up() as f64
                             / (1 << 23) as f64;
                         assert!((got as f64 - exact).abs() <= bound, "pos {pos}, j {j}: {got} is not {exact}");

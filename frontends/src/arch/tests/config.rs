@@ -477,12 +477,6 @@ fn token_ids() {
     assert_eq!((c.bos, c.eos), (Some(1), vec![2, 3]));
     let c = facts(json!({ "bos_token_id": null, "eos_token_id": 2, "_name_or_path": "org/Model-1B/" }));
     assert_eq!((c.bos, c.eos, c.name.as_deref()), (None, vec![2], Some("Model-1B")));
-    // No text has these.
-    let m = Model::parse(&with(config("llama"), json!({ "bos_token_id": -1, "eos_token_id": [2, 32] }))).unwrap();
-    assert_eq!((m.facts().bos, &m.facts().eos[..]), (None, &[2][..]));
-    let said =
-        ["`bos_token_id` -1, no token below `vocab_size` (32)", "`eos_token_id` 32, no token below `vocab_size` (32)"];
-    assert_eq!(m.unread, said);
 }
 
 #[test]

@@ -88,7 +88,10 @@ fn chunks_of_a_million_tokens() {
         let more = json!({ "max_position_embeddings": 1_010_000, "dual_chunk_attention_config": chunks });
         Model::parse(&with(file("qwen2"), more)).map(|m| (m.facts().max_position, m.unread.len()))
     };
-    let chunks = |original: usize| json!({ "chunk_size": 262_144, "local_size": 8192, "original_max_position_embeddings": original });
+    let chunks = |original: usize| {
+        let original = json!({ "original_max_position_embeddings": original });
+        with(json!({ "chunk_size": 262_144, "local_size": 8192 }), original)
+    };
     assert_eq!(of(json!(null)).unwrap(), (1_010_000, 0));
     assert_eq!(of(chunks(262_144)).unwrap(), (253_952, 1));
     assert_eq!(of(chunks(32_768)).unwrap(), (32_768, 1));
@@ -130,4 +133,14 @@ fn classes_of_other_names() {
 fn narrow_rows() {
     let config = file("opt_350m");
     assert_eq!(Model::parse(&config).unwrap().shape.columns() as u64, config["word_embed_proj_dim"].as_u64().unwrap());
+}
+
+/// Token ids that no text has are left aside, and reported.
+#[test]
+fn token_ids_beyond_the_vocabulary() {
+    let m = Model::parse(&with(file("llama"), json!({ "bos_token_id": -1, "eos_token_id": [2, 1 << 20] }))).unwrap();
+    assert_eq!((m.facts().bos, &m.facts().eos[..]), (None, &[2][..]));
+    let said = [("bos_token_id", -1), ("eos_token_id", 1 << 20)]
+        .map(|(field, id)| format!("`{field}` {id}, no token below `vocab_size` ({})", m.facts().vocab));
+    assert_eq!(m.unread, said);
 }

@@ -21,7 +21,7 @@ const NAMES: [&str; 2] = ["gate_up_proj", "down_proj"];
 const COUNTS: [&str; 3] = ["num_local_experts", "num_experts", "n_routed_experts"];
 
 /// One of a base's tensors that an expert's part of a parameter is.
-struct Part {
+struct PartOfParameter {
     name: String,
     /// `None`: of all experts, one below the other.
     expert: Option<usize>,
@@ -37,7 +37,7 @@ struct Parameter {
     columns: usize,
     /// Each is `[in, out]`.
     turned: bool,
-    parts: Vec<Part>,
+    parts: Vec<PartOfParameter>,
 }
 
 impl Parameter {
@@ -72,7 +72,7 @@ impl Merging<'_> {
         };
         let rank = a.rows() / parameter.experts;
         let scale = self.settings.scale(&format!("{module}.{}", parameter.name), rank)? * self.scale;
-        for Part { name, expert, first } in parameter.parts {
+        for PartOfParameter { name, expert, first } in parameter.parts {
             let Some(base) = self.ckpt.index.get(&name).cloned() else { continue };
             let (dtype, info) = self.float(&name, &base)?;
             let shard = base.shard;
@@ -108,7 +108,7 @@ impl Merging<'_> {
             // Twice as many outputs as the other has inputs.
             let turned = q == r.saturating_mul(2) && p == s;
             let one = |name, found: String, rows, columns| {
-                let parts = vec![Part { name: found, expert: None, first: 0 }];
+                let parts = vec![PartOfParameter { name: found, expert: None, first: 0 }];
                 Parameter { name, experts, rows, columns, turned, parts }
             };
             return vec![one(NAMES[0], both, p, q), one(NAMES[1], down, r, s)];
@@ -128,7 +128,7 @@ impl Merging<'_> {
             }
             let all = rows.checked_mul(sources.len())?;
             let parts = sources.into_iter().enumerate().flat_map(|(i, (each, ..))| {
-                let part = move |(e, (name, _))| Part { name, expert: Some(e), first: i * rows };
+                let part = move |(e, (name, _))| PartOfParameter { name, expert: Some(e), first: i * rows };
                 each.into_iter().enumerate().map(part)
             });
             Some(Parameter { name, experts, rows: all, columns, turned: false, parts: parts.collect() })
@@ -149,7 +149,7 @@ struct ExpertSum {
     experts: usize,
     /// Of an expert's matrix.
     rows: usize,
-    /// See [`Part`].
+    /// See [`PartOfParameter`].
     expert: Option<usize>,
     first: usize,
     /// The matrix is `[in, out]`.

@@ -87,8 +87,9 @@ impl<'a> File<'a> {
 
     /// Columns of a head by the rows of queries, where a file does not say them and a class has a default.
     pub fn own_width(&self, model_type: &str) -> Option<u64> {
-        let declared = crate::arch::by_model_type(model_type)?;
-        let declared = declared.fields.iter().copied().flatten().any(|field| field.name == "head_dim");
+        if WITHOUT_WIDTH.contains(&model_type) {
+            return None;
+        }
         let heads = self.size("attention.head_count")?;
         let of_keys = self.size("attention.head_count_kv").unwrap_or(heads);
         let of = |name: &str| {
@@ -98,7 +99,7 @@ impl<'a> File<'a> {
         let whole = || Some((of("blk.{}.attn_qkv.weight")?, of_keys.checked_mul(2)?.checked_add(heads)?));
         let (rows, heads) = of("blk.{}.attn_q.weight").map(|rows| (rows, heads)).or_else(whole)?;
         let dim = rows.checked_div(heads).filter(|dim| dim * heads == rows)?;
-        (declared && self.get("attention.key_length").is_none()).then_some(dim)
+        self.get("attention.key_length").is_none().then_some(dim)
     }
 
     /// The numbers of a small tensor of f32.
@@ -113,6 +114,30 @@ impl<'a> File<'a> {
         Err((format!("this `{}` {what}", self.name), OTHER_MODEL))
     }
 }
+
+/// Classes whose configurations have no `head_dim`: heads are as wide as the rows allow. The others have it,
+/// and often a default that is not that of GGUF files. (A test compares them with the architectures' fields.)
+pub(super) const WITHOUT_WIDTH: &[&str] = &[
+    "bert",
+    "bloom",
+    "dbrx",
+    "distilbert",
+    "falcon",
+    "falcon_mamba",
+    "gpt_bigcode",
+    "gpt_neox",
+    "jina_bert",
+    "jina_embeddings_v3",
+    "kimi_linear",
+    "mamba",
+    "modernbert",
+    "mpt",
+    "neobert",
+    "rwkv6",
+    "stablelm",
+    "t5",
+    "umt5",
+];
 
 /// More layers are not believed.
 pub(super) const MOST_LAYERS: usize = 4096;

@@ -1,6 +1,7 @@
 mod families;
 mod forms;
 mod images;
+mod widths;
 
 use super::*;
 use crate::arch::{self, Model};

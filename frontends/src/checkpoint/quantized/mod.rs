@@ -20,7 +20,7 @@ mod words;
 use super::safetensors::{StoredType, TensorInfo};
 use super::shard::Shard;
 use super::stored::Entry;
-use crate::arch::nested;
+use crate::config::parts;
 use llmcc_ir::quant::{Elem, Format, e4m3_to_f32, e8m0_to_f32};
 use llmcc_ir::ty::DType;
 use serde_json::{Map, Value};
@@ -80,7 +80,7 @@ pub(super) fn declare(config: &mut Value, said: &Value) {
 pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     hqq::declare(config, tensors);
     let mut said: Option<Value> = None;
-    nested::quantized(config, |of| said = said.take().or_else(|| of.get(SETTINGS).filter(|v| v.is_object()).cloned()));
+    parts::quantized(config, |of| said = said.take().or_else(|| of.get(SETTINGS).filter(|v| v.is_object()).cloned()));
     let Some(settings) = said.as_ref().and_then(Value::as_object) else { return Ok(()) };
     let method = settings.get("quant_method").and_then(Value::as_str);
     let Some((_, method)) = METHODS.iter().find(|(name, _)| Some(*name) == method) else { return Ok(()) };
@@ -89,7 +89,7 @@ pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(
     note_decoded(tensors);
     if tensors.index.values().any(|e| e.layout.is_some()) {
         // Newer versions of Transformers write it twice.
-        nested::quantized(config, |of| {
+        parts::quantized(config, |of| {
             if of.get(SETTINGS) == said.as_ref() {
                 of.remove(SETTINGS);
             }
