@@ -21,21 +21,12 @@ const WRITTEN: &str = "_paper";
 /// How goldens are called that mlx-lm computed, of architectures that Transformers has no class for.
 const MLX: &str = "_mlx";
 
-/// Architectures that Transformers has no class for, but another class computes them, with other names of
-/// tensors (`FOREIGN` in `tests/goldens/make.py`).
-const RENAMED: [&str; 2] = ["internlm2", "minicpm"];
-
-/// The same, where that class is changed to what a paper says.
-const CHANGED: [&str; 4] = ["baichuan", "jina_bert", "mobilellm", "neobert"];
-
 /// What the goldens of an architecture were computed by.
 pub fn reference(arch: &Arch) -> &'static str {
     let named = |end: &str| arch.goldens.iter().any(|name| name.ends_with(end));
     match () {
         () if named(WRITTEN) => "a reference written from the papers",
         () if named(MLX) => "mlx-lm 0.32.2",
-        () if RENAMED.contains(&arch.model_type) => "Transformers 5.23.0, another class",
-        () if CHANGED.contains(&arch.model_type) => "Transformers 5.23.0, another class with what the paper changes",
         () => REFERENCE,
     }
 }

@@ -230,16 +230,29 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// What the file calls a field, of which it may have another name than the first.
+    fn called<'n>(&self, field: &'n str) -> &'n str
+    where
+        'a: 'n,
+    {
+        let declared = self.tables.iter().copied().flatten().find(|f| f.name == field);
+        declared.and_then(|f| self.given(f)).map_or(field, |(name, _)| name)
+    }
+
     pub(crate) fn invalid(&self, field: &str, found: &dyn fmt::Debug, expected: String) -> ConfigError {
-        ConfigError::Invalid { field: format!("{}{field}", self.at), found: format!("{found:?}"), expected }
+        ConfigError::Invalid {
+            field: format!("{}{}", self.at, self.called(field)),
+            found: format!("{found:?}"),
+            expected,
+        }
     }
 
     pub(crate) fn invalid_value(&self, field: &str, found: &Value, expected: String) -> ConfigError {
-        ConfigError::Invalid { field: format!("{}{field}", self.at), found: show(found), expected }
+        ConfigError::Invalid { field: format!("{}{}", self.at, self.called(field)), found: show(found), expected }
     }
 
     pub(crate) fn unsupported(&self, field: &str, found: String, help: String) -> ConfigError {
-        ConfigError::Unsupported { field: format!("{}{field}", self.at), found, help }
+        ConfigError::Unsupported { field: format!("{}{}", self.at, self.called(field)), found, help }
     }
 
     pub(crate) fn missing(&self, field: &str) -> ConfigError {
