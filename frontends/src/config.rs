@@ -9,7 +9,7 @@ pub mod fields;
 pub mod known;
 pub(crate) mod parts;
 pub(crate) mod rope;
-pub(crate) mod rope_ntk;
+pub(crate) mod rope_base;
 
 pub use common::Facts;
 pub use error::ConfigError;

@@ -13,6 +13,7 @@ mod embed;
 mod embed_hashed;
 mod expert_matmul;
 mod matmul;
+mod means;
 mod pointwise;
 mod recurrence;
 mod rope_table;

@@ -22,6 +22,7 @@ pub mod assembler;
 mod attention;
 pub mod backend;
 mod causal_conv;
+mod channels;
 mod codes;
 pub mod cx;
 mod embed;

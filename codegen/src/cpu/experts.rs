@@ -19,7 +19,7 @@ use super::Lowering;
 use super::emit::{Emit, F32, F32X4, I32, I64};
 use super::expr::{Program, Slot, Span};
 use super::frame::Frame;
-use super::matmul::{Lane, panel_args};
+use super::matmul::{Lane, accumulators, panel_args};
 use super::panel::Panel;
 use super::store::Dest;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -374,14 +374,7 @@ impl Plan<'_> {
 
     /// Calls `f` with the number of row `i` of a pass, and its columns.
     fn row(&self, low: &Lowering, e: &mut Emit, t: &Tile, i: Value, f: &mut dyn FnMut(&mut Emit, &Span, Value)) {
-        let acc: Vec<Value> = self
-            .lanes
-            .iter()
-            .map(|lane| {
-                let tile = e.offset(low.args.scratch, lane.tile);
-                e.index(tile, i, self.tile_stride * 4)
-            })
-            .collect();
+        let acc = accumulators(low, e, &self.lanes, i, self.tile_stride);
         let at = e.add(t.first, i);
         let (row, slot) = self.pairs.get(low, e, at);
         let n = self.k.segment.n;

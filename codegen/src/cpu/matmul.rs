@@ -132,14 +132,7 @@ impl Plan<'_> {
             lane.product(low, e, input, args, t, out, self.tile_stride);
         }
         self.dest.tile(low, e, &self.program, t.rows, low.args.operand(self.out), |e, i, f| {
-            let acc: Vec<Value> = self
-                .lanes
-                .iter()
-                .map(|lane| {
-                    let tile = e.offset(low.args.scratch, lane.tile);
-                    e.index(tile, i, self.tile_stride * 4)
-                })
-                .collect();
+            let acc = accumulators(low, e, &self.lanes, i, self.tile_stride);
             let row = e.add(t.row, i);
             f(e, &Span { row, col: t.col, width: t.width, n: self.segment.n, acc: &acc, slot: None }, row);
         });
@@ -199,6 +192,15 @@ impl Lane {
     pub fn multiply(&self, low: &Lowering, e: &mut Emit, args: StackSlot, panel: &Panel) {
         multiply(low, e, args, panel);
     }
+}
+
+/// Row `i` of the accumulators of each lane, which are `stride` f32 apart.
+pub(super) fn accumulators(low: &Lowering, e: &mut Emit, lanes: &[Lane], i: Value, stride: usize) -> Vec<Value> {
+    let row = |lane: &Lane| {
+        let tile = e.offset(low.args.scratch, lane.tile);
+        e.index(tile, i, stride * 4)
+    };
+    lanes.iter().map(row).collect()
 }
 
 /// Computes a panel, by a microkernel where there is one.

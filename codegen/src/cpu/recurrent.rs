@@ -108,9 +108,7 @@ fn block(low: &Lowering, e: &mut Emit, k: &CausalConv, slots: &Slots, (item, wid
     e.each(zero, low.args.m, 1, |e, token| {
         let state = slots.of(e, token);
         let state = e.add(state, at);
-        let x = e.index(low.args.operand(k.x), token, low.cols(k.x) * 4);
-        let x = e.offset(x, k.start * 4);
-        let x = e.add(x, at);
+        let x = columns_of(low, e, k.x, (token, k.start), at);
         let out = e.index(low.args.operand(k.out), token, row);
         let out = e.add(out, at);
         for (byte, lanes) in &vectors {
@@ -136,6 +134,13 @@ fn block(low: &Lowering, e: &mut Emit, k: &CausalConv, slots: &Slots, (item, wid
     });
 }
 
+/// The columns from `start` on of a token's row, `at` bytes further on.
+fn columns_of(low: &Lowering, e: &mut Emit, rows: ParamId, (token, start): (Value, usize), at: Value) -> Value {
+    let x = e.index(low.args.operand(rows), token, low.cols(rows) * 4);
+    let x = e.offset(x, start * 4);
+    e.add(x, at)
+}
+
 /// Emits the items `lo..hi`.
 pub(super) fn wkv(low: &Lowering, e: &mut Emit, k: &Wkv) {
     let channels = low.kernel.fixed(k.state).cols;
@@ -147,11 +152,8 @@ pub(super) fn wkv(low: &Lowering, e: &mut Emit, k: &Wkv) {
         e.each(zero, low.args.m, 1, |e, token| {
             let state = slots.of(e, token);
             let state = e.add(state, at);
-            let [key, value, out] = [(k.k, k.k_start), (k.v, k.v_start), (k.out, 0)].map(|(p, start)| {
-                let x = e.index(low.args.operand(p), token, low.cols(p) * 4);
-                let x = e.offset(x, start * 4);
-                e.add(x, at)
-            });
+            let [key, value, out] = [(k.k, k.k_start), (k.v, k.v_start), (k.out, 0)]
+                .map(|(p, start)| columns_of(low, e, p, (token, start), at));
             for (byte, lanes) in vectors(width) {
                 let [decay, bonus, key, value] = [decay, bonus, key, value].map(|p| e.load_lanes(p, byte, lanes));
                 let kept = [0, 1, 2].map(|i| e.load_lanes(state, i * channels * 4 + byte, lanes));
@@ -180,11 +182,8 @@ pub(super) fn window_means(low: &Lowering, e: &mut Emit, k: &WindowMeans) {
         e.each(zero, low.args.m, 1, |e, token| {
             let state = slots.of(e, token);
             let state = e.add(state, at);
-            let [keys, values, out] = [(k.k, k.k_start), (k.v, k.v_start), (k.out, 0)].map(|(p, start)| {
-                let x = e.index(low.args.operand(p), token, low.cols(p) * 4);
-                let x = e.offset(x, start * 4);
-                e.add(x, at)
-            });
+            let [keys, values, out] = [(k.k, k.k_start), (k.v, k.v_start), (k.out, 0)]
+                .map(|(p, start)| columns_of(low, e, p, (token, start), at));
             let position = e.index(positions, token, 4);
             let position = e.load_index(position, 0);
             let (_, place) = e.div_mod(position, k.width);

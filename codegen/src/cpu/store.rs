@@ -270,16 +270,9 @@ impl Slot<'_> {
     fn store_halves(&self, low: &Lowering, e: &mut Emit, x: Value, span: &Span, kind: HalfKind) {
         // Of keys each element is a run, of values those of a head.
         let (run, jump) = if self.key { (1, PAGE_TOKENS) } else { (self.dim(), self.dim() * PAGE_TOKENS) };
-        let (number, first) = e.div_mod(span.col, run);
-        let at = e.times(number, jump);
-        let at = if self.key {
-            e.add(at, self.page.slot)
-        } else {
-            let slot = e.times(self.page.slot, run);
-            e.add(at, slot)
-        };
-        let out = e.index(self.page.page, at, 2);
-        let out = if self.key { out } else { e.offset(out, self.layout().v) };
+        let (_, first) = e.div_mod(span.col, run);
+        let begin = e.sub(span.col, first);
+        let out = self.address(e, begin);
         wide::round(low, e, x, span.width, &Halves { kind, out, first, run, jump });
     }
 

@@ -111,6 +111,7 @@ fn delta(f: &Fields, heads: usize) -> Result<KimiDelta, ConfigError> {
         conv,
         act: common::activation(f, "hidden_act", UnaryOp::Silu),
         rates: Kind::Bare,
+        spare_rates: false,
         low_rank: [false; 2],
         floor: f.flag_or("kda_safe_gate", true).then_some(floor),
     })

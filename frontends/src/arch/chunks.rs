@@ -3,7 +3,7 @@
 use crate::config::ConfigError;
 use crate::config::common::{Facts, TOKENS};
 use crate::config::fields::{Accepts, Field, Fields};
-use crate::config::known::{self, Unread};
+use crate::config::known::Unread;
 
 /// What says how long they are.
 pub(super) const CHUNKS: &[Field] = &[Field::new("dual_chunk_attention_config", Accepts::Object)];
@@ -18,8 +18,7 @@ const OF_CHUNKS: &[Field] = &[
 pub(super) fn within_chunk(f: &Fields, facts: &mut Facts) -> Result<(), ConfigError> {
     let Some(map) = f.object(CHUNKS[0].name) else { return Ok(()) };
     let at = "dual_chunk_attention_config.";
-    let r = f.inside(map, at, &[OF_CHUNKS])?;
-    f.leave(known::unread_inside(map, at, |name| r.reads(name), &[]));
+    let r = f.inside_alone(map, at, &[OF_CHUNKS], &[])?;
     let chunk = r.size("chunk_size").or(8192);
     let local = r.count("local_size").unwrap_or(1024);
     if local >= chunk {

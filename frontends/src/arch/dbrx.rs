@@ -12,7 +12,7 @@ use super::names::{
 use crate::config::ConfigError;
 use crate::config::common::{self, ROTARY, TOKENS, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
-use crate::config::known::{self, Neutral};
+use crate::config::known::Neutral;
 use llmcc_ir::graph::{Router, UnaryOp};
 use serde_json::{Map, Value};
 
@@ -26,8 +26,7 @@ pub(super) const ARCH: Arch = Arch {
     read: |f| {
         let none = Map::new();
         let attention = f.object("attn_config").unwrap_or(&none);
-        let a = f.inside(attention, IN_ATTENTION, &[ATTENTION])?;
-        f.leave(known::unread_inside(attention, IN_ATTENTION, |name| a.reads(name), FIXED_INSIDE));
+        let a = f.inside_alone(attention, IN_ATTENTION, &[ATTENTION], FIXED_INSIDE)?;
         // As in the authors' code; Transformers 5 has 10,000 where the file says nothing outside.
         let theta = a.factor_or("rope_theta", 10_000.0)?;
         let defaults = Defaults {
@@ -61,8 +60,7 @@ pub(super) const ARCH: Arch = Arch {
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
     let none = Map::new();
     let map = f.object("ffn_config").unwrap_or(&none);
-    let e = f.inside(map, IN_EXPERTS, &[EXPERTS])?;
-    f.leave(known::unread_inside(map, IN_EXPERTS, |name| e.reads(name), FIXED_INSIDE));
+    let e = f.inside_alone(map, IN_EXPERTS, &[EXPERTS], FIXED_INSIDE)?;
     // Weights are divided by their norm of this order: of 1 by their sum.
     let normalize = match e.get(ORDER) {
         Given::Null => false,

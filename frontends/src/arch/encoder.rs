@@ -18,7 +18,7 @@ use crate::config::ConfigError;
 use crate::config::common::{self, ACTIVATIONS, DefaultHeads, Facts, Heads, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields};
 use crate::config::known::Neutral;
-use crate::config::rope_ntk::read_ntk;
+use crate::config::rope_base::read_ntk;
 use crate::error::FrontendError;
 use crate::rope::{RopeConfig, frequencies};
 use llmcc_ir::graph::{BinaryOp, Input, Op, UnaryOp, Value};

@@ -7,7 +7,7 @@ use super::names::{ATTN_K_NORM, ATTN_Q_NORM, Table};
 use crate::config::ConfigError;
 use crate::config::fields::Fields;
 use crate::config::known::Neutral;
-use crate::config::rope;
+use crate::config::rope_base;
 
 pub(super) const NORMS: Table = &[
     (ATTN_Q_NORM, "model.layers.{}.self_attn.query_layernorm"),
@@ -28,6 +28,6 @@ pub(super) const FIXED: &[(&str, Neutral)] = &[
 pub(super) fn read(f: &Fields, tied: bool) -> Result<Decoder, ConfigError> {
     let defaults = Defaults { vocab: Some(290_943), heads: Some(32), eps: 1e-5, tied, ..Defaults::LLAMA };
     let bias = f.flag("attention_bias");
-    let d = Decoder::read_with(f, &defaults, |heads, max| Ok(vec![rope::read_alpha(f, heads.dim, max, 1e4)?]))?;
+    let d = Decoder::read_with(f, &defaults, |heads, max| Ok(vec![rope_base::read_alpha(f, heads.dim, max, 1e4)?]))?;
     Ok(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::HeadAfter))))
 }

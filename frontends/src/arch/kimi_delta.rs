@@ -8,12 +8,23 @@ use super::recurrent::{
     CONV_K, CONV_Q, CONV_V, DELTA_K, DELTA_Q, DELTA_RATE, DELTA_V, SSM_A, SSM_DT, SSM_NORM, SSM_OUT, convolved,
     of_length_one, split_cols,
 };
+use crate::config::fields::{Accepts, Field};
 use llmcc_ir::graph::{Op, UnaryOp, Update, Value};
 
 const DECAY_DOWN: Part = Part("delta.decay_down");
 pub(super) const DECAY_UP: Part = Part("delta.decay_up");
 const GATE_DOWN: Part = Part("delta.gate_down");
 pub(super) const GATE_UP: Part = Part("delta.gate_up");
+
+/// The object in which published files describe it, the same with a point, and what all have in it.
+pub(super) const OBJECT: &str = "linear_attn_config";
+pub(super) const IN_OBJECT: &str = "linear_attn_config.";
+pub(super) const DESCRIPTION: &[Field] = &[
+    Field::new("num_heads", Accepts::Size(1 << 14)),
+    Field::new("head_dim", Accepts::Size(1 << 14)),
+    Field::new("short_conv_kernel_size", Accepts::Size(64)),
+    Field::new("gate_lower_bound", Accepts::Number),
+];
 
 /// What a layer with it is.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +39,8 @@ pub(super) struct KimiDelta {
     pub act: UnaryOp,
     /// How the rates of heads are stored.
     pub rates: Kind,
+    /// There may be more of them than heads, of which the first count.
+    pub spare_rates: bool,
     /// Decays, and gates, are made by two matrices, with [`dim`](KimiDelta::dim) columns between.
     pub low_rank: [bool; 2],
     /// Decays are `e^(floor·σ(e^A·(f + b)))`, no less than `e^floor`, instead of
@@ -94,14 +107,12 @@ fn decays(f: &mut Draft, m: &KimiDelta, h: Value) -> Value {
     let dt = made(f, m, ([DECAY_DOWN, DECAY_UP], m.low_rank[0]), h);
     let bias = f.weight(SSM_DT, Kind::Bare, &[m.heads * m.dim]);
     let dt = f.add(dt, bias);
-    // Kimi K3 has more of them than heads, of which the first count.
-    let stored = f.shape_of(SSM_A, m.rates).filter(|shape| m.rates == Kind::Bare && shape.len() == 1);
-    let a = match stored.and_then(|shape| shape.first().copied()).filter(|n| *n > m.heads) {
-        Some(n) => {
-            let all = f.weight(SSM_A, m.rates, &[n]);
+    let a = match f.shape_of(SSM_A, m.rates) {
+        Some([n]) if m.spare_rates && *n > m.heads => {
+            let all = f.weight(SSM_A, m.rates, &[*n]);
             f.op(Op::SliceRows { start: 0, len: m.heads }, &[all])
         }
-        None => f.weight(SSM_A, m.rates, &[m.heads]),
+        _ => f.weight(SSM_A, m.rates, &[m.heads]),
     };
     let a = f.unary(UnaryOp::Exp, a);
     let repeated = Op::RepeatEach { times: m.dim };

@@ -9,7 +9,7 @@ use super::decoder::{Decoder, Defaults};
 use super::entry::{Arch, Shape};
 use super::experts::{CORRECTION, ExpertRow, Experts, ROW_DOWN, ROW_NORM, ROW_UP, Shared};
 use super::gates::Gate;
-use super::kimi_delta::{self, GATE_UP, KimiDelta};
+use super::kimi_delta::{self, DESCRIPTION, GATE_UP, IN_OBJECT, KimiDelta, OBJECT};
 use super::latent::{self, LATENT, Latent};
 use super::latent_decoder;
 use super::latent_experts::{MIXTURE, sigmoids};
@@ -19,7 +19,7 @@ use super::names::{ATTN_GATE, HUGGING_FACE, Kind, MIXTRAL_EXPERTS, Names, SHARED
 use crate::config::ConfigError;
 use crate::config::common::{self, DIVIDED, MODEL, RMS_NORM, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::{self, Neutral};
+use crate::config::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
 use serde_json::{Map, Value};
 
@@ -87,16 +87,10 @@ const OWN: &[Field] = &[
     Field::new("latent_moe_use_norm", Accepts::Flag),
 ];
 
-/// What is said of delta attention is in an object.
-const OBJECT: &str = "linear_attn_config";
-
+/// What is said of delta attention in its object beside what all files say there.
 const DELTA: &[Field] = &[
-    Field::new("num_heads", Accepts::Size(1 << 14)),
-    Field::new("head_dim", Accepts::Size(1 << 14)),
-    Field::new("short_conv_kernel_size", Accepts::Size(64)),
     Field::new("kda_layers", Accepts::Numbers),
     Field::new("full_attn_layers", Accepts::Numbers),
-    Field::new("gate_lower_bound", Accepts::Number),
     Field::new("use_full_rank_gate", Accepts::Flag),
 ];
 
@@ -124,8 +118,7 @@ fn bent(f: &Fields) -> Result<Limits, ConfigError> {
 fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigError> {
     let none = Map::new();
     let map = f.object(OBJECT).unwrap_or(&none);
-    let own = f.inside(map, "linear_attn_config.", &[DELTA])?;
-    f.leave(known::unread_inside(map, "linear_attn_config.", |name| own.reads(name), &[]));
+    let own = f.inside_alone(map, IN_OBJECT, &[DESCRIPTION, DELTA], &[])?;
     let size = |name| own.size(name).value();
     let listed = |name: &str| own.numbers(name).map(|list| move |i: usize| list.contains(&(i as f64 + 1.0)));
     let sizes = (size("num_heads"), size("head_dim"), size("short_conv_kernel_size"), listed("kda_layers"));
@@ -147,6 +140,8 @@ fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigErro
         conv,
         act: UnaryOp::Silu,
         rates: Kind::Bare,
+        // 128 for 96 heads, as published.
+        spare_rates: true,
         low_rank: [true, !own.flag("use_full_rank_gate")],
         floor: own.number("gate_lower_bound").map(|floor| floor as f32),
     };

@@ -4,7 +4,7 @@
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts, Shared, sparse_by_types};
-use super::kimi_delta::{self, KimiDelta};
+use super::kimi_delta::{self, KimiDelta, OBJECT};
 use super::latent::{self, LATENT, Latent};
 use super::latent_decoder;
 use super::latent_experts::sigmoids;
@@ -60,7 +60,7 @@ pub(super) const ARCH: Arch = Arch {
 
 const OWN: &[Field] = &[
     Field::new("max_position_embeddings", TOKENS).or(&["model_max_length"]).unless(Neutral::Any),
-    Field::new("linear_attn_config", Accepts::Object),
+    Field::new(OBJECT, Accepts::Object),
     Field::new("layer_types", Accepts::ListOf(&["linear_attention", "full_attention", WINDOW])),
     Field::new("linear_num_heads", Accepts::Size(1 << 14)),
     Field::new("linear_head_dim", Accepts::Size(1 << 14)),
@@ -96,7 +96,7 @@ const NAMES: Table = &[
 /// The delta attention, and which layers have it: `linear_attn_config` in published checkpoints,
 /// which counts layers from 1, fields of their own where Transformers has written the file.
 fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigError> {
-    let field = "linear_attn_config";
+    let field = OBJECT;
     let config = f.object(field);
     let inside = |name: &str| config.and_then(|c| c.get(name)?.as_u64()).and_then(|n| usize::try_from(n).ok());
     let size = |name: &str, own: &str| match (inside(name), f.size(own).value()) {
@@ -127,7 +127,8 @@ fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigErro
         return Err(f.unsupported(field, found, help.into()));
     };
     let act = common::activation(f, "hidden_act", UnaryOp::Silu);
-    Ok((KimiDelta { heads, dim, conv, act, rates: Kind::OfHeads, low_rank: [true; 2], floor: None }, linear))
+    let (rates, low_rank) = (Kind::OfHeads, [true; 2]);
+    Ok((KimiDelta { heads, dim, conv, act, rates, spare_rates: false, low_rank, floor: None }, linear))
 }
 
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {

@@ -49,7 +49,7 @@ mod mixers;
 mod mlp;
 mod names;
 mod neighbours;
-pub(crate) mod nested;
+mod nested;
 mod norm_gates;
 mod olmo_experts;
 mod options;

@@ -9,7 +9,7 @@ use super::scores::Distance;
 use crate::config::ConfigError;
 use crate::config::common::{TOKENS, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::{self, Neutral};
+use crate::config::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
 use serde_json::Map;
 
@@ -56,8 +56,7 @@ struct Scores {
 fn scores(f: &Fields) -> Result<Scores, ConfigError> {
     let (at, none) = ("attn_config.", Map::new());
     let map = f.object("attn_config").unwrap_or(&none);
-    let a = f.inside(map, at, &[ATTENTION])?;
-    f.leave(known::unread_inside(map, at, |name| a.reads(name), FIXED));
+    let a = f.inside_alone(map, at, &[ATTENTION], FIXED)?;
     let factor = |field: &str| match a.number(field) {
         Some(_) => a.factor(field, 0.0).map(|x| Some(x as f32)),
         None => Ok(None),

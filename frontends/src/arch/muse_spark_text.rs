@@ -5,8 +5,7 @@ use super::blocks::{Norm, norm};
 use super::decoder::{self, Decoder, Defaults, feed};
 use super::entry::{Arch, Shape};
 use super::experts::{
-    CORRECTION, ExpertRow, Experts, ROW_DOWN, ROW_EACH_NORM, ROW_ENTRY_NORM, ROW_UP, Stored, scaled_first,
-    sparse_by_types,
+    CORRECTION, ExpertRow, Experts, ROW_DOWN, ROW_EACH_NORM, ROW_ENTRY_NORM, ROW_UP, scaled_first, sparse_by_types,
 };
 use super::lifter::{Draft, Lifter};
 use super::mixed::{Context, mixed};
@@ -60,7 +59,6 @@ pub(super) const ARCH: Arch = Arch {
             ffn: f.size("moe_intermediate_size").or(4096),
             router_scale: Some(f.factor_or("output_multiplier", multiplier)? as f32),
             correction: Some(CORRECTION),
-            stored: Stored::Each,
             row: Some(row),
             ..Experts::like(&d, router, f.size("num_local_experts").or(256))
         };

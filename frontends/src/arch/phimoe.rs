@@ -12,7 +12,7 @@ use super::names::{HUGGING_FACE, MIXTRAL_EXPERTS, Names};
 use crate::config::ConfigError;
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, TOKENS, WINDOW, WindowRule};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::{self, Neutral};
+use crate::config::known::Neutral;
 use crate::config::rope;
 use crate::rope::{RopeConfig, RopeScaling};
 use llmcc_ir::graph::{F32, Router, Score};
@@ -66,8 +66,7 @@ fn rotation(f: &Fields, dim: usize, longest: usize) -> Result<RopeConfig, Config
         let help = "this architecture has none but longrope".into();
         return Err(f.unsupported("rope_scaling", kind.unwrap_or("a scaling").into(), help));
     };
-    let r = f.inside(map, at, &[LONGROPE])?;
-    f.leave(known::unread_rope(map, at, |name| r.reads(name)));
+    let r = f.inside_rope(map, at, &[LONGROPE])?;
     let said = |name: &str| r.number(name).or(f.number(name));
     let theta = said("rope_theta").unwrap_or(THETA);
     if !(theta > 1.0 && (theta as f32).is_finite()) {

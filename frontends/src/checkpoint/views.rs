@@ -39,6 +39,17 @@ impl View {
         if self.info.shape.len() > 1 { self.info.shape.last().copied().unwrap_or(1) } else { 1 }
     }
 
+    /// The part of a matrix from an element on: so many rows, and of their columns so many, each `step`th.
+    pub fn part(&self, [row, column]: [usize; 2], shape: [usize; 2], step: usize) -> View {
+        let own = self.strides.clone().unwrap_or_else(|| vec![self.columns(), 1]);
+        let [down, across] = [0, 1].map(|i| own.get(i).copied().unwrap_or(1));
+        let size = self.info.dtype.dtype.and_then(DType::bytes).unwrap_or(1);
+        let before = row.saturating_mul(down).saturating_add(column.saturating_mul(across)).saturating_mul(size);
+        let bytes = self.info.bytes.start.saturating_add(before).min(self.info.bytes.end)..self.info.bytes.end;
+        let info = TensorInfo { shape: shape.to_vec(), bytes, ..self.info.clone() };
+        View { shard: self.shard, info, strides: Some(vec![down, across.saturating_mul(step)]) }
+    }
+
     /// Writes a row. Places were checked when the file was opened.
     pub fn row(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
         let Some((dtype, size)) = self.info.dtype.dtype.and_then(|t| Some((t, t.bytes()?))) else { return };

@@ -5,7 +5,7 @@
 //! by [`super::known`].
 
 use super::error::{ConfigError, list, show};
-use super::known::{Neutral, Unread};
+use super::known::{self, Neutral, Unread};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::fmt;
@@ -163,6 +163,38 @@ impl<'a> Fields<'a> {
         'a: 'b,
     {
         Fields::new(map, at, tables, self.unread)
+    }
+
+    /// The same, of an object whose other fields nobody reads: they are kept, by the rules of `fixed` and of
+    /// all configurations.
+    pub(crate) fn inside_alone<'b>(
+        &self,
+        map: &'b Map<String, Value>,
+        at: &'static str,
+        tables: &'b [&'static [Field]],
+        fixed: &[(&str, Neutral)],
+    ) -> Result<Fields<'b>, ConfigError>
+    where
+        'a: 'b,
+    {
+        let own = self.inside(map, at, tables)?;
+        self.leave(known::unread_inside(map, at, |name| own.reads(name), fixed));
+        Ok(own)
+    }
+
+    /// The same, of an object that describes a rotary embedding.
+    pub(crate) fn inside_rope<'b>(
+        &self,
+        map: &'b Map<String, Value>,
+        at: &'static str,
+        tables: &'b [&'static [Field]],
+    ) -> Result<Fields<'b>, ConfigError>
+    where
+        'a: 'b,
+    {
+        let own = self.inside(map, at, tables)?;
+        self.leave(known::unread_rope(map, at, |name| own.reads(name)));
+        Ok(own)
     }
 
     /// Keeps what an object inside this one has and nobody reads.

@@ -3,7 +3,6 @@
 use super::common::TOKENS;
 use super::error::{ConfigError, list, show};
 use super::fields::{Accepts, Field, Fields, Given};
-use super::known;
 use crate::rope::{RopeConfig, RopeScaling};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
@@ -26,17 +25,6 @@ const ORIGINAL: &str = "original_max_position_embeddings";
 /// What a rotation of the first pairs of whole heads is read from.
 const PROPORTIONAL: &[Field] =
     &[Field::new("partial_rotary_factor", Accepts::Number), Field::new("factor", Accepts::Number)];
-
-/// What a larger base is read from. The others are in files of this scaling, but nothing is made of
-/// them.
-const ALPHA: &[Field] = &[
-    Field::new("alpha", Accepts::Number),
-    Field::new("factor", Accepts::Number),
-    Field::new("beta_fast", Accepts::Number),
-    Field::new("beta_slow", Accepts::Number),
-    Field::new("mscale", Accepts::Number),
-    Field::new("mscale_all_dim", Accepts::Number),
-];
 
 /// What each scaling of the rotary frequencies reads, besides [`ROPE`].
 const SCALINGS: &[(&str, &[Field])] = &[
@@ -152,34 +140,6 @@ pub(crate) fn read_two_partial(
     Ok(ropes)
 }
 
-/// As [`read`] of HunYuan's models, which call a larger base "dynamic": `alpha` to the power of
-/// `d/(d − 2)` multiplies it.
-pub(crate) fn read_alpha(
-    f: &Fields,
-    head_dim: usize,
-    max_position: usize,
-    theta: f64,
-) -> Result<RopeConfig, ConfigError> {
-    let (at, map) = object(f)?;
-    // Models that see images call it "xdrope", after the sections of their positions.
-    if !["dynamic", "xdrope"].contains(&kind(&f.inside(map, at, &[ROPE])?)?) {
-        return read_object(f, at, map, head_dim, max_position, theta);
-    }
-    let tables: [&[Field]; 2] = [ROPE, ALPHA];
-    let r = f.inside(map, at, &tables)?;
-    f.leave(known::unread_rope(map, at, |name| r.reads(name)));
-    let alpha = r.factor("alpha", 1.0)?;
-    let dim = part_of_head(f, head_dim, 1.0)?;
-    if dim == 2 {
-        return Err(f.invalid("head_dim", &head_dim, "above 2, as the base is scaled by its power".into()));
-    }
-    let theta = base(f, &r, at, theta)? * libm::pow(alpha, dim as f64 / (dim as f64 - 2.0));
-    if !(theta as f32).is_finite() {
-        return Err(r.invalid("alpha", &alpha, "such that the base is a finite number".into()));
-    }
-    Ok(RopeConfig { theta, dim, scaling: RopeScaling::Default })
-}
-
 /// Reads two rotary embeddings as Gemma 4 has them: of layers that see everything, whose heads of
 /// `dims[0]` elements turn in part (`part` of them where nothing is said), and of those with a window, with heads of `dims[1]`.
 pub(crate) fn read_proportional(
@@ -201,8 +161,7 @@ pub(crate) fn read_proportional(
         return Ok(vec![read_object(f, FULL, map, dims[0], max_position, 1e6)?, sliding]);
     }
     let tables: [&[Field]; 2] = [ROPE, PROPORTIONAL];
-    let r = f.inside(map, FULL, &tables)?;
-    f.leave(known::unread_rope(map, FULL, |name| r.reads(name)));
+    let r = f.inside_rope(map, FULL, &tables)?;
     let part = r.number("partial_rotary_factor").unwrap_or(1.0);
     if !(part > 0.0 && part <= 1.0) {
         return Err(r.invalid("partial_rotary_factor", &part, "above 0 and at most 1".into()));
@@ -334,8 +293,7 @@ pub(super) fn read_object(
         partial,
         tuned,
     ];
-    let r = f.inside(map, at, &tables)?;
-    f.leave(known::unread_rope(map, at, |name| r.reads(name)));
+    let r = f.inside_rope(map, at, &tables)?;
     let theta = base(f, &r, at, theta)?;
     let dim = rotated(f, &r, head_dim)?;
     let original = || {

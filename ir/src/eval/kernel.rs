@@ -150,6 +150,11 @@ impl KernelRun<'_, '_> {
         }
     }
 
+    /// `n` columns from `start` on of all rows.
+    pub fn columns(&self, param: ParamId, start: usize, n: usize) -> RowValues {
+        (0..self.m).map(|i| self.row(param, i)[start..][..n].to_vec()).collect()
+    }
+
     pub fn vector(&self, param: ParamId) -> &[f32] {
         match &self.operands[param] {
             OperandData::Vector(v) => &v[..self.kernel.vector(param)],

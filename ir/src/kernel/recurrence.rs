@@ -62,7 +62,7 @@ impl Recurrence {
             }
             ParamKind::Rows { cols, .. } => {
                 let (start, n) = columns.unwrap_or((0, cols));
-                Each::Rows((0..x.m).map(|i| x.row(p, i)[start..][..n].to_vec()).collect())
+                Each::Rows(x.columns(p, start, n))
             }
             ParamKind::Matrix { .. } | ParamKind::State(_) => Each::Same(vec![]),
         };

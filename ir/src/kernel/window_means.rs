@@ -2,7 +2,7 @@
 
 use super::family::channel_items;
 use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Use};
-use crate::eval::{EvalError, KernelRun, RowValues, means_of_windows};
+use crate::eval::{EvalError, KernelRun, means_of_windows};
 use crate::state::FixedSpec;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
@@ -76,10 +76,7 @@ impl Family for WindowMeans {
     fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
         let mut state = x.fixed(self.state).clone();
         let all = state.spec.cols * (state.spec.rows / 3);
-        let columns = |p: ParamId, start: usize| -> RowValues {
-            (0..x.m).map(|i| x.row(p, i)[start..][..all].to_vec()).collect()
-        };
-        let (k, v) = (columns(self.k, self.k_start), columns(self.v, self.v_start));
+        let (k, v) = (x.columns(self.k, self.k_start, all), x.columns(self.v, self.v_start, all));
         let places: Vec<f64> = x.vector(self.places).iter().map(|v| f64::from(*v)).collect();
         let tokens = (&x.batch.seqs[..], &x.batch.positions[..]);
         let rows = means_of_windows(&mut state, tokens, [&k, &v], &places);

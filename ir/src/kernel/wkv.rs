@@ -2,7 +2,7 @@
 
 use super::family::channel_items;
 use super::{Family, Field, Outcome, Param, ParamId, ReadFamily, Use};
-use crate::eval::{EvalError, KernelRun, RowValues, weighted_means};
+use crate::eval::{EvalError, KernelRun, weighted_means};
 use crate::state::FixedSpec;
 use crate::text::{KernelReader, Parsed, Parser};
 use crate::verify::KernelVerifier;
@@ -63,10 +63,7 @@ impl Family for Wkv {
     fn eval(&self, x: &KernelRun<'_, '_>) -> Result<Outcome, EvalError> {
         let mut state = x.fixed(self.state).clone();
         let channels = state.spec.cols;
-        let columns = |p: ParamId, start: usize| -> RowValues {
-            (0..x.m).map(|i| x.row(p, i)[start..][..channels].to_vec()).collect()
-        };
-        let (k, v) = (columns(self.k, self.k_start), columns(self.v, self.v_start));
+        let (k, v) = (x.columns(self.k, self.k_start, channels), x.columns(self.v, self.v_start, channels));
         let [decay, bonus] =
             [self.decay, self.bonus].map(|p| x.vector(p).iter().map(|v| f64::from(*v)).collect::<Vec<_>>());
         let rows = weighted_means(&mut state, &x.batch.seqs, [&k, &v], [&decay, &bonus]);

@@ -1,34 +1,24 @@
 //! Means with weights that decay.
 
-use super::{Cost, ELEMENTWISE, EXP_STEPS, OnCpu, OnGpu};
-use crate::cost_gpu::LATENCY;
+use super::means::{Means, columns};
+use super::{Cost, OnCpu, OnGpu};
 use crate::work::{Launched, Work};
-use llmcc_ir::kernel::{Kernel, RowElem, Wkv};
-use llmcc_ir::state::StateSpec;
+use llmcc_ir::kernel::{Kernel, Wkv};
 
-/// Exponentials of a channel and token.
-const EXPONENTIALS: f64 = 4.0;
-/// Seconds from a token to the next one of its sequence on a GPU, at least.
-const TOKEN: f64 = 0.15e-6;
-
-fn channels(kernel: &Kernel, k: &Wkv) -> usize {
-    kernel.params[k.state].kind.state().and_then(StateSpec::fixed).map_or(0, |spec| spec.cols)
+fn means(kernel: &Kernel, k: &Wkv) -> Means {
+    Means { columns: columns(kernel, k.state), exponentials: 4.0, token: 0.15e-6 }
 }
 
 impl Cost for Wkv {
     fn cpu(&self, on: &OnCpu<'_>) -> f64 {
-        (on.m * channels(on.kernel, self)) as f64 * EXPONENTIALS * EXP_STEPS / ELEMENTWISE / on.t.cores as f64
+        means(on.kernel, self).cpu(on)
     }
 
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
-        // An instruction is as good as a multiply-add.
-        let instructions = (on.m * channels(on.kernel, self)) as f64 * EXPONENTIALS * EXP_STEPS;
-        let computed = instructions / (on.t.macs(RowElem::F32) * on.t.cores as f64);
-        LATENCY + (on.m.div_ceil(on.sequences) as f64 * TOKEN).max(computed)
+        means(on.kernel, self).gpu(on)
     }
 
     fn work(&self, on: &Launched<'_>) -> Work {
-        let bytes = 2 * on.sequences.clamp(1, on.m.max(1)) * 3 * channels(on.kernel, self) * 4;
-        Work { bytes: bytes as f64, ..Work::default() }
+        means(on.kernel, self).work(on)
     }
 }

@@ -1,35 +1,19 @@
 //! What GLM-5.3's configurations say of their delta attention, by two names each.
 
-use super::super::kimi_delta::KimiDelta;
+use super::super::kimi_delta::{DESCRIPTION, IN_OBJECT, KimiDelta, OBJECT};
 use super::super::names::Kind;
 use crate::config::ConfigError;
 use crate::config::common;
 use crate::config::fields::{Accepts, Field, Fields, Given};
-use crate::config::known;
 use llmcc_ir::graph::UnaryOp;
 
-/// What published files say of delta attention is in this object.
-const OBJECT: &str = "linear_attn_config.";
-
-const DELTA: &[Field] = &[
-    Field::new("num_heads", Accepts::Size(1 << 14)),
-    Field::new("head_dim", Accepts::Size(1 << 14)),
-    Field::new("short_conv_kernel_size", Accepts::Size(64)),
-    Field::new("gate_lower_bound", Accepts::Number),
-    Field::new("safe_gate", Accepts::Flag),
-];
+/// What published files say in the object beside what all do.
+const SAFE: &[Field] = &[Field::new("safe_gate", Accepts::Flag)];
 
 /// The delta attention: what its object says comes before the fields that Transformers writes.
 pub(super) fn delta(f: &Fields) -> Result<KimiDelta, ConfigError> {
     const FLOOR: f64 = -5.0;
-    let own = match f.object("linear_attn_config") {
-        Some(map) => {
-            let own = f.inside(map, OBJECT, &[DELTA])?;
-            f.leave(known::unread_inside(map, OBJECT, |name| own.reads(name), &[]));
-            Some(own)
-        }
-        None => None,
-    };
+    let own = f.object(OBJECT).map(|map| f.inside_alone(map, IN_OBJECT, &[DESCRIPTION, SAFE], &[])).transpose()?;
     let size = |inside: &str, name: &str, default| {
         own.as_ref().and_then(|own| own.size(inside).value()).unwrap_or(f.size(name).or(default))
     };
@@ -54,6 +38,7 @@ pub(super) fn delta(f: &Fields) -> Result<KimiDelta, ConfigError> {
         conv,
         act: common::activation(f, "hidden_act", UnaryOp::Silu),
         rates: Kind::Bare,
+        spare_rates: false,
         low_rank: [true; 2],
         floor: floor.map(|floor| floor as f32),
     })

@@ -3,7 +3,7 @@
 //! `[out, experts·rank]`, a run of columns for each rank. A module's two parameters have wrappers one
 //! in the other, so that a name does not say which of them it is of: their sizes do.
 
-use super::merged::{base_row, round};
+use super::merged::{add_product, base_row, round};
 use super::{AGAIN, BASE, LowRank, Merging, is_float};
 use crate::checkpoint::quantized::Wrong;
 use crate::checkpoint::shard::Shard;
@@ -76,9 +76,18 @@ impl Merging<'_> {
             let Some(base) = self.ckpt.index.get(&name).cloned() else { continue };
             let (dtype, info) = self.float(&name, &base)?;
             let shard = base.shard;
-            let (experts, rows) = (parameter.experts, parameter.rows);
-            let factors = [a.clone(), b.clone()];
-            let layout = ExpertSum { base, factors, experts, rows, expert, first, across, scale, dtype };
+            // A tensor has the matrices of all experts one below the other, or a part of one.
+            let (of, span) = match expert {
+                None => (0..parameter.experts, parameter.rows),
+                Some(e) => (e..e + 1, base.info.shape.first().copied().unwrap_or(0)),
+            };
+            let factors = of.map(|e| {
+                let of_a = a.part([e.saturating_mul(rank), 0], [rank, a.columns()], 1);
+                [of_a, b.part([0, e], [b.rows(), rank], parameter.experts)]
+            });
+            let factors = factors.collect();
+            let reads = [&a, &b].map(|v| (v.shard, v.info.bytes.clone()));
+            let layout = ExpertSum { base, factors, reads, span, first, across, scale, dtype };
             self.ckpt.index.insert(name, Entry { layout: Some(Arc::new(layout)), ..Entry::plain(shard, info) });
             self.merged += 1;
         }
@@ -144,13 +153,11 @@ impl Merging<'_> {
 #[derive(Debug)]
 struct ExpertSum {
     base: Entry,
-    /// A and B.
-    factors: [View; 2],
-    experts: usize,
-    /// Of an expert's matrix.
-    rows: usize,
-    /// See [`PartOfParameter`].
-    expert: Option<usize>,
+    /// A and B of each expert that has rows in it, and where those of all lie.
+    factors: Vec<[View; 2]>,
+    reads: [(usize, Range<usize>); 2],
+    /// Its rows that an expert has, of which the first is this row of the expert's matrix.
+    span: usize,
     first: usize,
     /// The matrix is `[in, out]`.
     across: bool,
@@ -162,7 +169,7 @@ struct ExpertSum {
 impl Layout for ExpertSum {
     fn parts(&self) -> Vec<(usize, Range<usize>)> {
         let mut parts = self.base.parts();
-        parts.extend(self.factors.iter().map(|v| (v.shard, v.info.bytes.clone())));
+        parts.extend(self.reads.iter().cloned());
         parts
     }
 
@@ -171,31 +178,10 @@ impl Layout for ExpertSum {
 
     fn values(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
         base_row(&self.base, shards, row, out);
-        let [a, b] = &self.factors;
-        let rank = a.rows() / self.experts.max(1);
-        let (e, i) = match self.expert {
-            Some(e) => (e, self.first + row),
-            None => (row / self.rows.max(1), row % self.rows.max(1)),
-        };
-        let (mut of_a, mut of_b) = (vec![0f32; a.columns()], vec![0f32; b.columns()]);
-        let mut added = vec![0f32; out.len()];
-        if !self.across {
-            b.row(shards, i, &mut of_b);
+        let (e, i) = (row / self.span.max(1), row % self.span.max(1));
+        if let Some([a, b]) = self.factors.get(e) {
+            add_product([a, b], (self.scale, self.across), shards, self.first + i, out);
         }
-        for r in 0..rank {
-            a.row(shards, e * rank + r, &mut of_a);
-            if self.across {
-                let factor = of_a.get(i).copied().unwrap_or(0.0);
-                for (j, sum) in added.iter_mut().enumerate() {
-                    b.row(shards, j, &mut of_b);
-                    *sum += factor * of_b.get(r * self.experts + e).copied().unwrap_or(0.0);
-                }
-            } else {
-                let factor = of_b.get(r * self.experts + e).copied().unwrap_or(0.0);
-                added.iter_mut().zip(&of_a).for_each(|(sum, a)| *sum += factor * a);
-            }
-        }
-        out.iter_mut().zip(&added).for_each(|(w, sum)| *w += self.scale * sum);
         round(self.dtype, out);
     }
 }

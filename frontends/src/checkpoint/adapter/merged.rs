@@ -45,34 +45,46 @@ pub(super) fn base_row(base: &Entry, shards: &[Shard], row: usize, out: &mut [f3
     }
 }
 
+/// Adds to a row of a matrix that of `scale · B·A`, of `a` `[rank, in]` and `b` `[out, rank]`; `transposed`: the
+/// matrix is `[in, out]`.
+pub(super) fn add_product(
+    [a, b]: [&View; 2],
+    (scale, transposed): (f32, bool),
+    shards: &[Shard],
+    row: usize,
+    out: &mut [f32],
+) {
+    let rank = b.columns();
+    let mut added = vec![0f32; out.len()];
+    if transposed {
+        // Column `row` of A with each row of B.
+        let mut factors = vec![0f32; a.columns()];
+        let mut of_row = vec![0f32; rank];
+        for (r, factor) in of_row.iter_mut().enumerate() {
+            a.row(shards, r, &mut factors);
+            *factor = factors.get(row).copied().unwrap_or(0.0);
+        }
+        let mut of_output = vec![0f32; rank];
+        for (j, sum) in added.iter_mut().enumerate() {
+            b.row(shards, j, &mut of_output);
+            *sum = of_output.iter().zip(&of_row).map(|(b, a)| b * a).sum();
+        }
+    } else {
+        let (mut factors, mut inputs) = (vec![0f32; rank], vec![0f32; out.len()]);
+        b.row(shards, row, &mut factors);
+        for (r, factor) in factors.iter().enumerate() {
+            a.row(shards, r, &mut inputs);
+            added.iter_mut().zip(&inputs).for_each(|(sum, a)| *sum += factor * a);
+        }
+    }
+    out.iter_mut().zip(&added).for_each(|(w, sum)| *w += scale * sum);
+}
+
 impl Merged {
     /// A row before magnitudes.
     pub fn sum(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
         base_row(&self.base, shards, row, out);
-        let rank = self.b.columns();
-        let mut added = vec![0f32; out.len()];
-        if self.transposed {
-            // Column `row` of A with each row of B.
-            let mut factors = vec![0f32; self.a.columns()];
-            let mut of_row = vec![0f32; rank];
-            for (r, factor) in of_row.iter_mut().enumerate() {
-                self.a.row(shards, r, &mut factors);
-                *factor = factors.get(row).copied().unwrap_or(0.0);
-            }
-            let mut of_output = vec![0f32; rank];
-            for (j, sum) in added.iter_mut().enumerate() {
-                self.b.row(shards, j, &mut of_output);
-                *sum = of_output.iter().zip(&of_row).map(|(b, a)| b * a).sum();
-            }
-        } else {
-            let (mut factors, mut inputs) = (vec![0f32; rank], vec![0f32; out.len()]);
-            self.b.row(shards, row, &mut factors);
-            for (r, factor) in factors.iter().enumerate() {
-                self.a.row(shards, r, &mut inputs);
-                added.iter_mut().zip(&inputs).for_each(|(sum, a)| *sum += factor * a);
-            }
-        }
-        out.iter_mut().zip(&added).for_each(|(w, sum)| *w += self.scale * sum);
+        add_product([&self.a, &self.b], (self.scale, self.transposed), shards, row, out);
     }
 
     fn magnitude(&self, shards: &[Shard], of: &View, row: usize) -> f32 {

@@ -445,8 +445,8 @@ fn blocks_of(
     let ty = blocks::of(info.dtype)?;
     let rotated = name.starts_with("blk.") && HEADS.iter().any(|end| name.ends_with(end));
     let order = of_heads.filter(|_| rotated).unwrap_or(Order::Stored);
-    let whole = family.name == "muse-glimmer" && name == "output_norm.weight";
-    let gain = family.gains && name.ends_with("_norm.weight") && !name.ends_with("ssm_norm.weight") && !whole;
+    let kept = |end: &&str| name.strip_suffix(*end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    let gain = family.gains && name.ends_with("_norm.weight") && !family.kept_gains.iter().any(kept);
     let kept = match () {
         () if gain => Kept::OneMore,
         () if name.ends_with(".ssm_a") => Kept::Rate,

@@ -68,7 +68,7 @@ impl Group {
 
     /// Rows of a sequence of `len` tokens.
     fn rows(&self, len: usize) -> usize {
-        if self.every > 1 { len / self.every } else { len }
+        len / self.every
     }
 
     /// Pages of a sequence of `len` tokens, those that have been given back included.

@@ -43,6 +43,8 @@ pub(super) struct Family {
     pub own_factors: bool,
     /// Norms are stored as what they multiply by, one more than in Transformers.
     pub gains: bool,
+    /// But these, which are as in Transformers.
+    pub kept_gains: &'static [&'static str],
     /// Fields that are true if there is a tensor; `{}` is the number of any layer.
     pub found: &'static [(&'static str, &'static str)],
     /// Layers of the model whose scores are scaled by its width instead of its heads.
@@ -200,6 +202,7 @@ const PLAIN: Family = Family {
     heads: Heads::Same,
     own_factors: false,
     gains: false,
+    kept_gains: &["ssm_norm.weight"],
     found: &[],
     unscaled: None,
     gating: 1,

@@ -51,6 +51,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         names: &[MUSE, SANDWICH_NORMS],
         heads: Heads::Neighbours,
         gains: true,
+        kept_gains: &["output_norm.weight"],
         found: ATTENTION_BIAS,
         adapt: muse,
         ..PLAIN
