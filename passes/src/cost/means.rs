@@ -7,7 +7,7 @@ use llmcc_ir::kernel::{Kernel, ParamId, RowElem};
 use llmcc_ir::state::StateSpec;
 
 /// Means of a kernel.
-pub(super) struct Means {
+pub(super) struct ChannelMeans {
     /// How many of each sequence.
     pub columns: usize,
     /// Exponentials of each and token.
@@ -21,7 +21,7 @@ pub(super) fn columns(kernel: &Kernel, state: ParamId) -> usize {
     kernel.params[state].kind.state().and_then(StateSpec::fixed).map_or(0, |spec| spec.cols)
 }
 
-impl Means {
+impl ChannelMeans {
     pub fn cpu(&self, on: &OnCpu<'_>) -> f64 {
         (on.m * self.columns) as f64 * self.exponentials * EXP_STEPS / ELEMENTWISE / on.t.cores as f64
     }

@@ -1,13 +1,13 @@
 //! Means of windows of tokens.
 
-use super::means::{Means, columns};
+use super::means::{ChannelMeans, columns};
 use super::{Cost, OnCpu, OnGpu};
 use crate::work::{Launched, Work};
 use llmcc_ir::kernel::{Kernel, WindowMeans};
 
-fn means(kernel: &Kernel, k: &WindowMeans) -> Means {
+fn means(kernel: &Kernel, k: &WindowMeans) -> ChannelMeans {
     // Of all series.
-    Means { columns: columns(kernel, k.state) * k.series(&kernel.params), exponentials: 2.0, token: 0.1e-6 }
+    ChannelMeans { columns: columns(kernel, k.state) * k.series(&kernel.params), exponentials: 2.0, token: 0.1e-6 }
 }
 
 impl Cost for WindowMeans {

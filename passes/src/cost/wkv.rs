@@ -1,12 +1,12 @@
 //! Means with weights that decay.
 
-use super::means::{Means, columns};
+use super::means::{ChannelMeans, columns};
 use super::{Cost, OnCpu, OnGpu};
 use crate::work::{Launched, Work};
 use llmcc_ir::kernel::{Kernel, Wkv};
 
-fn means(kernel: &Kernel, k: &Wkv) -> Means {
-    Means { columns: columns(kernel, k.state), exponentials: 4.0, token: 0.15e-6 }
+fn means(kernel: &Kernel, k: &Wkv) -> ChannelMeans {
+    ChannelMeans { columns: columns(kernel, k.state), exponentials: 4.0, token: 0.15e-6 }
 }
 
 impl Cost for Wkv {
