@@ -9,7 +9,7 @@ use llmcc_frontends::tokenizer::TextAssets;
 use llmcc_frontends::{Checkpoint, FrontendError};
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
-use llmcc_ir::quant::{Elem, Format, StoredRows};
+use llmcc_ir::quant::{Elem, FORMATS, Format, StoredRows};
 use llmcc_ir::target::TargetSpec;
 use llmcc_ir::ty::DType;
 use llmcc_passes::measure::Measured;
@@ -234,8 +234,14 @@ impl Lowered {
 }
 
 /// What is said where int8 rows have nothing to be multiplied with.
-pub(crate) const INT8_OF_FLOATS: &str =
-    "--act int8 goes with quantized weights: give --w4, --w4a, --w8 or --error-budget as well";
+pub(crate) fn int8_of_floats() -> Error {
+    let integers = FORMATS.iter().flat_map(|d| d.formats()).filter(|f| f.encoding().integer_group().is_some());
+    let names: Vec<String> = integers.map(|f| f.to_string()).collect();
+    Error::Usage(format!(
+        "--act int8 goes with weights of integers: give --w4, --w4a, --w8, --error-budget, or --format with one of {}",
+        names.join(", ")
+    ))
+}
 
 /// Compiles the model for all targets; see [`version`].
 fn versions(
@@ -267,7 +273,7 @@ fn version(
 ) -> Result<Version, Error> {
     let chosen = options.weights.is_some() || options.choose.error_budget.is_some();
     if options.act == Some(ActPolicy::Int8) && !chosen && coded(options, module).is_empty() {
-        return Err(Error::Usage(INT8_OF_FLOATS.into()));
+        return Err(int8_of_floats());
     }
     let pass_options = pass_options(options, target, (checkpoint, module));
     let compiled = phases.time("rewrite", || match whole {

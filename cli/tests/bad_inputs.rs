@@ -455,6 +455,11 @@ fn wrong_usage() {
     fails(&case, &case.compile(&["--act", "int8"]), &["--act int8", "--w8"]);
     fails(
         &case,
+        &case.compile(&["--act", "int8", "--format", "nf4"]),
+        &["--act int8", "weights of integers", "w4zg32"],
+    );
+    fails(
+        &case,
         &case.compile(&["--act", "int8", "--w8", "--target", "sm90"]),
         &["`sm90` multiplies no int8", "x86-64-v3"],
     );

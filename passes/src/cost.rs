@@ -136,7 +136,7 @@ fn tile_units(kernel: &Kernel) -> Vec<usize> {
         let run = lcm(BLOCK, s.expr.column_run());
         match s.store {
             Store::Rows { param, .. } => match kernel.params[param].kind {
-                ParamKind::Rows { elem, .. } => elem.group().map_or(run, |group| lcm(run, group)),
+                ParamKind::Rows { elem, .. } => lcm(run, elem.run()),
                 _ => run,
             },
             Store::KvKey(p) | Store::KvValue(p) => {

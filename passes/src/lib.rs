@@ -14,7 +14,7 @@
 //! - No clock, no randomness, no iteration over hash tables: the same module and options give the
 //!   same plan.
 //! - Regimes differ in fusion and tiles only. Weight expressions, formats, cache types and the
-//!   rounding of activations are decided by the first.
+//!   rounding of activations are decided by the first, and on CPUs all operations ([`rounding`]).
 //! - Equalities know nothing of kernels, kernels nothing of rules; both meet only in the e-graph.
 
 pub mod budget;
@@ -32,6 +32,7 @@ pub mod memory;
 pub mod pack;
 pub mod pipeline;
 pub mod plan;
+pub mod rounding;
 pub mod rules;
 pub mod schedule;
 pub mod spec;

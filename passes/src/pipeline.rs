@@ -7,6 +7,7 @@ use crate::explain::explain;
 use crate::extract::{self, Problem, Scope, Solved, Stores};
 use crate::measure::{Measured, measure};
 use crate::pack::WeightSource;
+use crate::rounding::Operations;
 use crate::schedule::{FuncSchedule, state_param};
 use crate::storage::{self, Matrix, Products, Storages};
 use crate::{
@@ -19,6 +20,7 @@ use llmcc_ir::graph::{Arg, Func, Module, Reads};
 use llmcc_ir::plan::Plan;
 use llmcc_ir::quant::Format;
 use llmcc_ir::state::StateSpec;
+use llmcc_ir::target::Family;
 use llmcc_ir::verify::{verify_module, verify_packed, verify_plan, verify_target};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -172,6 +174,8 @@ struct FuncState<'a> {
     storages: Storages,
     /// Stored forms that may be used.
     stores: Option<Stores>,
+    /// How values are computed.
+    operations: Option<Operations>,
     stats: FuncStats,
 }
 
@@ -193,7 +197,18 @@ fn convert_all(s: &mut State<'_>) -> Result<(), PassError> {
         let Converted { graph, roots, results, values } = convert(func, may_change)?;
         let stats = FuncStats { func: func.name.clone(), saturated: 0, iterations: 0, nodes: 0, candidates: 0 };
         let (matrices, storages) = (BTreeMap::new(), Storages::default());
-        s.funcs.push(FuncState { func, graph, roots, results, values, matrices, storages, stores: None, stats });
+        s.funcs.push(FuncState {
+            func,
+            graph,
+            roots,
+            results,
+            values,
+            matrices,
+            storages,
+            stores: None,
+            operations: None,
+            stats,
+        });
     }
     Ok(())
 }
@@ -380,10 +395,20 @@ impl FuncState<'_> {
     fn extract(&mut self, index: usize, r: &RegimeSpec, opts: &Options) -> Result<Extracted, PassError> {
         let scope = Scope { target: opts.target, env: r.env, only: self.stores.as_ref(), open: &Stores::new() };
         let problem = Problem::new(&self.graph, &self.roots, scope);
-        let solved = problem.solve(&BTreeSet::new())?;
-        if index == 0 {
-            self.stores = Some(used_stores(&self.graph, &problem, &solved));
-            self.stats.candidates = problem.size();
+        let mut solved = problem.solve(&BTreeSet::new())?;
+        match &mut self.operations {
+            // On GPUs regimes sum products in different orders anyway.
+            Some(first) if opts.target.family() == Family::Cpu => {
+                if !first.are_of(&self.graph, &problem, &solved.chosen) {
+                    solved = problem.solve(&first.others(&self.graph, &problem))?;
+                }
+            }
+            Some(_) => {}
+            None => {
+                self.stores = Some(used_stores(&self.graph, &problem, &solved));
+                self.stats.candidates = problem.size();
+                self.operations = Some(Operations::new(&self.graph, &problem, &solved.chosen));
+            }
         }
         let schedule = schedule::schedule(&self.graph, self.func, &problem, &solved, &self.roots[..self.results])?;
         let choices = match opts.explain.alternatives {

@@ -173,6 +173,12 @@ fn batches_do_not_change_results() {
         ("gemma3n", None),
         ("gemma3n", Some("w8g32")),
         ("gemma4_e", Some("bf16")),
+        // Groups of 16.
+        ("llama3", Some("q6k")),
+        // Constants that may be folded into gains, or not.
+        ("minimax", Some("iq3s")),
+        ("falcon_h1", Some("bf16")),
+        ("falcon_h1", Some("w2zg64")),
     ] {
         let g = Golden::load(name);
         let mut o = options(&golden(name));

@@ -2,7 +2,7 @@
 
 use crate::args::{ActType, CompileArgs, FactorType, FloatType, KvType, Place, Stage};
 use crate::backends::Backends;
-use crate::lowered::INT8_OF_FLOATS;
+use crate::lowered::int8_of_floats;
 use crate::options::{Choose, CompileOptions, check_llvm, find_targets};
 use crate::session::{self, Lowered, Version};
 use crate::{Error, output, report};
@@ -181,7 +181,7 @@ fn check_activations(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<(), 
     let quantized = args.w4 || args.w4a || args.w8 || integers || args.error_budget.is_some();
     // Those of the checkpoint may be quantized already, which is seen when it is read.
     if act == ActType::Int8 && !quantized && format_option(args).is_some() {
-        return Err(Error::Usage(INT8_OF_FLOATS.into()));
+        return Err(int8_of_floats());
     }
     if act == ActType::Fp8 && !args.fp8 {
         return Err(Error::Usage("--act fp8 goes with --fp8: the matrices must be of 8-bit floats as well".into()));

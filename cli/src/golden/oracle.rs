@@ -3,10 +3,11 @@
 use super::{Computed, Step, entries};
 use crate::Error;
 use llmcc_ir::eval::{Batch, Rows, State, eval_plan, eval_plan_watched};
-use llmcc_ir::kernel::{Body, Kernel, ParamKind, RowElem};
-use llmcc_ir::plan::{PackedWeight, Plan, Storage};
+use llmcc_ir::kernel::{Body, Expr, Kernel, ParamKind, RowElem};
+use llmcc_ir::plan::{Operand, PackedWeight, Plan, Storage};
 use llmcc_ir::quant::{Encoding, Float, Format};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 /// Multiply-adds of the steps' matrix products.
 pub fn multiply_adds(plan: &Plan, steps: &[Step]) -> u64 {
@@ -176,10 +177,31 @@ pub fn sensitivity(plan: &Plan, weights: Weights<'_>, steps: &[Step], evaluated:
 const PERTURBED: u64 = 3;
 const PERTURBATION: f32 = 5e-7;
 
+/// The weights that name columns: whole numbers, nothing is computed from.
+fn orders(plan: &Plan) -> BTreeSet<usize> {
+    let mut out = BTreeSet::new();
+    for l in plan.regimes.iter().flat_map(|r| &r.launches) {
+        let segments = plan.kernels.get(l.kernel).map(|k| k.body.segments()).unwrap_or_default();
+        for s in segments {
+            s.expr.visit(&mut |e| {
+                if let Expr::Pick { order, .. } = e
+                    && let Some(Operand::Weight(w)) = l.operands.get(*order)
+                {
+                    out.insert(*w);
+                }
+            });
+        }
+    }
+    out
+}
+
 /// Changes every number in f32 by [`PERTURBATION`], up or down.
 fn perturb(plan: &Plan, packed: &mut Packed<'_>, seed: u64) {
-    let mut state = seed;
-    for (w, bytes) in plan.weights.iter().zip(packed) {
+    let (mut state, orders) = (seed, orders(plan));
+    for (i, (w, bytes)) in plan.weights.iter().zip(packed).enumerate() {
+        if orders.contains(&i) {
+            continue;
+        }
         let floats = match w.storage {
             Storage::Vector { .. } => true,
             Storage::Matrix { format, .. } => format == Format { packing: format.packing, ..Format::F32 },

@@ -74,7 +74,7 @@ impl Family for Attention {
         let Some(kv) = params.get(self.kv).and_then(|p| p.kind.state()?.paged()) else { return false };
         // A work item is the heads that share keys and values.
         let columns = self.heads / kv.kv_heads.max(1) * kv.value_dim;
-        !elem.by_row() && columns.is_multiple_of(elem.group().unwrap_or(1))
+        !elem.by_row() && columns.is_multiple_of(elem.run())
     }
 
     fn items(&self, params: &[Param]) -> (usize, bool) {
@@ -129,12 +129,11 @@ impl Family for Attention {
             if elem.by_row() {
                 v.error("store-group", "fp8 rows have a scale of all their columns, which only row-wise kernels see");
             }
-            if let Some(group) = elem.group()
-                && (group == 0 || !item.is_multiple_of(group))
-            {
+            let run = elem.run();
+            if !item.is_multiple_of(run) {
                 v.error(
                     "store-group",
-                    format!("groups of {group} do not divide the {item} columns of a KV head's queries"),
+                    format!("groups of {run} do not divide the {item} columns of a KV head's queries"),
                 );
             }
         }

@@ -75,7 +75,7 @@ impl Family for ExpertMatmul {
     }
 
     fn has_whole_groups(&self, _: &[Param], elem: RowElem) -> bool {
-        !elem.by_row() && self.segment.n.is_multiple_of(elem.group().unwrap_or(1))
+        !elem.by_row() && self.segment.n.is_multiple_of(elem.run())
     }
 
     fn items(&self, _: &[Param]) -> (usize, bool) {
@@ -175,8 +175,8 @@ impl ExpertMatmul {
                 v.error("matrix-shape", format!("operand {w} has {k} columns, the first matrix {other}"));
             }
             v.multiplies(elem, format);
-            if let Some(group) = elem.group().filter(|g| cols != k && !k.is_multiple_of(*g)) {
-                v.error("store-group", format!("{k} columns of a slot are not whole groups of {group}"));
+            if cols != k && !k.is_multiple_of(elem.run()) {
+                v.error("store-group", format!("{k} columns of a slot are not whole groups of {}", elem.run()));
             }
             if elem.by_row() && cols != k {
                 v.error("store-group", "fp8 rows have a scale of all their columns, not one for each slot");
@@ -231,11 +231,12 @@ impl ExpertMatmul {
         if elem.by_row() {
             v.error("store-group", "fp8 rows have a scale of all their columns, which only row-wise kernels see");
         }
-        if let Some(group) = elem.group().filter(|g| *g > 0 && !s.n.is_multiple_of(*g)) {
-            v.error("store-group", format!("{} columns of a slot are not whole groups of {group}", s.n));
+        let run = elem.run();
+        if !s.n.is_multiple_of(run) {
+            v.error("store-group", format!("{} columns of a slot are not whole groups of {run}", s.n));
         }
-        if let Some(group) = elem.group().filter(|g| *g > 0 && s.tile_n < s.n && !s.tile_n.is_multiple_of(*g)) {
-            v.error("tile-n", format!("tiles of {} columns must be multiples of {group}", s.tile_n));
+        if s.tile_n < s.n && !s.tile_n.is_multiple_of(run) {
+            v.error("tile-n", format!("tiles of {} columns must be multiples of {run}", s.tile_n));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Storage of matrices of rows.
 
 use crate::quant::{Code, Encoding, Float, Per, Scale, ScaleKind};
+use llmcc_abi::layout::K_PAD;
 use std::fmt;
 
 /// Storage of a matrix of rows. Text: `f32`, `q8g32`, `f16`, `bf16`, `fp8`. What its numbers are
@@ -54,6 +55,16 @@ impl RowElem {
         match self {
             RowElem::Q8 { group } => Some(group),
             RowElem::F32 | RowElem::F16 | RowElem::Bf16 | RowElem::Fp8 => None,
+        }
+    }
+
+    /// Columns that are stored together, but for the last of a row: groups of int8 rows, and of smaller
+    /// groups slices, which a store fills up with zeros.
+    pub const fn run(self) -> usize {
+        match self {
+            RowElem::Q8 { group } if group < K_PAD => K_PAD,
+            RowElem::Q8 { group } => group,
+            RowElem::F32 | RowElem::F16 | RowElem::Bf16 | RowElem::Fp8 => 1,
         }
     }
 

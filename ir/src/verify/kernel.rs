@@ -365,16 +365,17 @@ impl<'a> KernelVerifier<'a> {
                     );
                 }
                 let Some(group) = elem.group() else { return 1 };
+                let run = elem.run();
                 let whole = group > 0
-                    && start.is_multiple_of(group)
-                    && (s.n.is_multiple_of(group) || start.checked_add(s.n) == Some(cols));
+                    && start.is_multiple_of(run)
+                    && (s.n.is_multiple_of(run) || start.checked_add(s.n) == Some(cols));
                 if !whole {
                     self.error(
                         "store-group",
-                        format!("columns {start}..{start}+{} are not whole groups of {group}", s.n),
+                        format!("columns {start}..{start}+{} are not whole groups of {run}", s.n),
                     );
                 }
-                group.max(1)
+                run
             }
             Store::KvKey(param) | Store::KvValue(param) => {
                 if self.kernel.rows != Dim::Tokens {

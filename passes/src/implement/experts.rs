@@ -83,7 +83,7 @@ fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, of: &Product, (format, p
     // Of rows with several slots each slot is quantized by itself.
     let own = cols != k || routes.is_none();
     let elem = match cx.act.rows(format) {
-        RowElem::Q8 { group } if own && !k.is_multiple_of(group) => RowElem::F32,
+        elem if own && !k.is_multiple_of(elem.run()) => RowElem::F32,
         elem => elem,
     };
     let x = match quantize::attribute(elem) {

@@ -44,7 +44,8 @@ pub(crate) unsafe fn quant_row<I: Isa>(
         }
         for g in 0..groups(k, group) {
             let start = g * group;
-            let (x, n) = (x.add(start), group.min(k - start));
+            // The last group of a row may be padding.
+            let (x, n) = (x.wrapping_add(start), group.min(k.saturating_sub(start)));
             let mut amax = I::zero_words();
             each_vector!(I, x, n, |at, v| {
                 amax = I::max_magnitude(amax, v);

@@ -53,6 +53,9 @@ fn define(x: &[f32], group: usize) -> Vec<u8> {
         codes.extend(group.iter().map(|&c| c as u8));
     }
     codes.resize(codes.len().next_multiple_of(32), 0);
+    // The padding has a group of its own where groups are small.
+    let groups = codes.len().div_ceil(group) * 4;
+    (scales.resize(groups, 0), sums.resize(groups, 0));
     let mut row = [codes, scales, sums].concat();
     row.resize((row.len().div_ceil(64) | 1) * 64, 0);
     row
@@ -61,7 +64,7 @@ fn define(x: &[f32], group: usize) -> Vec<u8> {
 #[test]
 fn quantized_rows_follow_the_definition() {
     let mut rng = Rng(7);
-    for group in [32, 64, 128] {
+    for group in [16, 32, 64, 128] {
         for k in (0..200).chain([576, 2048, 4099]) {
             let x: Vec<f32> = (0..k).map(|_| rng.signed() * (1 << rng.below(12)) as f32).collect();
             check(&x, group);

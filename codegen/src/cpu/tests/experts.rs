@@ -51,7 +51,7 @@ fn experts(seed: u64, k: usize, group: usize, elems: &[Elem]) -> Case {
             Expr::Binary(BinaryOp::Add, boxed(last), boxed(Expr::Vector(vector)))
         }
     };
-    let stores = [RowElem::F32, RowElem::Q8 { group: 32 }];
+    let stores = [RowElem::F32, RowElem::Q8 { group: 16 }, RowElem::Q8 { group: 32 }];
     let elem = if n.is_multiple_of(32) { g.rng.pick(&stores) } else { RowElem::F32 };
     let store = Store::Rows { param: g.output(top * n, elem), start: 0 };
     let tile_n = (16 * g.rng.below(1, 4)).next_multiple_of(if elem == RowElem::F32 { 16 } else { 32 });

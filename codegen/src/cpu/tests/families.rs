@@ -42,7 +42,7 @@ proptest! {
         let gain = g.rng.chance(2).then(|| g.vector(gain_len));
         let bias = g.rng.chance(2).then(|| g.vector(gain_len));
         let residual = (!gather && g.rng.chance(2)).then(|| g.input(g.rows, cols));
-        let elem = g.rng.pick(&[RowElem::F32, RowElem::Q8 { group: 32 }, RowElem::Q8 { group: 128 }]);
+        let elem = g.rng.pick(&[RowElem::F32, RowElem::Q8 { group: 16 }, RowElem::Q8 { group: 32 }, RowElem::Q8 { group: 128 }]);
         let out = g.output(cols, elem);
         let case = g.case(Body::RowNorm(RowNorm { x, gather, norm, gain, bias, residual, out }));
         let bounds = Bounds::new(&case, own_error);
@@ -51,7 +51,7 @@ proptest! {
 
     /// Quantization without a norm has no rounding to disagree about: the bytes of the microkernel.
     #[test]
-    fn quantized_rows_equal_the_microkernel(seed in any::<u64>(), k in 1usize..300, group in prop_oneof![Just(32usize), Just(64), Just(128)]) {
+    fn quantized_rows_equal_the_microkernel(seed in any::<u64>(), k in 1usize..300, group in prop_oneof![Just(16usize), Just(32), Just(64), Just(128)]) {
         let mut g = random(seed, 3, 40);
         g.rows = Dim::Tokens;
         let x = g.input(g.rows, k);
@@ -238,10 +238,10 @@ fn attends(seed: u64, (d, dv, latent): (usize, usize, bool), more: bool) {
         }
     }
     let kv = g.kv(state);
-    let group = 32;
-    let whole = !sums && (heads / kv_heads * dv).is_multiple_of(group) && g.rng.chance(2);
+    let elem = RowElem::Q8 { group: g.rng.pick(&[16, 32]) };
+    let whole = !sums && (heads / kv_heads * dv).is_multiple_of(elem.run()) && g.rng.chance(2);
     let cols = heads * (dv + if sums { 2 } else { 0 });
-    let out = g.output(cols, if whole { RowElem::Q8 { group } } else { RowElem::F32 });
+    let out = g.output(cols, if whole { elem } else { RowElem::F32 });
     // They come alone.
     let near = more && !causal && window.is_none() && !latent && !apart && !sums && d == dv && g.rng.chance(2);
     let near = near.then(|| heads * d * (2 * g.rng.below(0, 60) + 1));

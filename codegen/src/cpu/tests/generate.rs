@@ -29,10 +29,10 @@ fn segment(g: &mut Gen, weights: &mut dyn FnMut(&mut Gen, usize) -> Vec<ParamId>
     let mut quantum = lcm(runs.first().copied().unwrap_or(1), BLOCK);
     let store = match g.rng.below(0, 4) {
         0 => {
-            let group = g.rng.pick(&[32, 64, 128]);
-            quantum = lcm(quantum, group);
-            let start = g.rng.below(0, 3) * group;
-            Store::Rows { param: g.output(start + n, RowElem::Q8 { group }), start }
+            let elem = RowElem::Q8 { group: g.rng.pick(&[16, 32, 64, 128]) };
+            quantum = lcm(quantum, elem.run());
+            let start = g.rng.below(0, 3) * elem.run();
+            Store::Rows { param: g.output(start + n, elem), start }
         }
         1 if g.rows == Dim::Tokens => {
             let spec = g.spec(n, &runs);
