@@ -125,8 +125,8 @@ pub struct CompileArgs {
     /// error is at most this, e.g. 0.05; instead of --w4, --w8...
     #[arg(long, value_name = "ERROR", value_parser = parse_budget)]
     pub error_budget: Option<f64>,
-    /// Columns that share a scale in quantized weights
-    #[arg(long, default_value_t = 32, value_parser = parse_group, conflicts_with_all = ["error_budget", "fp8"])]
+    /// Columns that share a scale in the weights of --w4, --w4a and --w8
+    #[arg(long, default_value_t = 32, value_parser = parse_group, requires = "format", conflicts_with_all = ["error_budget", "fp8", "stored_as", "dtype"])]
     pub group: u16,
     /// Activations entering quantized matrix products, on the targets that multiply such ones
     /// [default: int8 with quantized weights, on GPUs bf16]
@@ -297,7 +297,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "QUERY", requires = "document", conflicts_with_all = ["embed", "stats"])]
     pub rank: Option<String>,
     /// A text for --rank (may be repeated)
-    #[arg(long, value_name = "TEXT", requires = "rank")]
+    #[arg(long, value_name = "TEXT", requires = "rank", conflicts_with_all = ["prompt", "chat", "ids"])]
     pub document: Vec<String>,
     /// Cut pairs of --rank that are too long for the model, the longer text first
     #[arg(long, requires = "rank")]

@@ -469,7 +469,15 @@ fn wrong_usage() {
         &["none of sm80, x86-64-v3", "sm89, sm90"],
     );
     fails(&case, &case.compile(&["--act", "fp8", "--fp8", "--target", "sm80"]), &["sm80", "--act fp8"]);
-    for bad in [&["--group", "33"][..], &["--fp8", "--group", "32"], &["--w4", "--w8"], &["--nonsense"]] {
+    for bad in [
+        &["--group", "33"][..],
+        &["--group", "64"],
+        &["--fp8", "--group", "32"],
+        &["--format", "nf4", "--group", "128"],
+        &["--dtype", "bf16", "--group", "64"],
+        &["--w4", "--w8"],
+        &["--nonsense"],
+    ] {
         let out = case.compile(bad);
         assert_eq!(out.status.code(), Some(2), "{bad:?}");
         assert_eq!(case.leftovers(), [] as [&str; 0]);

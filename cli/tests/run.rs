@@ -68,3 +68,32 @@ fn files_that_cannot_be_loaded_say_why() {
     let out = llmcc(dir.path(), &["run", "m.so", "--ids", "1,2", "-n", "3", "--cache-tokens", "64"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }
+
+/// Options that do not go with the model, or with each other, are not passed over.
+#[test]
+fn what_does_not_fit_the_model_is_refused() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens");
+    for name in ["llama3", "bert_pairs"] {
+        let (from, out) = (goldens.join(name), format!("{name}.so"));
+        let done = llmcc(dir.path(), &["compile", from.to_str().expect("UTF-8"), "-o", &out, "--quiet", "--no-golden"]);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+    std::fs::write(dir.path().join("text.txt"), "a text").expect("written");
+    for (args, says) in [
+        (&["eval", "ppl", "bert_pairs.so", "text.txt"][..], "bert_pairs.so: this model writes no text"),
+        (&["run", "llama3.so", "--ids", "1", "--document", "a text"], "--document"),
+        (&["bench", "llama3.so", "--prefill", "4", "--batch", "0"], "--batch 0"),
+        (&["bench", "llama3.so", "--prefill", "4", "--steps", "0"], "--steps 0"),
+        (&["bench", "llama3.so", "--prefill", "4,100000"], "--prefill: a sequence would have 100000 tokens"),
+        (&["bench", "llama3.so", "--prefill", "4", "--steps", "100000"], "--steps: a sequence would have 100001"),
+        (&["run", "llama3.so", "--ids", "1", "--adapter", "nowhere"], "llama3.so"),
+    ] {
+        let (_, message) = refused(dir.path(), args);
+        assert!(message.contains(says), "{args:?}: {message}");
+    }
+    let llama = goldens.join("llama3");
+    let about = llmcc(dir.path(), &["inspect", llama.to_str().expect("UTF-8")]);
+    let about = String::from_utf8_lossy(&about.stdout).into_owned();
+    assert!(about.contains("model       llama (LlamaForCausalLM)") && !about.contains("null"), "{about}");
+}

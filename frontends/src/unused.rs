@@ -7,6 +7,7 @@ use crate::arch::{self, Model};
 use crate::checkpoint::Checkpoint;
 use crate::error::{FrontendError, Unused};
 use llmcc_ir::graph::Module;
+use llmcc_ir::output::{Output, Rows, RowsName};
 use llmcc_ir::ty::DType;
 use std::collections::BTreeSet;
 
@@ -33,7 +34,7 @@ pub fn find(ckpt: &Checkpoint, module: &Module) -> Result<Option<Unused>, Fronte
             || of_zeros(ckpt, name)
     };
     let tensors: Vec<String> = ckpt.names().filter(|n| !used.contains(n) && !redundant(n)).map(String::from).collect();
-    let reasons = reasons(ckpt, &model, &tensors);
+    let reasons = reasons(ckpt, &model, &tensors, module.info.output);
     Ok(if tensors.is_empty() { None } else { Some(Unused { tensors, reasons }) })
 }
 
@@ -99,10 +100,16 @@ fn equal(ckpt: &Checkpoint, a: &str, b: &str) -> bool {
 }
 
 /// Why tensors may be in a file whose model does not use them.
-fn reasons(ckpt: &Checkpoint, model: &Model, tensors: &[String]) -> Vec<String> {
+fn reasons(ckpt: &Checkpoint, model: &Model, tensors: &[String], output: Output) -> Vec<String> {
     let (class, layers) = (model.arch.class, model.facts().layers);
     let any = |is: &dyn Fn(&str) -> bool| tensors.iter().any(|t| is(t));
     let mut reasons = vec![];
+    if model.scores_classes() && matches!(output, Output::Rows(Rows { name: RowsName::Embedding, .. })) {
+        reasons.push(
+            "the model scores classes, and embeddings have no use for their head: leave out --embed to have the scores"
+                .into(),
+        );
+    }
     let beyond: BTreeSet<usize> = tensors.iter().filter_map(|t| model.layer_of(t)).filter(|i| *i >= layers).collect();
     if let (Some(first), Some(last)) = (beyond.first(), beyond.last()) {
         let which = if first == last { format!("layer {first} is") } else { format!("layers {first} to {last} are") };
@@ -193,6 +200,20 @@ mod tests {
             let ckpt = Checkpoint::open(&golden(name)).unwrap();
             assert_eq!(find(&ckpt, &lift(&ckpt, &Options::default()).unwrap()).unwrap(), None, "{name}");
         }
+    }
+
+    /// Embeddings of a classifier leave its head unread, which is no fault of the file.
+    #[test]
+    fn embeddings_of_classifiers() {
+        let ckpt = Checkpoint::open(&golden("bert_pairs")).unwrap();
+        let module = lift(&ckpt, &Options { embed: true, ..Options::default() }).unwrap();
+        let said = find(&ckpt, &module).unwrap().unwrap().to_string();
+        assert!(said.contains("`classifier.weight`") && said.contains("leave out --embed"), "{said}");
+        assert!(!said.contains("different models"), "{said}");
+        // That of a text model's logits is no question, wherever it stands.
+        let ckpt = Checkpoint::open(&golden("kimi_k3_mlx")).unwrap();
+        let module = lift(&ckpt, &Options { embed: true, ..Options::default() }).unwrap();
+        assert_eq!(find(&ckpt, &module).unwrap(), None);
     }
 
     /// Biases of quantized matrices are passed over where they are zeros.

@@ -11,7 +11,7 @@ use crate::schedule::state_param;
 use crate::weights::WeightTerms;
 use crate::{Options, PassError};
 use egg::Id;
-use llmcc_ir::graph::{Arg, F32, Module, Reads, ValueType};
+use llmcc_ir::graph::{Arg, F32, Module, Op, Reads, ValueType};
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::plan::WeightExpr;
 use llmcc_ir::quant::{Elem, Float, Format};
@@ -329,19 +329,45 @@ pub fn multiplied(funcs: &[BTreeMap<Id, Matrix>]) -> BTreeSet<WeightExpr> {
     funcs.iter().flat_map(BTreeMap::values).filter(|m| !m.table).flat_map(|m| m.bound.iter().cloned()).collect()
 }
 
-/// Elements of the checkpoint's matrices that products read, in whatever expression.
+/// Elements of the checkpoint's matrices that products read, in whatever expression. Of a matrix of
+/// which slices are, these: products of the whole, whose columns are sliced then, are one of two
+/// ways, and which is taken is not known before the forms are.
 pub fn parameters(module: &Module, funcs: &[BTreeMap<Id, Matrix>]) -> f64 {
-    let mut leaves = BTreeSet::new();
+    let mut slices: BTreeMap<usize, BTreeSet<(usize, usize)>> = BTreeMap::new();
     for w in multiplied(funcs) {
-        w.leaves(&mut |i| {
-            leaves.insert(i);
-        });
+        slices_of(&w, &mut slices);
     }
-    let elements = |i: usize| -> Option<usize> {
-        let shape = &module.weights.get(i)?.ty.shape;
-        (shape.len() >= 2).then(|| shape.iter().filter_map(|d| d.known()).product())
+    let elements = |(i, slices): (&usize, &BTreeSet<(usize, usize)>)| -> Option<usize> {
+        let shape = &module.weights.get(*i)?.ty.shape;
+        let whole: usize = shape.iter().filter_map(|d| d.known()).product();
+        let rows = shape.first()?.known().filter(|_| shape.len() >= 2)?;
+        let covered = |(rows, end): (usize, usize), (start, len): &(usize, usize)| {
+            let to = end.max(start + len);
+            (rows + to - end.max(*start), to)
+        };
+        let (read, _) = slices.iter().fold((0, 0), covered);
+        Some(if slices.is_empty() { whole } else { whole / rows.max(1) * read.min(rows) })
     };
-    leaves.into_iter().filter_map(elements).sum::<usize>() as f64
+    slices.iter().filter_map(elements).sum::<usize>() as f64
+}
+
+/// The weights that an expression reads, with the rows `(first, count)` of those of which it slices
+/// some.
+fn slices_of(w: &WeightExpr, out: &mut BTreeMap<usize, BTreeSet<(usize, usize)>>) {
+    match w {
+        WeightExpr::Weight(i) => {
+            out.entry(*i).or_default();
+        }
+        WeightExpr::Op(Op::SliceRows { start, len }, args) => {
+            for x in args {
+                slices_of(x, out);
+                if let WeightExpr::Weight(i) = x {
+                    out.entry(*i).or_default().insert((*start, *len));
+                }
+            }
+        }
+        WeightExpr::Op(_, args) => args.iter().for_each(|x| slices_of(x, out)),
+    }
 }
 
 impl Matrix {

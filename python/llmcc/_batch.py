@@ -135,7 +135,12 @@ def as_batch(prompt: Any) -> Optional[list[Prompt]]:
 
 def encoded(model: Model, prompt: Any) -> list[int]:
     """Tokens of one prompt."""
-    return model.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
+    if isinstance(prompt, str):
+        return model.tokenize(prompt)
+    try:
+        return list(prompt)
+    except TypeError:
+        raise TypeError(f"a prompt must be a text or tokens, not {type(prompt).__name__}") from None
 
 
 def start(model: Model, seq: int, tokens: Sequence[int], params: GenParams) -> c.c_void_p:

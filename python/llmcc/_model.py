@@ -504,7 +504,7 @@ class Model:
         :param rows: after which tokens logits are wanted; then the result is a list of float32 ``[rows, vocab]``, one per session (parts of one array).
             ``"all"`` or ``"last"`` for all sessions, or a choice for each: ``"all"``, ``"last"``, or any indices of its tokens, which may be negative.
         """
-        entries = [(session, ffi.integers(tokens, "tokens")) for session, tokens in batch]
+        entries = [(session, ffi.integers(tokens, "tokens")) for session, tokens in map(_entry, batch)]
         wanted = batch_rows(rows, [len(tokens) for _, tokens in entries])
         all_tokens: list[int] = []
         seqs: list[int] = []
@@ -605,6 +605,15 @@ class Model:
 
     def _use(self) -> _Use:
         return _Use(self)
+
+
+def _entry(entry: Any) -> tuple[Session, Sequence[int]]:
+    """A part of a batch: a session and its tokens."""
+    from ._session import Session
+
+    if not isinstance(entry, (tuple, list)) or len(entry) != 2 or not isinstance(entry[0], Session):
+        raise TypeError(f"a batch holds pairs of a session and its tokens, not {entry!r:.80}")
+    return entry[0], entry[1]
 
 
 def _native_batch(tokens: Any, seqs: Sequence[int], rows: Sequence[int]) -> ffi.Batch:

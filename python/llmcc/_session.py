@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import numbers
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence
 
 from . import _ffi as ffi
@@ -72,6 +73,8 @@ class Session:
 
     def truncate(self, length: int) -> None:
         """Forgets all tokens but the first ``length``."""
+        if isinstance(length, bool) or not isinstance(length, numbers.Integral):
+            raise TypeError(f"length must be an integer, not {type(length).__name__}")
         if not 0 <= length <= len(self._tokens):
             raise LlmccError(f"cannot truncate a session of {len(self._tokens)} tokens to {length}")
         cached = self._cached()

@@ -236,6 +236,18 @@ def test_texts_continue_at_a_border_of_tokens(model: llmcc.Model) -> None:
     assert model.stats()["sequences"] == 0
 
 
+def test_what_is_no_session_or_prompt_is_said(model: llmcc.Model) -> None:
+    for entry in ("all", [[1], [2]], (None, [1])):
+        with pytest.raises(TypeError, match="pairs of a session and its tokens"):
+            model.step([entry])
+    with model.session() as session:
+        with pytest.raises(TypeError, match="length must be an integer, not NoneType"):
+            session.truncate(None)
+    with pytest.raises(TypeError, match="a prompt must be a text or tokens, not NoneType"):
+        model.complete(None)
+    assert model.stats()["sequences"] == 0
+
+
 # ---- choosing
 
 

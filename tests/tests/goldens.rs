@@ -244,6 +244,17 @@ fn external_weights_compute_the_same() {
     assert_eq!(a, b);
 }
 
+/// What counts for a budget is what products read, also of a matrix whose last rows are cut off
+/// (`truncate_dim`).
+#[test]
+fn budgets_are_about_what_is_read() {
+    for budget in [0.02, 0.05, 0.08] {
+        let mut o = options(&golden("distilbert_weighted"));
+        (o.act, o.choose.error_budget) = (None, Some(budget));
+        Artifact::compile(&o);
+    }
+}
+
 /// Two artifacts live in one process.
 #[test]
 fn two_artifacts_in_one_process() {

@@ -81,11 +81,21 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
 fn check_sizes(args: &BenchArgs, model: &Model) -> Result<(), Error> {
     let info = model.info();
     let deepest = args.depth.iter().map(|n| depth::tokens(args, *n)).max().unwrap_or(0);
-    let longest = args.prefill.iter().copied().max().unwrap_or(0).max(args.steps + 1).max(deepest);
-    let counts = args.prefill.iter().chain(&args.batch).chain(&args.depth).chain([&args.steps, &args.repeat]);
-    if longest > info.max_context || counts.into_iter().any(|n| *n == 0) {
+    let prefill = args.prefill.iter().copied().max().unwrap_or(0);
+    let counts: [(&str, &[usize]); 5] = [
+        ("--prefill", &args.prefill),
+        ("--batch", &args.batch),
+        ("--depth", &args.depth),
+        ("--steps", std::slice::from_ref(&args.steps)),
+        ("--repeat", std::slice::from_ref(&args.repeat)),
+    ];
+    if let Some((option, _)) = counts.iter().find(|(_, counts)| counts.contains(&0)) {
+        return Err(Error::Usage(format!("{option} 0: there is nothing to measure; give a positive number")));
+    }
+    let lengths = [("--prefill", prefill), ("--steps", args.steps.saturating_add(1)), ("--depth", deepest)];
+    if let Some((option, tokens)) = lengths.iter().find(|(_, n)| *n > info.max_context) {
         return Err(Error::Usage(format!(
-            "lengths and counts must lie in 1..={}, the artifact's context",
+            "{option}: a sequence would have {tokens} tokens, but the artifact's longest context is {}: give a smaller {option}",
             info.max_context
         )));
     }

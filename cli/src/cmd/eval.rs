@@ -36,6 +36,12 @@ pub struct Perplexity {
 pub fn ppl(args: &PplArgs) -> Result<(), Error> {
     let text = llmcc_frontends::input::read_text(&args.file)?;
     let model = Model::open(&args.artifact, args.engine.options())?;
+    if model.info().output != llmcc_abi::capi::LLMCC_OUTPUT_LOGITS {
+        return Err(Error::Usage(format!(
+            "{}: this model writes no text, so it predicts no tokens: perplexity is measured of models with logits",
+            args.artifact.display()
+        )));
+    }
     let options = PplOptions { separator: args.separator.clone(), documents: args.documents, window: args.window };
     let p = perplexity(&model, &text, &options)?;
     if args.json {

@@ -384,7 +384,7 @@ impl Model {
             || ahead()
             || shares()
             || self.shape.chooses(tensor)
-            || output != Output::Logits && self.spares(tensor)
+            || output != Output::Logits && self.spares(&tensor.replacen("language_model.", "", 1))
     }
 
     /// What a tensor of integers holds that follows from the configuration.

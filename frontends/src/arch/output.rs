@@ -30,6 +30,13 @@ impl Entry {
     }
 }
 
+impl Model {
+    /// Whether the class in config.json scores classes.
+    pub(crate) fn scores_classes(&self) -> bool {
+        self.top == Top::Classes
+    }
+}
+
 /// The output of a checkpoint; `asked`: the user wants embeddings.
 ///
 /// # Errors

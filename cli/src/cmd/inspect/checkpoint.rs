@@ -56,7 +56,8 @@ pub fn words(about: &Value) -> String {
     let model = &about["model"];
     if !model.is_null() {
         let [arch, class] = ["architecture", "class"].map(|name| text(&model[name]));
-        let _ = writeln!(s, "model       {arch} ({class}), {}", text(&model["name"]));
+        let name = model["name"].as_str().map_or_else(String::new, |name| format!(", {name}"));
+        let _ = writeln!(s, "model       {arch} ({class}){name}");
         let [layers, hidden, vocabulary, context] =
             ["layers", "hidden", "vocabulary", "context"].map(|name| text(&model[name]));
         let _ = writeln!(s, "sizes       {layers} layers, hidden {hidden}, vocabulary {vocabulary}, context {context}");

@@ -70,6 +70,9 @@ impl Adapter {
         if path.is_dir() && !tensors.exists() && dir.join("adapter_model.bin").exists() {
             return Err(wrong(dir, "holds its tensors as adapter_model.bin", "save it as safetensors with PEFT"));
         }
+        if !path.exists() {
+            return Err(wrong(path, "does not exist", "give the folder of an adapter that PEFT saved"));
+        }
         let config_path = dir.join(CONFIG);
         let config = read(&config_path, MAX_CONFIG)?;
         let config: Value =
