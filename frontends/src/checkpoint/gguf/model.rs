@@ -158,6 +158,7 @@ enum Reshape {
 const FORMS: &[(&str, Reshape)] = &[
     ("shared_expert_gate.weight", Reshape::Row),
     ("moe_statics.e_score_correction_bias", Reshape::Row),
+    ("_res_proj.weight", Reshape::Row),
     ("conv1d.weight", Reshape::Taps),
     ("conv.conv.weight", Reshape::Taps),
     ("mamba.A_log", Reshape::Vector),
@@ -446,7 +447,8 @@ fn blocks_of(
     let rotated = name.starts_with("blk.") && HEADS.iter().any(|end| name.ends_with(end));
     let order = of_heads.filter(|_| rotated).unwrap_or(Order::Stored);
     let kept = |end: &&str| name.strip_suffix(*end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-    let gain = family.gains && name.ends_with("_norm.weight") && !family.kept_gains.iter().any(kept);
+    let norm = name.ends_with("_norm.weight") || name.contains(".ple_norm_");
+    let gain = family.gains && norm && !family.kept_gains.iter().any(kept);
     let kept = match () {
         () if gain => Kept::OneMore,
         () if name.ends_with(".ssm_a") => Kept::Rate,

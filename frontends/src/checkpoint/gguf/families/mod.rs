@@ -10,6 +10,7 @@ mod latent;
 mod mixtures;
 mod parallel;
 mod recurrent;
+mod streams;
 mod t5;
 mod time_mixes;
 mod windowed;
@@ -153,6 +154,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Family> {
         delta::FAMILIES,
         gemma::FAMILIES,
         recurrent::FAMILIES,
+        streams::FAMILIES,
         time_mixes::FAMILIES,
         encoders::FAMILIES,
         t5::FAMILIES,

@@ -9,7 +9,7 @@ use serde_json::json;
 const EPSILON: Keys = &[("attention.layer_norm_rms_epsilon", "layer_norm_epsilon")];
 
 /// Which layers attend, where the others keep a state.
-const ATTENDS: &str = "attention.head_count_kv";
+pub(super) const ATTENDS: &str = "attention.head_count_kv";
 
 pub(in super::super) const FAMILIES: &[Family] = &[
     Family {
@@ -451,7 +451,7 @@ const FALCON_H1: Names = &[
     ("blk.{}.ffn_down", "model.layers.{}.feed_forward.down_proj"),
 ];
 
-const KIMI: Names = &[
+pub(super) const KIMI: Names = &[
     ("blk.{}.ssm_conv1d_q", "model.layers.{}.self_attn.q_conv1d"),
     ("blk.{}.ssm_conv1d_k", "model.layers.{}.self_attn.k_conv1d"),
     ("blk.{}.ssm_conv1d_v", "model.layers.{}.self_attn.v_conv1d"),
