@@ -139,6 +139,8 @@ pub(super) enum Kept {
     OneMore,
     /// `−eˣ`: the rate itself, of which the model has the logarithm.
     Rate,
+    /// `eˣ`: the same without the sign.
+    Slope,
     /// Itself, halved so many times.
     Halved(u8),
     /// `e^(−eˣ)`: what is left after a step, of which the model has the logarithm of the rate.
@@ -154,6 +156,7 @@ impl Kept {
             Kept::Halved(n) => v * f32::from(n).exp2(),
             // A rate of none, or one that leaves nothing, is a number too.
             Kept::Rate => (-v).ln().clamp(-104.0, 88.0),
+            Kept::Slope => v.ln().clamp(-104.0, 88.0),
             Kept::Decay => (-f64::from(v).ln()).ln().clamp(-104.0, 88.0) as f32,
         }
     }

@@ -190,9 +190,7 @@ const SEED: u64 = 1234;
 /// Columns of a head of values, and which layers attend, where they are listed.
 fn value_width(f: &File, config: &mut Config) -> Result<(), Wrong> {
     if f.get(RECURRENT).is_some() {
-        let mut layers = f.layers(RECURRENT);
-        layers.truncate(size(config, "num_hidden_layers"));
-        set_layer_types(config, &layers, ["linear_attention", "full_attention"]);
+        set_layer_types(config, &f.layers(RECURRENT), ["linear_attention", "full_attention"]);
         config.remove("full_attention_interval");
     }
     let columns = f.required("ssm.inner_size")?.checked_div(f.required("ssm.time_step_rank")?).unwrap_or(0);

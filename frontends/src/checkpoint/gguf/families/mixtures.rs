@@ -268,7 +268,10 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         quiet: &["expert_shared_feed_forward_length"],
         names: &[DEEPSEEK_EXPERTS],
         gating: SIGMOID,
-        adapt: |_, config| {
+        adapt: |f, config| {
+            if !config.contains_key("layer_types") {
+                return f.refused("does not say which layers have a window");
+            }
             config.insert("expert_selection_fn".into(), "sigmoid".into());
             config.entry("norm_topk_prob").or_insert(false.into());
             Ok(())

@@ -1,7 +1,7 @@
 //! Decoders of 2026 with several residual streams, or means over their depth: HunYuan 4, GLM-5.3, Kimi K3,
 //! DeepSeek V4.
 
-use super::super::file::{Config, File, Wrong, set_layer_types, size, without};
+use super::super::file::{Config, File, Wrong, set_layer_types, without};
 use super::super::names::{DEEPSEEK_EXPERTS, LATENT_NAMES, MIXTRAL_EXPERTS, Names, UNREAD, numbered};
 use super::latent::{INDEXER, INDEXER_QUIET, latent};
 use super::mixtures::set_sparse;
@@ -63,9 +63,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         adapt: |f, config| {
             latent(f, config)?;
             set_limit(f, config, LIMITS)?;
-            let mut attends = f.layers(ATTENDS);
-            attends.truncate(size(config, "num_hidden_layers"));
-            set_layer_types(config, &attends, ["indexed_attention", "linear_attention"]);
+            set_layer_types(config, &f.layers(ATTENDS), ["indexed_attention", "linear_attention"]);
             config.insert("linear_num_heads".into(), delta_heads(f)?.into());
             by_groups(f, config)
         },
@@ -125,6 +123,55 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         },
         ..PLAIN
     },
+    // Ling 3, which is of one stream.
+    Family {
+        name: "bailingmoe3",
+        model_type: ("bailing_hybrid", "BailingHybridForCausalLM"),
+        keys: &[
+            LATENT,
+            EXPERTS,
+            &[
+                ("ssm.conv_kernel", "short_conv_kernel_size"),
+                ("kda.head_dim", "linear_head_dim"),
+                ("kda.safe_gate", "kda_safe_gate"),
+                ("kda.gate_lower_bound", "kda_lower_bound"),
+            ],
+        ],
+        quiet: &[MLA[0], MLA[1], "expert_shared_feed_forward_length", "rope.dimension_sections"],
+        names: &[BAILING, DEEPSEEK_EXPERTS],
+        slopes: true,
+        gating: SIGMOID,
+        adapt: |f, config| {
+            latent(f, config)?;
+            set_layer_types(config, &f.layers(ATTENDS), ["full_attention", "linear_attention"]);
+            by_groups(f, config)
+        },
+        ..PLAIN
+    },
+];
+
+const BAILING: Names = &[
+    ("token_embd", "model.word_embeddings"),
+    ("blk.{}.attn_q", "model.layers.{}.attention.q_proj"),
+    ("blk.{}.attn_k", "model.layers.{}.attention.k_proj"),
+    ("blk.{}.attn_v", "model.layers.{}.attention.v_proj"),
+    ("blk.{}.attn_output", "model.layers.{}.attention.dense"),
+    ("blk.{}.attn_gate", "model.layers.{}.attention.g_proj"),
+    ("blk.{}.attn_kv_a_mqa", "model.layers.{}.attention.kv_a_proj_with_mqa"),
+    ("blk.{}.attn_kv_a_norm", "model.layers.{}.attention.kv_a_layernorm"),
+    ("blk.{}.attn_k_b", "model.layers.{}.attention.k_b_proj"),
+    ("blk.{}.attn_v_b", "model.layers.{}.attention.v_b_proj"),
+    ("blk.{}.ssm_conv1d_q", "model.layers.{}.attention.q_conv1d"),
+    ("blk.{}.ssm_conv1d_k", "model.layers.{}.attention.k_conv1d"),
+    ("blk.{}.ssm_conv1d_v", "model.layers.{}.attention.v_conv1d"),
+    ("blk.{}.ssm_f_a", "model.layers.{}.attention.f_proj"),
+    ("blk.{}.ssm_g_a", "model.layers.{}.attention.g_proj"),
+    ("blk.{}.ssm_beta", "model.layers.{}.attention.b_proj"),
+    ("blk.{}.ssm_a", "model.layers.{}.attention.A_log"),
+    ("blk.{}.ssm_dt.bias", "model.layers.{}.attention.dt_bias"),
+    ("blk.{}.ssm_norm", "model.layers.{}.attention.o_norm"),
+    ("blk.{}.exp_probs_b.bias", "model.layers.{}.mlp.gate.expert_bias"),
+    ("blk.{}.layer_output_norm", "model.layers.{}.final_layernorm"),
 ];
 
 /// Tokens of a window of each layer, of which a row is made.
