@@ -221,7 +221,7 @@ pub(super) fn like_it(others: usize) -> String {
     if others > 0 { format!(", and {others} like it") } else { String::new() }
 }
 
-/// A vector that no tensor of a file is.
+/// A vector, or a matrix row by row, that no tensor of a file is.
 #[derive(Debug)]
 pub(super) struct Constant(pub Vec<f32>);
 
@@ -234,8 +234,9 @@ impl Layout for Constant {
     fn codes(&self, _: &[Shard], _: usize, _: &mut CodedRow) {}
 
     fn values(&self, _: &[Shard], row: usize, out: &mut [f32]) {
-        if let (Some(value), [out]) = (self.0.get(row), out) {
-            *out = *value;
+        let own = row.checked_mul(out.len()).and_then(|at| self.0.get(at..)?.get(..out.len()));
+        if let Some(own) = own {
+            out.copy_from_slice(own);
         }
     }
 }

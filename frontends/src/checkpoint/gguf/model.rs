@@ -121,7 +121,7 @@ pub(in crate::checkpoint) fn describe(
         notes.push(format!("`{first}` is read as f32, since its matrices are taken apart{others}"));
     }
     for (called, numbers) in (family.values)(&file)? {
-        let info = TensorInfo { dtype: blocks::floats(), shape: vec![numbers.len()], bytes: 0..0 };
+        let info = shaped(&called, TensorInfo { dtype: blocks::floats(), shape: vec![numbers.len()], bytes: 0..0 });
         out.insert(called, Entry { layout: Some(Arc::new(Constant(numbers))), ..Entry::plain(0, info) });
     }
     Ok(Model { config: config.into(), tensors: out, notes: widened_types(&tensors, notes) })

@@ -91,7 +91,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         ],
         gating: SIGMOID,
         adapt: kimi_k3,
-        values: norms_over_depth,
+        values: queries_over_depth,
         ..PLAIN
     },
     Family {
@@ -139,6 +139,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         ],
         quiet: &[MLA[0], MLA[1], "expert_shared_feed_forward_length", "rope.dimension_sections"],
         names: &[BAILING, DEEPSEEK_EXPERTS],
+        found: &[("attention_bias", "blk.{}.attn_kv_a_mqa.bias")],
         slopes: true,
         gating: SIGMOID,
         adapt: |f, config| {
@@ -308,9 +309,9 @@ const KIMI_K3: Names = &[
     ("blk.{}.ffn_routed_down", "model.layers.{}.block_sparse_moe.routed_expert_down_proj"),
     ("blk.{}.ffn_routed_norm", "model.layers.{}.block_sparse_moe.routed_expert_norm"),
     ("blk.{}.ffn_routed_up", "model.layers.{}.block_sparse_moe.routed_expert_up_proj"),
-    ("blk.{}.attn_res_score", "model.layers.{}.self_attention_res_proj"),
-    ("blk.{}.ffn_res_score", "model.layers.{}.mlp_res_proj"),
-    ("output_res_score", "model.output_attn_res_proj"),
+    ("blk.{}.attn_res_score", "model.layers.{}.self_attention_res_norm"),
+    ("blk.{}.ffn_res_score", "model.layers.{}.mlp_res_norm"),
+    ("output_res_score", "model.output_attn_res_norm"),
 ];
 
 fn kimi_k3(f: &File, config: &mut Config) -> Result<(), Wrong> {
@@ -334,12 +335,12 @@ fn kimi_k3(f: &File, config: &mut Config) -> Result<(), Wrong> {
 }
 
 /// What blocks that read means over the depth ask for is in files as one vector: its gains and the query,
-/// multiplied. The gains are ones then.
-fn norms_over_depth(f: &File) -> Result<Constants, Wrong> {
+/// multiplied. It is read as gains, which keep f32 in any model; the queries are ones then.
+fn queries_over_depth(f: &File) -> Result<Constants, Wrong> {
     const SITES: [(&str, &str); 3] = [
-        ("blk.{}.attn_res_score.weight", "model.layers.{}.self_attention_res_norm.weight"),
-        ("blk.{}.ffn_res_score.weight", "model.layers.{}.mlp_res_norm.weight"),
-        ("output_res_score.weight", "model.output_attn_res_norm.weight"),
+        ("blk.{}.attn_res_score.weight", "model.layers.{}.self_attention_res_proj.weight"),
+        ("blk.{}.ffn_res_score.weight", "model.layers.{}.mlp_res_proj.weight"),
+        ("output_res_score.weight", "model.output_attn_res_proj.weight"),
     ];
     let width = usize::try_from(f.required("embedding_length")?).unwrap_or(usize::MAX);
     let ones = |(name, (_, info)): (&String, &(usize, crate::checkpoint::safetensors::TensorInfo))| {
