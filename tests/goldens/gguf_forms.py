@@ -6,7 +6,7 @@ A tensor is said as `{to: [[name, shape], ...], width, ...}`: its numbers as row
 - `turns: [before, groups, parts]`: rows behind the first are taken part by part instead of group by group;
   `columns` the same of columns;
 - `pairs: [rotated, dim]`: of the first rows of each head those that are neighbours become half of these rows apart;
-- `value`: `rate` (`-exp(x)`), `gain` (`x + 1`), or a number that multiplies; `values` one for each row;
+- `value`: `rate` (`-exp(x)`), `slope` (`exp(x)`), `gain` (`x + 1`), or a number that multiplies; `values` one for each row;
 - `stack`: they are the so manieth of tensors that become one;
 - then they are cut into those of `to`, each of which may be `turned: [n, k]` in the end.
 """
@@ -162,6 +162,7 @@ FIXTURES = {
     "qwen3_5": ("qwen35", lambda c: delta(c) | {R.DIMENSION_SECTIONS: [2, 1, 1, 0]}, "gain"),
     "qwen3_5_moe": ("qwen35moe", lambda c: delta(c) | QWEN(c) | {R.DIMENSION_SECTIONS: [1, 1, 0, 0]}, "gain"),
     "nemotron_h": ("nemotron_h_moe", lambda c: experts(c) | NEMOTRON(c) | {L.EXPERT_GATING_FUNC: 2}, ""),
+    "nemotron_h_latent": ("nemotron_h_moe", lambda c: experts(c) | NEMOTRON(c) | {L.EXPERT_GATING_FUNC: 2, "{arch}.moe_latent_size": c["moe_latent_size"]}, ""),
     "lfm2": ("lfm2", lambda c: {A.HEAD_COUNT_KV: layers(c, ("full_attention",), 2), "{arch}.shortconv.l_cache": c["conv_L_cache"], L.FEED_FORWARD_LENGTH: 68}, ""),
     "lfm2_moe": ("lfm2moe", lambda c: {A.HEAD_COUNT_KV: layers(c, ("full_attention",), 2), "{arch}.shortconv.l_cache": c["conv_L_cache"], L.EXPERT_FEED_FORWARD_LENGTH: c["moe_intermediate_size"],
                  L.LEADING_DENSE_BLOCK_COUNT: 1, L.EXPERT_GATING_FUNC: 2}, ""),

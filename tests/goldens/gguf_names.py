@@ -19,6 +19,7 @@ from gguf import Keys
 from safetensors import safe_open
 
 import gguf_forms
+import gguf_newest
 
 HERE = Path(__file__).parent
 L, A, R = Keys.LLM, Keys.Attention, Keys.Rope
@@ -97,6 +98,7 @@ def main():
             tensors[re.sub(r"layers\.\d+", "layers.{}", asked)] = re.sub(r"blk\.\d+", "blk.{}", found)
         table[fixture] = {"metadata": metadata(config, arch, keys), "done": done, "whole": whole, "tensors": dict(sorted(tensors.items()))}
     table |= gguf_forms.table(HERE, by_name)
+    table |= gguf_newest.table(HERE)
     (HERE / "gguf/names.json").write_text(text(table, 3) + "\n")
 
 

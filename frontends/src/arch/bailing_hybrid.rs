@@ -6,7 +6,7 @@ use super::entry::Arch;
 use super::experts::{CORRECTION, Experts, sparse_by_types};
 use super::gates::Gate;
 use super::kimi_delta::{DECAY_UP, GATE_UP, KimiDelta};
-use super::latent::{KV_DOWN, KV_DOWN_NORM, KV_UP, LATENT, Latent};
+use super::latent::{K_UP, KV_DOWN, KV_DOWN_NORM, KV_UP, LATENT, Latent, V_UP};
 use super::latent_decoder;
 use super::latent_experts::{experts, sigmoids};
 use super::mixer::Mixer;
@@ -79,6 +79,8 @@ const NAMES: Table = &[
     (KV_DOWN, "model.layers.{}.attention.kv_a_proj_with_mqa"),
     (KV_DOWN_NORM, "model.layers.{}.attention.kv_a_layernorm"),
     (KV_UP, "model.layers.{}.attention.kv_b_proj"),
+    (K_UP, "model.layers.{}.attention.k_b_proj"),
+    (V_UP, "model.layers.{}.attention.v_b_proj"),
     (ATTN_GATE, "model.layers.{}.attention.g_proj"),
     (ATTN_OUT, "model.layers.{}.attention.dense"),
     (DELTA_Q, "model.layers.{}.attention.q_proj"),

@@ -139,6 +139,8 @@ pub(super) enum Kept {
     OneMore,
     /// `−eˣ`: the rate itself, of which the model has the logarithm.
     Rate,
+    /// `eˣ`: the same without the sign.
+    Slope,
     /// Itself, halved so many times.
     Halved(u8),
     /// `e^(−eˣ)`: what is left after a step, of which the model has the logarithm of the rate.
@@ -154,6 +156,7 @@ impl Kept {
             Kept::Halved(n) => v * f32::from(n).exp2(),
             // A rate of none, or one that leaves nothing, is a number too.
             Kept::Rate => (-v).ln().clamp(-104.0, 88.0),
+            Kept::Slope => v.ln().clamp(-104.0, 88.0),
             Kept::Decay => (-f64::from(v).ln()).ln().clamp(-104.0, 88.0) as f32,
         }
     }
@@ -218,7 +221,7 @@ pub(super) fn like_it(others: usize) -> String {
     if others > 0 { format!(", and {others} like it") } else { String::new() }
 }
 
-/// A vector that no tensor of a file is.
+/// A vector, or a matrix row by row, that no tensor of a file is.
 #[derive(Debug)]
 pub(super) struct Constant(pub Vec<f32>);
 
@@ -231,8 +234,9 @@ impl Layout for Constant {
     fn codes(&self, _: &[Shard], _: usize, _: &mut CodedRow) {}
 
     fn values(&self, _: &[Shard], row: usize, out: &mut [f32]) {
-        if let (Some(value), [out]) = (self.0.get(row), out) {
-            *out = *value;
+        let own = row.checked_mul(out.len()).and_then(|at| self.0.get(at..)?.get(..out.len()));
+        if let Some(own) = own {
+            out.copy_from_slice(own);
         }
     }
 }

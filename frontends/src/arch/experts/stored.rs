@@ -146,15 +146,13 @@ fn stacks(f: &mut Draft, shape: [usize; 3]) -> (Option<Stack>, [Stack; 2]) {
 fn three_stacks(f: &mut Draft, [count, ffn, hidden]: [usize; 3]) -> (Option<Stack>, [Stack; 2]) {
     let shapes = [[count, ffn, hidden], [count, ffn, hidden], [count, hidden, ffn]];
     let parts = [EXPERTS_GATE, EXPERTS_UP, EXPERTS_DOWN];
-    // Codes are rows of one matrix already.
-    if parts.iter().all(|part| f.is_coded(*part, Kind::Matrix)) {
-        let [gate, up, down] = [0, 1, 2].map(|i| {
-            let [count, n, k] = shapes[i];
-            f.weight(parts[i], Kind::Matrix, &[count.saturating_mul(n), k])
-        });
-        return plain(Some(gate), [up, down]);
-    }
-    let [gate, up, down] = three(f, Kind::Matrix, shapes).map(|w| f.op(Op::Flatten, &[w]));
+    // Codes are rows of one matrix already, also beside a stack of floats.
+    let coded = parts.map(|part| f.is_coded(part, Kind::Matrix));
+    let all: [Value; 3] = std::array::from_fn(|i| match (coded[i], shapes[i]) {
+        (true, [count, n, k]) => f.weight(parts[i], Kind::Matrix, &[count.saturating_mul(n), k]),
+        (false, shape) => f.weight(parts[i], Kind::Matrix, &shape),
+    });
+    let [gate, up, down] = std::array::from_fn(|i| if coded[i] { all[i] } else { f.op(Op::Flatten, &[all[i]]) });
     plain(Some(gate), [up, down])
 }
 

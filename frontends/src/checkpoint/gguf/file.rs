@@ -51,15 +51,18 @@ impl<'a> File<'a> {
     }
 
     /// Whether a number of each layer is not 0, or a truth value true; one for all layers, where there is no list.
+    /// Of layers of the model itself, not those after them that predict further tokens.
     pub fn layers(&self, key: &str) -> Vec<bool> {
-        let count = self.size("block_count").and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+        let ahead = self.size("nextn_predict_layers").unwrap_or(0);
+        let count = self.size("block_count").unwrap_or(0).saturating_sub(ahead);
+        let count = usize::try_from(count).map_or(MOST_LAYERS, |n| n.min(MOST_LAYERS));
         match self.get(key) {
             Some(Value::List(list)) => {
                 let set = |v: &Value| v.flag().or_else(|| Some(v.number()? != 0.0)).unwrap_or(false);
-                list.iter().take(MOST_LAYERS).map(set).collect()
+                list.iter().take(count).map(set).collect()
             }
-            Some(one) => vec![one.number().is_some_and(|x| x != 0.0); count.min(MOST_LAYERS)],
-            None => vec![false; count.min(MOST_LAYERS)],
+            Some(one) => vec![one.number().is_some_and(|x| x != 0.0); count],
+            None => vec![false; count],
         }
     }
 
@@ -124,10 +127,12 @@ pub(super) const WITHOUT_WIDTH: &[&str] = &[
     "distilbert",
     "falcon",
     "falcon_mamba",
+    "glm5_next_text",
     "gpt_bigcode",
     "gpt_neox",
     "jina_bert",
     "jina_embeddings_v3",
+    "kimi_k3_text",
     "kimi_linear",
     "mamba",
     "modernbert",

@@ -3,7 +3,7 @@
 use super::cut::{QKV, cut};
 use super::families::{Family, Lines, Recipe, all};
 use super::file::{CONVERT_AGAIN, Config, File, OTHER_MODEL, Tensors, Wrong, head_dim};
-use super::names::{UNREAD, called, numbered};
+use super::names::{UNREAD, called, called_ahead, numbered};
 use super::{Header, Metadata, Value, blocks, rope};
 use crate::checkpoint::safetensors::TensorInfo;
 use crate::checkpoint::stored::{Blocks, Constant, Entry, Joined, Kept, Order, Turns, like_it};
@@ -94,9 +94,11 @@ pub(in crate::checkpoint) fn describe(
         }));
     }
     let of_heads = family.order(&config);
+    let ahead = file.size("nextn_predict_layers").map(|n| file.size("block_count").unwrap_or(0).saturating_sub(n));
     let mut apart = vec![];
     for (name, (shard, info)) in rest {
-        let called = called(&name, family.names);
+        let of_ahead = ahead.and_then(|layers| called_ahead(&name, family.names, layers));
+        let called = of_ahead.unwrap_or_else(|| called(&name, family.names));
         if called == UNREAD {
             continue;
         }
@@ -119,7 +121,7 @@ pub(in crate::checkpoint) fn describe(
         notes.push(format!("`{first}` is read as f32, since its matrices are taken apart{others}"));
     }
     for (called, numbers) in (family.values)(&file)? {
-        let info = TensorInfo { dtype: blocks::floats(), shape: vec![numbers.len()], bytes: 0..0 };
+        let info = shaped(&called, TensorInfo { dtype: blocks::floats(), shape: vec![numbers.len()], bytes: 0..0 });
         out.insert(called, Entry { layout: Some(Arc::new(Constant(numbers))), ..Entry::plain(0, info) });
     }
     Ok(Model { config: config.into(), tensors: out, notes: widened_types(&tensors, notes) })
@@ -158,9 +160,11 @@ enum Reshape {
 const FORMS: &[(&str, Reshape)] = &[
     ("shared_expert_gate.weight", Reshape::Row),
     ("moe_statics.e_score_correction_bias", Reshape::Row),
+    ("_res_proj.weight", Reshape::Row),
     ("conv1d.weight", Reshape::Taps),
     ("conv.conv.weight", Reshape::Taps),
     ("mamba.A_log", Reshape::Vector),
+    ("attention.A_log", Reshape::Vector),
     ("mamba.D", Reshape::Vector),
     ("mamba.norm.weight", Reshape::Vector),
     ("mixer.D", Reshape::Vector),
@@ -343,8 +347,10 @@ fn config(file: &File, family: &Family) -> Result<Config, Wrong> {
         config.insert("head_dim".into(), dim.into());
     }
     scales(file, family, &mut config)?;
-    if let Some(types) = file.get(WINDOWS).and_then(Value::list).and_then(layer_types) {
-        config.insert("layer_types".into(), types);
+    if let Some(windows) = file.get(WINDOWS).and_then(Value::list) {
+        let layers = file.layers("block_count").len();
+        config
+            .extend(layer_types(&windows[..layers.min(windows.len())]).map(|types| ("layer_types".to_string(), types)));
     }
     config.insert("tie_word_embeddings".into(), (!file.has("output.weight")).into());
     config.extend(family.found.iter().map(|(field, tensor)| ((*field).into(), file.has_or_fused(tensor).into())));
@@ -430,7 +436,8 @@ fn scales(file: &File, family: &Family, config: &mut Config) -> Result<(), Wrong
 
 /// What kind each layer is, by whether it has a window.
 fn layer_types(windows: &[Value]) -> Option<serde_json::Value> {
-    let kind = |v: &Value| Some(if v.flag()? { "sliding_attention" } else { "full_attention" });
+    let is = |v: &Value| v.flag().or_else(|| Some(v.number()? != 0.0));
+    let kind = |v: &Value| Some(if is(v)? { "sliding_attention" } else { "full_attention" });
     windows.iter().map(kind).collect::<Option<Vec<_>>>().map(|kinds| json!(kinds))
 }
 
@@ -446,9 +453,11 @@ fn blocks_of(
     let rotated = name.starts_with("blk.") && HEADS.iter().any(|end| name.ends_with(end));
     let order = of_heads.filter(|_| rotated).unwrap_or(Order::Stored);
     let kept = |end: &&str| name.strip_suffix(*end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-    let gain = family.gains && name.ends_with("_norm.weight") && !family.kept_gains.iter().any(kept);
+    let norm = name.ends_with("_norm.weight") || name.contains(".ple_norm_");
+    let gain = family.gains && norm && !family.kept_gains.iter().any(kept);
     let kept = match () {
         () if gain => Kept::OneMore,
+        () if name.ends_with(".ssm_a") && family.slopes => Kept::Slope,
         () if name.ends_with(".ssm_a") => Kept::Rate,
         () => Kept::Same,
     };

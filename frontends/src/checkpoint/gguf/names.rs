@@ -162,6 +162,17 @@ pub(super) fn called(tensor: &str, own: &[Names]) -> String {
     if apart { parts.join("|") } else { found }
 }
 
+/// The name of a tensor of a layer after the last, which predicts further tokens: among those of layers, whatever it is.
+pub(super) fn called_ahead(tensor: &str, own: &[Names], layers: u64) -> Option<String> {
+    let (number, rest) = tensor.strip_prefix("blk.")?.split_once('.')?;
+    number.parse::<u64>().ok().filter(|n| *n >= layers)?;
+    let norm = hugging_face(&format!("blk.{number}.attn_norm.weight"), own);
+    let (layer, _) = norm.split_once(&format!(".{number}."))?;
+    let called = called(tensor, own);
+    let path = format!("{layer}.{number}.");
+    Some(if called.starts_with(&path) { called } else { format!("{path}{rest}") })
+}
+
 const BOTH: &str = "ffn_gate_up_exps.";
 
 /// A name with `{}` for the number of its layer, and the number.

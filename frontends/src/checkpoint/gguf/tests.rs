@@ -1,6 +1,7 @@
 mod families;
 mod forms;
 mod images;
+mod newest;
 mod widths;
 
 use super::*;

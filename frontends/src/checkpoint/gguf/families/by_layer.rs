@@ -1,7 +1,7 @@
 //! Decoders with experts whose layers with a window have other heads than those without.
 
 use super::super::Value;
-use super::super::file::{Config, File, MOST_LAYERS, Wrong, without};
+use super::super::file::{CONVERT_AGAIN, Config, File, MOST_LAYERS, Wrong, without};
 use super::super::names::{DEEPSEEK_EXPERTS, Names};
 use super::mixtures::set_sparse;
 use super::{EXPERTS, Family, PLAIN, SIGMOID, WINDOW};
@@ -74,6 +74,9 @@ const STEP: Names = &[
 
 const MIMO: Names = &[("blk.{}.attn_sinks.weight", "model.layers.{}.self_attn.attention_sink_bias")];
 
+/// Factors of frequencies.
+const FACTORS: &str = "rope_freqs.weight";
+
 /// Layers, without those that predict further tokens.
 fn layers(f: &File) -> Result<usize, Wrong> {
     let all = f.required("block_count")?.saturating_sub(f.size("nextn_predict_layers").unwrap_or(0));
@@ -122,12 +125,8 @@ fn rotations(f: &File, config: &mut Config, parts: [f64; 2]) -> Result<(), Wrong
     without(config, &["rope_theta", "partial_rotary_factor"])
 }
 
-/// Layers without a window rotate half of what the others do.
+/// Layers without a window rotate half of what the others do, by frequencies that may be scaled.
 fn step(f: &File, config: &mut Config) -> Result<(), Wrong> {
-    if f.has("rope_freqs.weight") {
-        let what = "scales frequencies by factors of a head that is rotated as a whole, and rotates half of it";
-        return f.refused(what);
-    }
     let windowed = windowed(f, config)?;
     let [full, sliding] = heads(f, HEADS, &windowed)?;
     config.insert("num_attention_heads".into(), full.into());
@@ -135,6 +134,20 @@ fn step(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let dim = f.required("attention.key_length")?;
     let rotated = f.size("rope.dimension_count").unwrap_or(dim) as f64 / dim as f64;
     rotations(f, config, [rotated / 2.0, rotated])?;
+    if f.has(FACTORS) {
+        let pairs = (dim as f64 * rotated / 4.0).round() as usize;
+        let all = f.floats(FACTORS).filter(|all| all.len() >= pairs && all.iter().all(|x| x.is_finite() && *x > 0.0));
+        let Some(all) = all else { return f.refused(format_args!("has not {pairs} factors in `{FACTORS}`, in F32")) };
+        let (factors, others) = all.split_at(pairs);
+        if others.iter().any(|x| *x != 1.0) {
+            let what = format!("`{FACTORS}` has factors of a head that is rotated as a whole, of which half is");
+            return Err((what, CONVERT_AGAIN));
+        }
+        let full = &mut config["rope_parameters"]["full_attention"];
+        (full["rope_type"], full["attention_factor"]) = ("longrope".into(), 1.0.into());
+        (full["long_factor"], full["short_factor"]) = (json!(factors), json!(factors));
+        full["original_max_position_embeddings"] = f.required("context_length")?.into();
+    }
     set_sparse(f, config)?;
     for (key, field) in LIMITS {
         if let Some(list) = f.get(key).and_then(Value::list) {

@@ -310,6 +310,9 @@ pub(super) const FAMILIES: &[Family] = &[
     },
     // EXAONE 3 is a Llama in other names, whose heads rotate halves.
     Family { name: "exaone", model_type: ("llama", "LlamaForCausalLM"), ..PLAIN },
+    // So are XVERSE, and openPangu, which has biases.
+    Family { name: "xverse", model_type: ("llama", "LlamaForCausalLM"), heads: Heads::Neighbours, ..PLAIN },
+    Family { name: "pangu-embedded", model_type: ("llama", "LlamaForCausalLM"), found: ATTENTION_BIAS, ..PLAIN },
     // So is the first Baichuan of 7 B.
     Family {
         name: "baichuan",

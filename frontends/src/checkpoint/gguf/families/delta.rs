@@ -1,9 +1,11 @@
 //! Qwen's decoders with the gated delta rule.
 
+use super::super::Value;
 use super::super::file::{Config, File, Wrong, set_layer_types, size, without};
 use super::super::names::{Names, QWEN2_EXPERTS};
 use super::{Family, Keys, Lines, PLAIN, Recipe, rows};
 use crate::checkpoint::stored::Turns;
+use crate::hashing;
 
 /// Attention, the delta rule, and the MLP for all tokens, of Qwen.
 const DELTA: Keys = &[
@@ -66,14 +68,129 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         },
         ..PLAIN
     },
+    Family {
+        name: "qwen4exp",
+        model_type: ("qwen4_exp_text", "Qwen4ExpForCausalLM"),
+        keys: &[
+            DELTA,
+            QWEN_EXPERTS,
+            &[
+                ("hyper_connection.count", "hc_count"),
+                ("hyper_connection.low_rank", "hc_lowrank"),
+                ("attention.indexer.top_k", "indexer_budget"),
+                ("ple.ngram_size", "ngram_size"),
+                ("ple.heads_per_ngram", "heads_per_ngram"),
+                ("ple.conv_kernel", "ple_conv_kernel_size"),
+            ],
+        ],
+        quiet: &[
+            "ssm.inner_size",
+            "rope.dimension_sections",
+            RECURRENT,
+            "attention.indexer.head_count",
+            "attention.indexer.key_length",
+            "attention.compress_ratios",
+            "embedding_length_per_layer_input",
+            "ple.layers",
+            "ple.eos_token_id",
+            "ple.image_token_id",
+            "ple.layer_multipliers",
+            "ple.head_offsets",
+            "ple.head_vocab_sizes",
+        ],
+        fixed: &[("norm_topk_prob", true)],
+        names: &[QWEN4, DELTA_NAMES, QWEN2_EXPERTS],
+        gains: true,
+        joins: TILED,
+        adapt: qwen4,
+        ..PLAIN
+    },
 ];
+
+const QWEN4: Names = &[
+    ("output_hc_norm", "model.hyper_connection_mixer.hc_norm"),
+    ("output_hc_down", "model.hyper_connection_mixer.input_mix_weight_down"),
+    ("output_hc_up", "model.hyper_connection_mixer.input_mix_weight_up"),
+    ("blk.{}.hc_attn_norm", "model.layers.{}.attn_hyper_connection.hc_norm"),
+    ("blk.{}.hc_attn_down", "model.layers.{}.attn_hyper_connection.input_mix_weight_down"),
+    ("blk.{}.hc_attn_up", "model.layers.{}.attn_hyper_connection.input_mix_weight_up"),
+    ("blk.{}.hc_attn_inject", "model.layers.{}.attn_hyper_connection.block_inject_weight"),
+    ("blk.{}.hc_ffn_norm", "model.layers.{}.mlp_hyper_connection.hc_norm"),
+    ("blk.{}.hc_ffn_down", "model.layers.{}.mlp_hyper_connection.input_mix_weight_down"),
+    ("blk.{}.hc_ffn_up", "model.layers.{}.mlp_hyper_connection.input_mix_weight_up"),
+    ("blk.{}.hc_ffn_inject", "model.layers.{}.mlp_hyper_connection.block_inject_weight"),
+    ("blk.{}.indexer.q_proj", "model.layers.{}.self_attn.indexer.q_proj"),
+    ("blk.{}.indexer.k_proj", "model.layers.{}.self_attn.indexer.k_proj"),
+    ("blk.{}.indexer.q_norm", "model.layers.{}.self_attn.indexer.q_layernorm"),
+    ("blk.{}.indexer.k_norm", "model.layers.{}.self_attn.indexer.k_layernorm"),
+    ("blk.{}.ple_conv1d", "model.layers.{}.ple.conv1d"),
+    ("blk.{}.ple_key", "model.layers.{}.ple.key_proj"),
+    ("blk.{}.ple_value", "model.layers.{}.ple.value_proj"),
+    ("blk.{}.ple_norm_conv", "model.layers.{}.ple.norm_conv"),
+    ("blk.{}.ple_norm_key", "model.layers.{}.ple.norm_key"),
+    ("blk.{}.ple_norm_query", "model.layers.{}.ple.norm_query"),
+    ("per_layer_token_embd", "model.ngram_embedding"),
+];
+
+fn qwen4(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    value_width(f, config)?;
+    // As llama.cpp.
+    config.insert("output_gate_type".into(), "sigmoid".into());
+    if let Some(ratio) = f.size("attention.compress_ratios").filter(|ratio| *ratio > 0) {
+        config.insert("indexer_compress_ratio".into(), ratio.into());
+    }
+    without(config, &["intermediate_size"])?;
+    let numbers = |key: &str| -> Vec<u64> {
+        let list = f.get(key).and_then(Value::list).unwrap_or_default();
+        list.iter().filter_map(Value::unsigned).collect()
+    };
+    let layers = numbers("ple.layers");
+    if layers.is_empty() {
+        return Ok(());
+    }
+    if layers.len() > 1 {
+        return f.refused("has several layers with n-grams, of which a file has one table only");
+    }
+    // Ends of texts, that of n-grams first.
+    let end = f.required("ple.eos_token_id")?;
+    let others = config.remove("eos_token_id").and_then(|v| v.as_u64()).filter(|id| *id != end);
+    config.insert("eos_token_id".into(), std::iter::once(end).chain(others).collect());
+    config.insert("ple_layer_ids".into(), layers.iter().map(|i| i.saturating_add(1)).collect());
+    let sizes = numbers("ple.head_vocab_sizes");
+    let table = f.tensors.get("per_layer_token_embd.weight").map(|(_, info)| &info.shape[..]);
+    let (Some(first), Some([rows, columns])) = (sizes.first(), table) else {
+        return f.refused("has no `ple.head_vocab_sizes` with `per_layer_token_embd.weight`");
+    };
+    config.insert("ple_embed_dim".into(), columns.saturating_mul(sizes.len()).into());
+    config.insert("ngram_vocab_size_base".into(), (*first).into());
+    // Those rows that fill up.
+    config.insert("make_ngram_vocab_size_divisible_by".into(), (*rows).into());
+    ngrams_of_the_class(f, config, &sizes, &numbers("ple.layer_multipliers"))
+}
+
+/// Sizes and factors of hashes are those that the class makes of the first size and its seed.
+fn ngrams_of_the_class(f: &File, config: &Config, sizes: &[u64], factors: &[u64]) -> Result<(), Wrong> {
+    let (vocab, size) = (size(config, "vocab_size"), size(config, "ngram_size").min(16));
+    let vocab = config.get("vocab_size").and_then(serde_json::Value::as_u64).map_or(vocab, |n| n as usize);
+    let made = hashing::factors(vocab, size, 0, SEED);
+    if !made.iter().map(|n| *n as u64).eq(factors.iter().copied()) {
+        return f.refused(format_args!("has factors of hashes in `ple.layer_multipliers` of another seed than {SEED}"));
+    }
+    // Larger ones are refused by the class.
+    let primes = |pair: &[u64]| pair[0] < 1 << 28 && hashing::next_prime(pair[0] as usize) as u64 == pair[1];
+    if sizes.len() > 256 || !sizes.windows(2).all(primes) {
+        return f.refused("has sizes of tables in `ple.head_vocab_sizes` that are not one prime after the other");
+    }
+    Ok(())
+}
+
+/// Of the class, where nothing else is said.
+const SEED: u64 = 1234;
 
 /// Columns of a head of values, and which layers attend, where they are listed.
 fn value_width(f: &File, config: &mut Config) -> Result<(), Wrong> {
     if f.get(RECURRENT).is_some() {
-        let mut layers = f.layers(RECURRENT);
-        layers.truncate(size(config, "num_hidden_layers"));
-        set_layer_types(config, &layers, ["linear_attention", "full_attention"]);
+        set_layer_types(config, &f.layers(RECURRENT), ["linear_attention", "full_attention"]);
         config.remove("full_attention_interval");
     }
     let columns = f.required("ssm.inner_size")?.checked_div(f.required("ssm.time_step_rank")?).unwrap_or(0);

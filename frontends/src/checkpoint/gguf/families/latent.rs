@@ -62,6 +62,10 @@ pub(in super::super) const FAMILIES: &[Family] = &[
     SELECTING,
 ];
 
+/// What is said of what selects tokens, which makes no difference where all are read.
+pub(super) const INDEXER_QUIET: [&str; 3] =
+    ["attention.indexer.head_count", "attention.indexer.key_length", "attention.indexer.types"];
+
 /// Latent attention to selected tokens.
 const SELECTING: Family = Family {
     name: "glm-dsa",
@@ -70,9 +74,9 @@ const SELECTING: Family = Family {
     quiet: &[
         "attention.key_length_mla",
         "attention.value_length_mla",
-        "attention.indexer.head_count",
-        "attention.indexer.key_length",
-        "attention.indexer.types",
+        INDEXER_QUIET[0],
+        INDEXER_QUIET[1],
+        INDEXER_QUIET[2],
     ],
     names: &[LATENT_NAMES, INDEXER, DEEPSEEK_EXPERTS],
     found: &[("attention_bias", "blk.0.attn_kv_a_mqa.bias")],
@@ -116,7 +120,7 @@ fn groups_missing(f: &File) -> Wrong {
 }
 
 /// Widths of latent attention, which files have as those of one head of keys and values, and YaRN.
-fn latent(f: &File, config: &mut Config) -> Result<(), Wrong> {
+pub(super) fn latent(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let width =
         |part: &str| f.size(&format!("attention.{part}_length_mla")).or(f.size(&format!("attention.{part}_length")));
     let rope = f.required("rope.dimension_count")?;
@@ -143,7 +147,7 @@ fn latent(f: &File, config: &mut Config) -> Result<(), Wrong> {
 }
 
 /// What selects tokens.
-const INDEXER: Names = &[
+pub(super) const INDEXER: Names = &[
     ("blk.{}.indexer.k_norm", "model.layers.{}.self_attn.indexer.k_norm"),
     ("blk.{}.indexer.proj", "model.layers.{}.self_attn.indexer.weights_proj"),
     ("blk.{}.indexer.attn_k", "model.layers.{}.self_attn.indexer.wk"),

@@ -1,9 +1,10 @@
 //! Decoders with experts, and DeepSeek's, with latent attention.
 
-use super::super::file::{Config, File, MOST_LAYERS, Wrong, set_layer_types, without};
-use super::super::names::{DEEPSEEK_EXPERTS, HUNYUAN, MIXTRAL_EXPERTS, Names, QWEN_EXPERTS};
+use super::super::file::{Config, File, MOST_LAYERS, Wrong, set_layer_types, size, without};
+use super::super::names::{DEEPSEEK_EXPERTS, HUNYUAN, MIXTRAL_EXPERTS, Names, QWEN_EXPERTS, numbered};
 use super::{
-    ATTENTION_BIAS, EXPERTS, Family, Heads, Keys, PLAIN, Q_BIAS, Recipe, SIGMOID, WINDOW, below, has_experts, rows,
+    ATTENTION_BIAS, EXPERTS, Family, Heads, Keys, LAYER_NORM, PLAIN, Q_BIAS, Recipe, SIGMOID, WINDOW, below,
+    has_experts, rows,
 };
 use serde_json::{Value, json};
 
@@ -246,7 +247,90 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         },
         ..PLAIN
     },
+    Family {
+        name: "cohere2moe",
+        model_type: ("cohere2_moe", "Cohere2MoeForCausalLM"),
+        suits: has_experts,
+        keys: &[
+            WINDOW,
+            WIDTH,
+            &[
+                LAYER_NORM,
+                ("logit_scale", "logit_scale"),
+                ("feed_forward_length", "prefix_dense_intermediate_size"),
+                ("leading_dense_block_count", "first_k_dense_replace"),
+                ("expert_count", "num_experts"),
+                ("expert_used_count", "num_experts_per_tok"),
+                ("expert_shared_count", "num_shared_experts"),
+                ("expert_weights_norm", "norm_topk_prob"),
+            ],
+        ],
+        quiet: &["expert_shared_feed_forward_length"],
+        names: &[DEEPSEEK_EXPERTS],
+        gating: SIGMOID,
+        adapt: |f, config| {
+            if !config.contains_key("layer_types") {
+                return f.refused("does not say which layers have a window");
+            }
+            config.insert("expert_selection_fn".into(), "sigmoid".into());
+            config.entry("norm_topk_prob").or_insert(false.into());
+            Ok(())
+        },
+        ..PLAIN
+    },
+    Family {
+        name: "minimax-m3",
+        model_type: ("minimax_m3_vl_text", "MiniMaxM3VLForCausalLM"),
+        keys: &[
+            LOCAL,
+            WIDTH,
+            &[
+                ("feed_forward_length", "dense_intermediate_size"),
+                ("expert_weights_scale", "routed_scaling_factor"),
+                ("attention.indexer.top_k", "index_topk_blocks"),
+                ("attention.indexer.block_size", "index_block_size"),
+            ],
+        ],
+        quiet: &[
+            "leading_dense_block_count",
+            "expert_shared_count",
+            "expert_weights_norm",
+            "attention.indexer.head_count",
+            "attention.indexer.key_length",
+            "attention.indexer.local_blocks",
+        ],
+        names: &[MINIMAX_M3, MINIMAX, MIXTRAL_EXPERTS],
+        gains: true,
+        gating: SIGMOID,
+        adapt: minimax_m3,
+        ..PLAIN
+    },
 ];
+
+/// What selects blocks of tokens, and the MLP for all tokens.
+const MINIMAX_M3: Names = &[
+    ("blk.{}.indexer.q_proj", "model.layers.{}.self_attn.index_q_proj"),
+    ("blk.{}.indexer.k_proj", "model.layers.{}.self_attn.index_k_proj"),
+    ("blk.{}.indexer.q_norm", "model.layers.{}.self_attn.index_q_norm"),
+    ("blk.{}.indexer.k_norm", "model.layers.{}.self_attn.index_k_norm"),
+    ("blk.{}.ffn_gate_shexp", "model.layers.{}.block_sparse_moe.shared_experts.gate_proj"),
+    ("blk.{}.ffn_up_shexp", "model.layers.{}.block_sparse_moe.shared_experts.up_proj"),
+    ("blk.{}.ffn_down_shexp", "model.layers.{}.block_sparse_moe.shared_experts.down_proj"),
+];
+
+/// Which layers have experts and which select, by their tensors.
+fn minimax_m3(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    set_sparse(f, config)?;
+    let selects: Vec<bool> = (0..size(config, "num_hidden_layers").min(MOST_LAYERS))
+        .map(|i| f.has(&format!("blk.{i}.indexer.q_proj.weight")))
+        .collect();
+    set_layer_types(config, &selects, ["minimax_m3_sparse", "full_attention"]);
+    let of_all = f.tensors.iter().find(|(name, _)| numbered(name, "blk.{}.ffn_gate_shexp.weight").is_some());
+    if let Some(rows) = of_all.and_then(|(_, (_, info))| info.shape.first()) {
+        config.insert("shared_intermediate_size".into(), (*rows).into());
+    }
+    Ok(())
+}
 
 /// AFMoE's gates, norms and router.
 const AFMOE: Names = &[

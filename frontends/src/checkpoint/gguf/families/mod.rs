@@ -10,6 +10,7 @@ mod latent;
 mod mixtures;
 mod parallel;
 mod recurrent;
+mod streams;
 mod t5;
 mod time_mixes;
 mod windowed;
@@ -45,6 +46,8 @@ pub(super) struct Family {
     pub gains: bool,
     /// But these, which are as in Transformers.
     pub kept_gains: &'static [&'static str],
+    /// Rates are stored without their sign.
+    pub slopes: bool,
     /// Fields that are true if there is a tensor; `{}` is the number of any layer.
     pub found: &'static [(&'static str, &'static str)],
     /// Layers of the model whose scores are scaled by its width instead of its heads.
@@ -153,6 +156,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Family> {
         delta::FAMILIES,
         gemma::FAMILIES,
         recurrent::FAMILIES,
+        streams::FAMILIES,
         time_mixes::FAMILIES,
         encoders::FAMILIES,
         t5::FAMILIES,
@@ -203,6 +207,7 @@ const PLAIN: Family = Family {
     own_factors: false,
     gains: false,
     kept_gains: &["ssm_norm.weight"],
+    slopes: false,
     found: &[],
     unscaled: None,
     gating: 1,

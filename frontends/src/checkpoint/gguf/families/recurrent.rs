@@ -9,7 +9,7 @@ use serde_json::json;
 const EPSILON: Keys = &[("attention.layer_norm_rms_epsilon", "layer_norm_epsilon")];
 
 /// Which layers attend, where the others keep a state.
-const ATTENDS: &str = "attention.head_count_kv";
+pub(super) const ATTENDS: &str = "attention.head_count_kv";
 
 pub(in super::super) const FAMILIES: &[Family] = &[
     Family {
@@ -58,16 +58,13 @@ pub(in super::super) const FAMILIES: &[Family] = &[
     Family {
         name: "nemotron_h_moe",
         model_type: ("nemotron_h", "NemotronHForCausalLM"),
-        keys: &[EPSILON, NEMOTRON, EXPERTS, &[("expert_shared_feed_forward_length", SHARED)]],
+        keys: &[EPSILON, NEMOTRON, EXPERTS, &[("expert_shared_feed_forward_length", SHARED), LATENT_ROWS]],
         quiet: &["ssm.inner_size"],
         names: &[NEMOTRON_NAMES],
         found: NEMOTRON_BIASES,
         gating: 2,
         adapt: |f, config| {
             nemotron(f, config)?;
-            if f.get("moe_latent_size").is_some() {
-                return f.refused("has experts of a latent, which is not read");
-            }
             config.entry("topk_group").or_insert(1.into());
             Ok(())
         },
@@ -271,6 +268,8 @@ fn granite(f: &File, config: &mut Config) -> Result<(), Wrong> {
     Ok(())
 }
 
+/// Columns of rows that experts see.
+const LATENT_ROWS: (&str, &str) = ("moe_latent_size", "moe_latent_size");
 const SHARED: &str = "moe_shared_expert_intermediate_size";
 
 const NEMOTRON: Keys = &[
@@ -302,6 +301,8 @@ const NEMOTRON_NAMES: Names = &[
     ("blk.{}.exp_probs_b.bias", "backbone.layers.{}.mixer.gate.e_score_correction_bias"),
     ("blk.{}.ffn_up_exps", "backbone.layers.{}.mixer.experts.{e}.up_proj"),
     ("blk.{}.ffn_down_exps", "backbone.layers.{}.mixer.experts.{e}.down_proj"),
+    ("blk.{}.ffn_latent_down", "backbone.layers.{}.mixer.fc1_latent_proj"),
+    ("blk.{}.ffn_latent_up", "backbone.layers.{}.mixer.fc2_latent_proj"),
     ("blk.{}.ffn_up_shexp", "backbone.layers.{}.mixer.shared_experts.up_proj"),
     ("blk.{}.ffn_down_shexp", "backbone.layers.{}.mixer.shared_experts.down_proj"),
     ("blk.{}.ssm_in", "backbone.layers.{}.mixer.in_proj"),
@@ -323,6 +324,9 @@ fn nemotron(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let Some(pattern) = (0..f.layers(ATTENDS).len()).map(letter).collect::<Option<String>>() else {
         return f.refused("has layers without a block that is known");
     };
+    // Of models with experts too files have the width of these only.
+    let dense = pattern.find('-').and_then(|i| f.rows(&format!("blk.{i}.ffn_up.weight")));
+    config.extend(dense.map(|n| ("intermediate_size".to_string(), n.into())));
     config.insert("hybrid_override_pattern".into(), pattern.into());
     let columns = f.required("ssm.inner_size")?.checked_div(f.required("ssm.time_step_rank")?).unwrap_or(0);
     config.insert("mamba_head_dim".into(), columns.into());
@@ -451,7 +455,7 @@ const FALCON_H1: Names = &[
     ("blk.{}.ffn_down", "model.layers.{}.feed_forward.down_proj"),
 ];
 
-const KIMI: Names = &[
+pub(super) const KIMI: Names = &[
     ("blk.{}.ssm_conv1d_q", "model.layers.{}.self_attn.q_conv1d"),
     ("blk.{}.ssm_conv1d_k", "model.layers.{}.self_attn.k_conv1d"),
     ("blk.{}.ssm_conv1d_v", "model.layers.{}.self_attn.v_conv1d"),

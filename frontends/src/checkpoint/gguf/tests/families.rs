@@ -24,6 +24,8 @@ fn table() -> serde_json::Map<String, Value> {
 fn assumed(fixture: &str) -> Value {
     match fixture {
         "gemma2" => json!({ "query_pre_attn_scalar": 32 }),
+        "cohere2_moe" => json!({ "shared_expert_combination_strategy": "average" }),
+        "minimax_m3_text" => json!({ "swiglu_alpha": 1.702, "swiglu_limit": 7.0 }),
         "cohere2" => json!({ "sliding_window_pattern": 4 }),
         "starcoder2" => json!({ "sliding_window": null }),
         "smollm3" => json!({ "no_rope_layers": "absent", "no_rope_layer_interval": 4, "layer_types": "absent" }),
@@ -57,7 +59,7 @@ fn assumed(fixture: &str) -> Value {
         } }),
         "granitemoehybrid" => json!({ "time_step_limit": "absent" }),
         "bamba" | "mamba2" => json!({ "time_step_limit": "absent" }),
-        "nemotron_h" => json!({ "time_step_min": "absent" }),
+        "nemotron_h" | "nemotron_h_latent" => json!({ "time_step_min": "absent" }),
         "llama4_text" => json!({ "attention_chunk_size": 8192, "floor_scale": 8192 }),
         "embedding_gemma" => {
             json!({ "layer_types": "absent", "_sliding_window_pattern": 6, "query_pre_attn_scalar": 32 })
@@ -211,6 +213,7 @@ fn names_are_undone() {
         "jina_bert",
         "jina_bert_norms",
         "jina_embeddings_v3",
+        "minimax_m3_text",
         "modernbert",
         "modernbert_classes",
         "modernbert_pairs",

@@ -65,6 +65,7 @@ pub(super) fn made(form: &Value, layer: &str, mut values: Vec<f32>) -> Vec<Made>
     }
     match (form["value"].as_str(), form["value"].as_f64()) {
         (Some("gain"), _) => values.iter_mut().for_each(|v| *v += 1.0),
+        (Some("slope"), _) => values.iter_mut().for_each(|v| *v = v.exp()),
         (Some("rate"), _) => values.iter_mut().for_each(|v| *v = -v.exp()),
         (_, Some(x)) => values.iter_mut().for_each(|v| *v *= x as f32),
         _ => {}
