@@ -12,9 +12,12 @@ mod microscaling;
 mod modelopt;
 mod packed;
 mod pairs;
+mod quanto;
 mod sparse;
+mod stacks;
 mod ternary;
 mod torchao;
+mod turned;
 mod words;
 
 use super::safetensors::{StoredType, TensorInfo};
@@ -54,9 +57,12 @@ const METHODS: &[(&str, Method)] = &[
     ("auto-round", packed::auto_round),
     ("intel/auto-round", packed::auto_round),
     ("fp8", bytes::fp8),
+    ("mxfp8", bytes::fp8),
     ("fbgemm_fp8", bytes::fbgemm),
     ("compressed-tensors", compressed::replace),
     ("modelopt", modelopt::modelopt),
+    ("quark", modelopt::quark),
+    ("quanto", quanto::quanto),
     ("bitnet", ternary::bitnet),
     ("torchao", torchao::torchao),
     ("mxfp4", microscaling::mxfp4),
@@ -79,12 +85,14 @@ pub(super) fn declare(config: &mut Value, said: &Value) {
 /// it any more. Methods that are not in the table stay there, to be refused.
 pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     hqq::declare(config, tensors);
+    quanto::declare(config, tensors);
     let mut said: Option<Value> = None;
     parts::quantized(config, |of| said = said.take().or_else(|| of.get(SETTINGS).filter(|v| v.is_object()).cloned()));
     let Some(settings) = said.as_ref().and_then(Value::as_object) else { return Ok(()) };
     let method = settings.get("quant_method").and_then(Value::as_str);
     let Some((_, method)) = METHODS.iter().find(|(name, _)| Some(*name) == method) else { return Ok(()) };
     method(settings, tensors)?;
+    stacks::unify(tensors);
     note_experts(tensors);
     note_decoded(tensors);
     if tensors.index.values().any(|e| e.layout.is_some()) {
@@ -117,7 +125,7 @@ fn note_decoded(tensors: &mut Tensors<'_>) {
     if count > 0 {
         tensors.notes.push(format!(
             "{count} quantized matrices have groups that no format has (of different sizes, of no multiple of 32 \
-             columns, of FP8 of less than 128, along their outputs, across rows): they are decoded, and stored as \
+             columns, of FP8 of less than 128, along their outputs, across rows; of experts beside others): they are decoded, and stored as \
              other matrices of floats are"
         ));
     }
