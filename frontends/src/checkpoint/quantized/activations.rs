@@ -11,8 +11,18 @@ use llmcc_ir::quant::Code;
 const SCALES: [&str; 3] = ["input_scale", "activation_scale", "qscale_act"];
 /// What is not read: bounds of scales that are found for each token, scales above those of groups, of
 /// caches and of attention.
-const OTHERS: [&str; 7] =
-    ["input_scale_ub", "input_global_scale", "k_scale", "v_scale", "q_scale", "prob_scale", "output_scale"];
+const OTHERS: [&str; 10] = [
+    "input_scale_ub",
+    "input_global_scale",
+    "k_scale",
+    "v_scale",
+    "q_scale",
+    "kv_scale",
+    "k_zero_point",
+    "v_zero_point",
+    "prob_scale",
+    "output_scale",
+];
 
 /// Takes the scales of activations away: those of the inputs of products are kept with their matrices,
 /// whose input is rounded so; of the others it is said that they are not used. `declared`: what inputs

@@ -95,7 +95,8 @@ pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(
     stacks::unify(tensors);
     note_experts(tensors);
     note_decoded(tensors);
-    if tensors.index.values().any(|e| e.layout.is_some()) {
+    let untouched = decoded_before(settings, tensors);
+    if untouched || tensors.index.values().any(|e| e.layout.is_some()) {
         // Newer versions of Transformers write it twice.
         parts::quantized(config, |of| {
             if of.get(SETTINGS) == said.as_ref() {
@@ -104,6 +105,24 @@ pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(
         });
     }
     Ok(())
+}
+
+/// Methods whose matrices tensors of no float type stand for.
+const NOT_FLOATS: [&str; 6] = ["fp8", "mxfp8", "mxfp4", "modelopt", "quark", "compressed-tensors"];
+
+/// Whether all tensors are floats as they are, though the settings are of a method: someone has decoded them,
+/// and left the settings.
+fn decoded_before(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> bool {
+    let method = settings.get("quant_method").and_then(Value::as_str).unwrap_or_default();
+    let float = |e: &Entry| e.layout.is_none() && ["F32", "F16", "BF16"].contains(&e.info.dtype.name);
+    let vector = |e: &Entry| e.info.shape.len() < 2;
+    let all = NOT_FLOATS.contains(&method) && tensors.index.values().all(|e| float(e) || vector(e));
+    if all && !tensors.index.is_empty() {
+        tensors.notes.push(format!(
+            "`quantization_config` says `{method}`, and no matrix is quantized: they are read as the floats that they are"
+        ));
+    }
+    all
 }
 
 /// The matrices of all experts are one stack, whose columns have one order; in files each may have its
