@@ -63,11 +63,59 @@ pub fn read_text(path: &Path) -> Result<String, FrontendError> {
 }
 
 /// [`read`]; `None` where there is nothing of that name.
+///
+/// # Errors
+/// As [`read`]; what was downloaded is no file of a model.
 pub(crate) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, FrontendError> {
     match read(path) {
         Err(FrontendError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
-        result => result.map(Some),
+        Err(e) => Err(e),
+        Ok(bytes) => itself(path, &bytes).map(|()| Some(bytes)),
     }
+}
+
+/// Whether a file is itself, and not what downloads leave in its place: Git's pointer to it, or the page
+/// that a server answers with.
+///
+/// # Errors
+/// [`FrontendError::NotACheckpoint`].
+pub(crate) fn itself(path: &Path, bytes: &[u8]) -> Result<(), FrontendError> {
+    let first = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii_start();
+    let begins = |with: &str| first.get(..with.len()).is_some_and(|f| f.eq_ignore_ascii_case(with.as_bytes()));
+    let (what, help) = if begins("version https://git-lfs") {
+        ("this is a Git LFS pointer, not the file itself", "fetch it with `git lfs pull`, or download it again")
+    } else if begins("<!doctype html") || begins("<html") || begins("<?xml") {
+        let help = "download it again: from its own address (on Hugging Face with `/resolve/` in place of `/blob/`), and \
+                    logged in where the model asks for it";
+        ("this is a web page, as servers answer with, not the file itself", help)
+    } else {
+        return Ok(());
+    };
+    Err(FrontendError::NotACheckpoint { path: path.to_path_buf(), what: what.into(), help: help.into() })
+}
+
+/// Most bytes of a text that a server answers with.
+const MOST_OF_ANSWER: usize = 4096;
+
+/// [`itself`], of a file of tensors: not empty, and no short text either.
+///
+/// # Errors
+/// [`FrontendError::NotACheckpoint`].
+pub(crate) fn tensors_themselves(path: &Path, bytes: &[u8]) -> Result<(), FrontendError> {
+    itself(path, bytes)?;
+    let text =
+        || std::str::from_utf8(bytes).ok().filter(|t| !t.contains(|c: char| c.is_control() && !c.is_whitespace()));
+    let what = if bytes.is_empty() {
+        "the file is empty".into()
+    } else if let Some(text) = text().filter(|text| text.len() <= MOST_OF_ANSWER && text.len() > 8) {
+        let (line, more) = text.trim().split_once('\n').unwrap_or((text.trim(), ""));
+        let cut: String = line.chars().take(60).collect();
+        let more = if more.is_empty() && cut.len() == line.len() { "" } else { "..." };
+        format!("this is a text of {} bytes (`{cut}{more}`), not a file of tensors", bytes.len())
+    } else {
+        return Ok(());
+    };
+    Err(FrontendError::NotACheckpoint { path: path.to_path_buf(), what, help: "download it again".into() })
 }
 
 /// A JSON file; `None` where there is none.
@@ -149,6 +197,37 @@ mod tests {
         }
         assert!(read_optional(&at("absent")).unwrap().is_none());
         assert!(read_optional(&at("dangling")).is_err());
+    }
+
+    /// What downloads leave in place of files, whatever these are.
+    #[test]
+    fn what_is_not_the_file_itself() {
+        let folder = Folder::new();
+        let path = folder.0.join("f");
+        let page = "this is a web page, as servers answer with, not the file itself; download it again";
+        for (text, found) in [
+            ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "this is a Git LFS pointer"),
+            ("\u{feff}\n<!DOCTYPE html>", page),
+            ("<HTML lang=\"en\">", page),
+            ("<?xml version=\"1.0\"?><Error/>", page),
+        ] {
+            folder.write("f", text);
+            let errors = [read_json(&path).unwrap_err(), tensors_themselves(&path, text.as_bytes()).unwrap_err()];
+            for e in errors {
+                assert!(e.to_string().contains(&format!("f: {found}")), "{e}");
+            }
+        }
+        for (text, found) in [
+            ("", "the file is empty"),
+            ("Entry not found", "this is a text of 15 bytes (`Entry not found`), not a file of tensors"),
+            ("{\"error\":1}\nmore", "this is a text of 16 bytes (`{\"error\":1}...`), not a file of tensors"),
+        ] {
+            let e = tensors_themselves(&path, text.as_bytes()).unwrap_err();
+            assert!(e.to_string().ends_with(&format!("f: {found}; download it again")), "{e}");
+        }
+        for file in [&b"\x02\0\0\0\0\0\0\0{}"[..], b"GGUF\x03\0\0\0", b"\x80\x02}q\0."] {
+            tensors_themselves(&path, file).unwrap();
+        }
     }
 
     #[test]

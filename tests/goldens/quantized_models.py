@@ -144,6 +144,63 @@ def load_rounded(folder, dtype, load=make.load):
     return model, inv_freqs
 
 
+# One layer of latent attention with an MLP, and one with experts.
+EXPERTS = json.loads((make.HERE / "deepseek_v3/config.json").read_text()) | {
+    "hidden_size": 32, "intermediate_size": 32, "moe_intermediate_size": 16, "n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2,
+    "num_hidden_layers": 2, "vocab_size": 64,
+}
+
+
+def input_of(stem):
+    """How the input of one product is rounded: the latent's by FP8, those of experts to int8, each by numbers of its own."""
+    number = zlib.crc32(stem.encode())
+    if ".kv_b_proj" in stem:
+        return "fp8", float(np.float32(0.005)), 0
+    return "int8", float(np.float32((0.02 if stem.endswith("down_proj") else 0.03) * (1 + number % 7 / 8))), number % 31 - 15
+
+
+def fixed_experts(tensors, rng):
+    """The same of experts and of the matrix that makes keys and values; the first expert's scale f16 holds, so that its matrix alone would be stored otherwise."""
+    stored = {}
+    for name in [n for n in tensors if ".experts." in n or ".kv_b_proj" in n]:
+        n, k = tensors[name].shape
+        stem = name.removesuffix(".weight")
+        kind, scale, zero = input_of(stem)
+        one = torch.tensor([2.0**-7 if ".experts.0." in name else 0.0083])
+        codes = rng.normal(0, 40, (n, k)).clip(-127, 127)
+        codes = torch.from_numpy(codes.round()).to(torch.int8) if kind == "int8" else torch.from_numpy(codes).to(torch.float8_e4m3fn)
+        stored |= {name: codes, f"{stem}.weight_scale": one, f"{stem}.input_scale": torch.tensor([scale])}
+        if zero:
+            stored[f"{stem}.input_zero_point"] = torch.tensor([zero], dtype=torch.int8)
+        tensors[name] = codes.float() * one
+    return stored
+
+
+def load_rounded_experts(folder, dtype, load=make.load):
+    """The model of `fixed_experts`: Transformers' experts are one module, whose products are written out here."""
+    model, inv_freqs = load(folder, dtype)
+
+    def forward(module, stem):
+        def run(x, chosen, weights):
+            out = torch.zeros_like(x)
+            for e in range(len(module.gate_up_proj)):
+                rows, slots = torch.where(chosen == e)
+                product = lambda x, part, w, e=e: rounded(x, *input_of(f"{stem}.{e}.{part}")) @ w.T
+                gate, up = (product(x[rows], part, w) for part, w in zip(("gate_proj", "up_proj"), module.gate_up_proj[e].chunk(2)))
+                y = product(module.act_fn(gate) * up, "down_proj", module.down_proj[e])
+                out.index_add_(0, rows, (y * weights[rows, slots, None]).to(out.dtype))
+            return out
+
+        return run
+
+    for name, module in model.named_modules():
+        if name.endswith(".kv_b_proj"):
+            module.register_forward_pre_hook(lambda _, args, how=input_of(name): (rounded(args[0], *how),))
+        if name.endswith(".experts"):
+            module.forward = forward(module, name)
+    return model, inv_freqs
+
+
 def both(name, bits, kind):
     """A group of matrices and their inputs alike."""
     scheme = {"num_bits": bits, "type": kind, "dynamic": False, "symmetric": kind == "float"}
@@ -168,6 +225,12 @@ MODELS = {
             "group_0": both(["re:.*(q|k|v|gate|up)_proj"], 8, "int"), "group_1": both(["re:.*(o|down)_proj"], 8, "float")}},
         fixed,
     ),
+    "fixed_experts": (
+        EXPERTS,
+        fixtures.linear_settings("mixed-precision", {}) | {"config_groups": {
+            "group_0": both(["re:.*experts.*_proj"], 8, "int"), "group_1": both(["re:.*kv_b_proj"], 8, "float")}},
+        fixed_experts,
+    ),
     "compressed": (LLAMA, fixtures.linear_settings("mixed-precision", {"num_bits": 4, "type": "int"}), compressed),
 }
 
@@ -175,7 +238,7 @@ MODELS = {
 def model(name, config, settings, pack):
     seed = zlib.crc32(name.encode())
     folder = HERE / name
-    plain_load, make.load = make.load, load_rounded if pack is fixed else make.load
+    plain_load, make.load = make.load, {fixed: load_rounded, fixed_experts: load_rounded_experts}.get(pack, make.load)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)

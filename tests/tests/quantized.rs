@@ -148,7 +148,7 @@ fn packed_models_compute_what_transformers_does() {
 /// kept in f32.
 #[test]
 fn decoded_models_compute_what_transformers_does() {
-    for name in ["hqq_columns", "modelopt_awq"] {
+    for name in ["hqq_columns", "modelopt_awq", "fixed_experts"] {
         let folder = format!("quantized_models/{name}");
         let exact = llmcc_cli::session::CompileOptions { weights: Some(Format::F32), ..options(&golden(&folder)) };
         computes_what_transformers_does(name, &Artifact::compile(&exact), &Golden::load(&folder));

@@ -223,8 +223,8 @@ pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Va
         f.op(Op::Combine, &[weights, y])
     };
     let product = |f: &mut Draft, x, (w, bias): Stack, rows: usize| {
-        let (w, cols) = in_blocks(f, w, rows);
-        let y = f.op(Op::ExpertMatMul { experts, top, cols }, &[x, w, routes]);
+        let (blocks, cols) = in_blocks(f, w, rows);
+        let y = f.expert_product(x, [w, blocks], routes, (experts, top, cols));
         bias.map_or(y, |bias| {
             let bias = f.op(Op::ExpertVector { experts, top }, &[bias, routes]);
             f.add(y, bias)

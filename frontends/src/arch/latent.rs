@@ -141,6 +141,8 @@ pub(super) fn attention(
     let beside = a.gate == Some(Gate::BesideQueries);
     let ([mut own, mut q], gate) = queries(f, (l, beside), heads, spec, h);
     let mut appended = (!stored).then(|| keys(f, l, spec, h, own));
+    // Keys and values are products with the latent alone.
+    appended = appended.map(|(latent, k)| (f.as_input_of(up[0], latent), k));
     if let Some(rope) = rope {
         own = f.op(Op::Rope { head_dim: l.rope }, &[own, rope]);
         appended = appended.map(|(latent, k)| (latent, f.op(Op::Rope { head_dim: l.rope }, &[k, rope])));

@@ -1,7 +1,7 @@
 //! Products whose input is rounded by numbers that were fixed when the checkpoint was quantized.
 
 use super::lifter::Draft;
-use super::rounded_inputs::RoundedInput;
+use super::rounded_inputs::{RoundedInput, RoundedSlots};
 use crate::checkpoint::InputRounding;
 use llmcc_ir::graph::{BinaryOp, Op, Value};
 
@@ -28,7 +28,15 @@ impl Draft<'_, '_> {
                 return Some(*how);
             }
             // Of weights the numbers change, and the columns do not.
-            let (Op::SliceRows { .. } | Op::PickRows { .. } | Op::PlaceCols | Op::Binary(_), args) = self.made_by(w)?
+            let (
+                Op::SliceRows { .. }
+                | Op::PickRows { .. }
+                | Op::PlaceCols
+                | Op::Flatten
+                | Op::Transpose
+                | Op::Binary(_),
+                args,
+            ) = self.made_by(w)?
             else {
                 return None;
             };
@@ -36,18 +44,106 @@ impl Draft<'_, '_> {
         }
     }
 
+    /// `x` as products with a matrix round it, and otherwise as it is.
+    #[track_caller]
+    pub(super) fn as_input_of(&mut self, w: Value, x: Value) -> Value {
+        let Some(how) = self.input_of(w) else { return x };
+        let input = self.rounded_input(x, how);
+        self.mul(input.numbers, input.scale)
+    }
+
+    /// `[T, top·rows]`: `x`, or the columns of it that each slot has, times the matrices of the experts of
+    /// `routes`. `w`: these, `[experts·rows, k]`, and as they are multiplied, of `cols` columns; `rounded` as
+    /// the first say.
+    #[track_caller]
+    pub(super) fn expert_product(
+        &mut self,
+        x: Value,
+        [w, blocks]: [Value; 2],
+        routes: Value,
+        (experts, top, cols): (usize, usize, usize),
+    ) -> Value {
+        let product = Op::ExpertMatMul { experts, top, cols };
+        let each = match self.made_by(w) {
+            Some((Op::ConcatRows, parts)) if parts.len() == experts => parts.to_vec(),
+            _ => vec![w],
+        };
+        let each: Option<Vec<InputRounding>> = each.into_iter().map(|w| self.input_of(w)).collect();
+        let Some(each) = each.filter(|each| !each.is_empty()) else { return self.op(product, &[x, blocks, routes]) };
+        if each.iter().all(|how| *how == each[0]) {
+            let input = self.rounded_input(x, each[0]);
+            let y = self.op(product, &[input.numbers, blocks, routes]);
+            return self.mul(y, input.scale);
+        }
+        let known = self.rounded.of_experts.iter().find(|i| i.x == x && i.each == each).cloned();
+        let input = known.unwrap_or_else(|| self.rounded_slots(x, w, routes, (top, each)));
+        let y = self.op(product, &[input.numbers, blocks, routes]);
+        let scales = self.slots(input.scales, top, y);
+        self.mul(y, scales)
+    }
+
+    /// `x` for each slot, rounded as the slot's expert has it.
+    #[track_caller]
+    fn rounded_slots(
+        &mut self,
+        x: Value,
+        w: Value,
+        routes: Value,
+        (top, each): (usize, Vec<InputRounding>),
+    ) -> RoundedSlots {
+        let own = if self.columns(x) == self.columns(w) { self.op(Op::ConcatCols, &vec![x; top]) } else { x };
+        let mut of_slots = |what: &str, number: fn(&InputRounding) -> f32| {
+            let name = format!("experts_{what}{}", self.rounded.of_experts.len());
+            let [layer, half] = self.place().map(|i| i.map_or_else(String::new, |i| i.to_string()));
+            let vector = self.computed(&name, &format!("${name}.{layer}.{half}"), each.iter().map(number).collect());
+            self.op(Op::ExpertVector { experts: each.len(), top }, &[vector, routes])
+        };
+        let scales = of_slots("scale", |how| how.scale);
+        let zeros = each.iter().any(|how| how.zero != 0.0).then(|| of_slots("zero", |how| how.zero));
+        let wide = self.slots(scales, top, own);
+        let mut numbers = self.op(Op::Binary(BinaryOp::Div), &[own, wide]);
+        let zeros = zeros.map(|zeros| self.slots(zeros, top, own));
+        if let Some(zeros) = zeros {
+            numbers = self.add(numbers, zeros);
+        }
+        numbers = self.unary(each[0].number, numbers);
+        if let Some(zeros) = zeros {
+            numbers = self.op(Op::Binary(BinaryOp::Sub), &[numbers, zeros]);
+        }
+        let input = RoundedSlots { x, each, numbers, scales };
+        self.rounded.of_experts.push(input.clone());
+        input
+    }
+
+    /// `[T, top]` as wide as `like`: a number for each column of a slot.
+    #[track_caller]
+    fn slots(&mut self, numbers: Value, top: usize, like: Value) -> Value {
+        let columns = self.columns(like);
+        let each = (columns / top.max(1)).max(1);
+        let name = format!("experts.slots{top}.{columns}");
+        let order = self.shared_constant(&name, &format!("${name}"), (0..columns).map(|i| (i / each) as f32).collect());
+        self.op(Op::PickCols, &[numbers, order])
+    }
+
+    /// Columns of a row; 0 of what has none.
+    fn columns(&self, v: Value) -> usize {
+        self.ty(v).and_then(|t| t.tensor()).and_then(|t| t.cols()).unwrap_or(0)
+    }
+
     /// `scale·(number(x / scale + zero) − zero)·wᵀ`: the scale after the product, so that what is
     /// multiplied are numbers that 16 bits hold.
     #[track_caller]
     fn rounded_product(&mut self, x: Value, w: Value, how: InputRounding) -> Value {
-        let known = self.rounded.inputs.iter().find(|i| (i.x, i.how) == (x, how)).copied();
-        let input = known.unwrap_or_else(|| self.rounded_input(x, how));
+        let input = self.rounded_input(x, how);
         let y = (**self).matmul(input.numbers, w);
         self.mul(y, input.scale)
     }
 
     #[track_caller]
     fn rounded_input(&mut self, x: Value, how: InputRounding) -> RoundedInput {
+        if let Some(known) = self.rounded.inputs.iter().find(|i| (i.x, i.how) == (x, how)) {
+            return *known;
+        }
         let scale = self.fixed_number("scale", how.scale);
         let codes = self.op(Op::Binary(BinaryOp::Div), &[x, scale]);
         let numbers = if how.zero == 0.0 {

@@ -10,6 +10,8 @@ pub(super) struct Rounded {
     pub matrices: Vec<(Value, InputRounding)>,
     /// Inputs that were rounded.
     pub inputs: Vec<RoundedInput>,
+    /// The same of experts, each of which has numbers of its own.
+    pub of_experts: Vec<RoundedSlots>,
 }
 
 /// An input that was rounded.
@@ -23,6 +25,19 @@ pub(super) struct RoundedInput {
     pub numbers: Value,
     /// Multiplies the product.
     pub scale: Value,
+}
+
+/// An input that was rounded by what the expert of each slot has.
+#[derive(Clone, Debug)]
+pub(super) struct RoundedSlots {
+    /// The input.
+    pub x: Value,
+    /// How, for each expert.
+    pub each: Vec<InputRounding>,
+    /// What is multiplied, of each slot.
+    pub numbers: Value,
+    /// Multiplies the products, `[T, top]`.
+    pub scales: Value,
 }
 
 impl Rounded {

@@ -260,8 +260,8 @@ fn open_safetensors(path: &Path, map: Mmap) -> Result<(Shard, BTreeMap<String, T
     if let Some(what) = before_gguf(&map) {
         return Err(wrong(path)((what, "take the model as safetensors, or as GGUF")));
     }
-    if let Some(what) = foreign_format(&map) {
-        return Err(FrontendError::NotACheckpoint { path: path.to_path_buf(), what, help: CONVERT.into() });
+    if pytorch::is_pytorch(&map) {
+        return Err(wrong(path)(("this is a PyTorch pickle, not a safetensors file".into(), CONVERT)));
     }
     let tensors =
         safetensors::parse(&map).map_err(|source| FrontendError::Safetensors { path: path.to_path_buf(), source })?;
@@ -283,6 +283,7 @@ fn map(path: &Path) -> Result<Mmap, FrontendError> {
     let map = unsafe { Mmap::map(&file) }.map_err(|source| io(path, "map", source))?;
     // Packing walks each tensor once. Only a hint, so failure is harmless.
     let _ = map.advise(Advice::Sequential);
+    input::tensors_themselves(path, &map)?;
     Ok(map)
 }
 
@@ -348,17 +349,6 @@ fn before_gguf(file: &[u8]) -> Option<String> {
         b"algg" => "this is an adapter of llama.cpp of 2023 (`ggla`), which is not read".into(),
         _ => return None,
     })
-}
-
-/// Names other formats by their first bytes.
-fn foreign_format(file: &[u8]) -> Option<String> {
-    if pytorch::is_pytorch(file) {
-        return Some("this is a PyTorch pickle, not a safetensors file".into());
-    }
-    if file.starts_with(b"version https://git-lfs") {
-        return Some("this is a Git LFS pointer, not the file itself (run `git lfs pull`)".into());
-    }
-    None
 }
 
 /// Opens the shards named by an index and checks that the index and the shards agree.

@@ -236,7 +236,6 @@ fn folders_that_are_no_checkpoints() {
     let index = |json: Value| json!({ "metadata": {}, "weight_map": json }).to_string();
     let both = index(json!({ "a": "1.safetensors", "b": "2.safetensors" }));
     let again = "download the checkpoint again, all files of one revision";
-    let convert = "convert it to safetensors (for example with Transformers' `save_pretrained`)";
     const INDEX: &str = "model.safetensors.index.json";
     #[allow(clippy::type_complexity)] // a table: files, what is wrong, message
     let cases: Vec<(Vec<(&str, &[u8])>, &str, String)> = vec![
@@ -253,8 +252,8 @@ fn folders_that_are_no_checkpoints() {
         ),
         (vec![("m.gguf", b"GGUF\x04\0\0\0")], "m.gguf", "DIR/m.gguf: byte 4 of the file: version 4 of GGUF is not known (2 and 3 are); convert the model again with a current llama.cpp (`convert_hf_to_gguf.py`)".into()),
         (vec![("x.safetensors", &a)], "", "DIR: holds `x.safetensors`, but neither model.safetensors nor model.safetensors.index.json; name the file itself, or add the index".into()),
-        (vec![("model.safetensors", b"version https://git-lfs.github.com/spec/v1\n")], "", format!("DIR/model.safetensors: this is a Git LFS pointer, not the file itself (run `git lfs pull`); {convert}")),
-        (vec![("model.safetensors", b"")], "", "DIR/model.safetensors: the file has 0 bytes, too few for a safetensors header; it is empty or truncated: download it again".into()),
+        (vec![("model.safetensors", b"version https://git-lfs.github.com/spec/v1\n")], "", "DIR/model.safetensors: this is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`, or download it again".into()),
+        (vec![("model.safetensors", b"")], "", "DIR/model.safetensors: the file is empty; download it again".into()),
         (vec![("model.safetensors", &a)], "", "DIR/config.json: the file is missing; a checkpoint needs its config.json beside the tensors; download it too".into()),
         (vec![("model.safetensors", &a), ("config.json", b"{,}")], "", "DIR/config.json: not valid JSON: key must be a string at line 1 column 2; correct it there, or download the file again".into()),
         (vec![("model.safetensors", &a), ("config.json", b"{}")], "", "ok: 1 tensors".into()),

@@ -11,9 +11,18 @@ use llmcc_ir::quant::Code;
 const SCALES: [&str; 3] = ["input_scale", "activation_scale", "qscale_act"];
 /// What is not read: bounds of scales that are found for each token, scales above those of groups, of
 /// caches and of attention.
-const OTHERS: [&str; 6] = ["input_scale_ub", "input_global_scale", "k_scale", "v_scale", "q_scale", "prob_scale"];
-/// Parts of names of matrices that are not multiplied one by one.
-const STACKED: [&str; 2] = [".experts.", ".kv_b_proj"];
+const OTHERS: [&str; 10] = [
+    "input_scale_ub",
+    "input_global_scale",
+    "k_scale",
+    "v_scale",
+    "q_scale",
+    "kv_scale",
+    "k_zero_point",
+    "v_zero_point",
+    "prob_scale",
+    "output_scale",
+];
 
 /// Takes the scales of activations away: those of the inputs of products are kept with their matrices,
 /// whose input is rounded so; of the others it is said that they are not used. `declared`: what inputs
@@ -40,8 +49,8 @@ pub(super) fn fixed(tensors: &mut Tensors<'_>, declared: Option<UnaryOp>) -> Res
         }
     }
     // Of stacks of experts.
-    let stacked = "_activation_scale".to_string();
-    for ending in OTHERS.iter().map(|e| format!(".{e}")).chain([stacked]) {
+    let stacked = ["_activation_scale", "_input_scale"].map(String::from);
+    for ending in OTHERS.iter().map(|e| format!(".{e}")).chain(stacked) {
         for stem in tensors.stems(&ending) {
             tensors.index.remove(&format!("{stem}{ending}"));
             unused += 1;
@@ -66,9 +75,6 @@ pub(super) fn fixed(tensors: &mut Tensors<'_>, declared: Option<UnaryOp>) -> Res
 /// What the input of products with `STEM.weight` is rounded to; `None` where it is not.
 fn number(tensors: &Tensors<'_>, stem: &str, declared: Option<UnaryOp>) -> Option<UnaryOp> {
     let matrix = tensors.index.get(&format!("{stem}.weight"))?;
-    if STACKED.iter().any(|part| format!("{stem}.").contains(part)) {
-        return None;
-    }
     // What no format has was decoded: its numbers do not tell what they were.
     if std::ptr::eq(matrix.info.dtype, &COMPUTED) {
         return declared;
@@ -82,7 +88,12 @@ fn number(tensors: &Tensors<'_>, stem: &str, declared: Option<UnaryOp>) -> Optio
 }
 
 /// Takes the numbers of an input.
-fn rounding(tensors: &mut Tensors<'_>, stem: &str, name: &str, number: UnaryOp) -> Result<InputRounding, Wrong> {
+pub(super) fn rounding(
+    tensors: &mut Tensors<'_>,
+    stem: &str,
+    name: &str,
+    number: UnaryOp,
+) -> Result<InputRounding, Wrong> {
     let scale = one(tensors, name, &["F32", "BF16", "F16"])?.float(tensors.shards, 0);
     if !scale.is_finite() || scale <= 0.0 {
         return Err((format!("tensor `{name}` is {scale}, and no scale"), UNQUANTIZED));

@@ -8,6 +8,7 @@ use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations, coded, gro
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
+use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::quant::{CodedRow, Elem, Format, e4m3_to_f32};
 use serde_json::{Map, Value};
 use std::ops::Range;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 const GROUP: usize = 128;
 
 static BY_ROW: StoredType = coded("FP8 by rows", Format::new(Elem::FP8, 0), 8);
-static IN_BLOCKS: StoredType = coded("FP8 in blocks", Format::new(Elem::named("fp8b"), GROUP as u16), 8);
+pub(super) static IN_BLOCKS: StoredType = coded("FP8 in blocks", Format::new(Elem::named("fp8b"), GROUP as u16), 8);
 
 /// Types of scales; bytes are powers of two.
 const SCALES: &[&str] = &["F32", "BF16", "F16", "F8_E8M0", "U8"];
@@ -73,7 +74,8 @@ pub(super) fn fp8(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> R
     for name in tensors.stems("_scale_inv") {
         stack(tensors, &name, block)?;
     }
-    activations::fixed(tensors, None)
+    // Also of matrices that are decoded.
+    activations::fixed(tensors, Some(UnaryOp::RoundE4m3))
 }
 
 /// The matrices `NAME` F8_E4M3 `[experts, rows, columns]` of all experts and their scales

@@ -144,15 +144,24 @@ fn integers(tensors: &mut Tensors<'_>, stem: &str, bits: &BTreeSet<u64>) -> Resu
     let shape = tensors.take(&name("weight_shape"), &["I64", "I32"], &[2])?;
     let [n, k] = [0, 1].map(|i| shape.integer(tensors.shards, i));
     let widths = bits.iter().filter_map(|bits| usize::try_from(*bits).ok()).filter(|bits| (1..=8).contains(bits));
-    let mut fitting = widths.filter_map(|bits| Some((bits, packing(k, bits, across)?)));
-    let (bits, dense) = match (fitting.next(), fitting.next()) {
-        (Some(found), None) if n == rows && n > 0 && k > 0 => found,
+    let fitting: Vec<(usize, bool)> = widths.filter_map(|bits| Some((bits, packing(k, bits, across)?))).collect();
+    let sizes = format!("`weight_packed` {:?} of `weight_shape` {:?}", [rows, across], [n, k]);
+    if fitting.is_empty() || n != rows || n == 0 || k == 0 {
+        return Err(wrong(format!("{sizes} is of none of the widths {bits:?}; 1 to 8 bits are read")));
+    }
+    let codes = tensors.take(&name("weight_packed"), &["I32"], &[rows, across])?;
+    let (bits, dense) = match fitting[..] {
+        [found] => found,
+        // Four codes in a word, whichever it is: of 7 bits they leave the uppermost four free.
+        [(7, false), (8, _)] => {
+            let free = (0..rows.saturating_mul(across)).all(|i| codes.word(tensors.shards, i) >> 28 == 0);
+            if free { fitting[0] } else { fitting[1] }
+        }
         _ => {
-            let sizes = format!("`weight_packed` {:?} of `weight_shape` {:?}", [rows, across], [n, k]);
-            return Err(wrong(format!("{sizes} is of none of the widths {bits:?}; 1 to 8 bits are read")));
+            let widths: Vec<usize> = fitting.iter().map(|f| f.0).collect();
+            return Err(wrong(format!("{sizes} may be of any of the widths {widths:?} that the file has")));
         }
     };
-    let codes = tensors.take(&name("weight_packed"), &["I32"], &[rows, across])?;
     let scaled = tensors.index.get(&name("weight_scale")).map(|e| e.info.shape.clone()).unwrap_or_default();
     // One of the whole matrix may be a vector, or no list at all.
     let one = scaled.iter().all(|n| *n == 1) && n > 1;

@@ -12,9 +12,12 @@ mod microscaling;
 mod modelopt;
 mod packed;
 mod pairs;
+mod quanto;
 mod sparse;
+mod stacks;
 mod ternary;
 mod torchao;
+mod turned;
 mod words;
 
 use super::safetensors::{StoredType, TensorInfo};
@@ -54,9 +57,12 @@ const METHODS: &[(&str, Method)] = &[
     ("auto-round", packed::auto_round),
     ("intel/auto-round", packed::auto_round),
     ("fp8", bytes::fp8),
+    ("mxfp8", bytes::fp8),
     ("fbgemm_fp8", bytes::fbgemm),
     ("compressed-tensors", compressed::replace),
     ("modelopt", modelopt::modelopt),
+    ("quark", modelopt::quark),
+    ("quanto", quanto::quanto),
     ("bitnet", ternary::bitnet),
     ("torchao", torchao::torchao),
     ("mxfp4", microscaling::mxfp4),
@@ -79,15 +85,18 @@ pub(super) fn declare(config: &mut Value, said: &Value) {
 /// it any more. Methods that are not in the table stay there, to be refused.
 pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     hqq::declare(config, tensors);
+    quanto::declare(config, tensors);
     let mut said: Option<Value> = None;
     parts::quantized(config, |of| said = said.take().or_else(|| of.get(SETTINGS).filter(|v| v.is_object()).cloned()));
     let Some(settings) = said.as_ref().and_then(Value::as_object) else { return Ok(()) };
     let method = settings.get("quant_method").and_then(Value::as_str);
     let Some((_, method)) = METHODS.iter().find(|(name, _)| Some(*name) == method) else { return Ok(()) };
     method(settings, tensors)?;
+    stacks::unify(tensors);
     note_experts(tensors);
     note_decoded(tensors);
-    if tensors.index.values().any(|e| e.layout.is_some()) {
+    let untouched = decoded_before(settings, tensors);
+    if untouched || tensors.index.values().any(|e| e.layout.is_some()) {
         // Newer versions of Transformers write it twice.
         parts::quantized(config, |of| {
             if of.get(SETTINGS) == said.as_ref() {
@@ -96,6 +105,24 @@ pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(
         });
     }
     Ok(())
+}
+
+/// Methods whose matrices tensors of no float type stand for.
+const NOT_FLOATS: [&str; 6] = ["fp8", "mxfp8", "mxfp4", "modelopt", "quark", "compressed-tensors"];
+
+/// Whether all tensors are floats as they are, though the settings are of a method: someone has decoded them,
+/// and left the settings.
+fn decoded_before(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> bool {
+    let method = settings.get("quant_method").and_then(Value::as_str).unwrap_or_default();
+    let float = |e: &Entry| e.layout.is_none() && ["F32", "F16", "BF16"].contains(&e.info.dtype.name);
+    let vector = |e: &Entry| e.info.shape.len() < 2;
+    let all = NOT_FLOATS.contains(&method) && tensors.index.values().all(|e| float(e) || vector(e));
+    if all && !tensors.index.is_empty() {
+        tensors.notes.push(format!(
+            "`quantization_config` says `{method}`, and no matrix is quantized: they are read as the floats that they are"
+        ));
+    }
+    all
 }
 
 /// The matrices of all experts are one stack, whose columns have one order; in files each may have its
@@ -117,7 +144,7 @@ fn note_decoded(tensors: &mut Tensors<'_>) {
     if count > 0 {
         tensors.notes.push(format!(
             "{count} quantized matrices have groups that no format has (of different sizes, of no multiple of 32 \
-             columns, of FP8 of less than 128, along their outputs, across rows): they are decoded, and stored as \
+             columns, of FP8 of less than 128, along their outputs, across rows; of experts beside others): they are decoded, and stored as \
              other matrices of floats are"
         ));
     }

@@ -1,10 +1,10 @@
-//! NVIDIA's ModelOpt: what a matrix is follows from the types of its `weight` and `weight_scale`, and
+//! NVIDIA's ModelOpt, and AMD's Quark, which names its tensors alike: what a matrix is follows from the types of its `weight` and `weight_scale`, and
 //! whether a `weight_scale_2` stands above its scales. AWQ and SmoothQuant leave beside some matrices a
 //! `pre_quant_scale` `[in]` that multiplies the input of their products, where no layer before takes it.
 
 use super::bytes::{self, ByteKind};
 use super::compressed::fp4;
-use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations, microscaling, pairs};
+use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations, microscaling, pairs, turned};
 use crate::checkpoint::safetensors::TensorInfo;
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout, Rows};
@@ -22,6 +22,23 @@ pub(super) fn modelopt(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Res
         let what = format!("tensor `{stem}.svdquant_lora_a` is added to a product, which is not read");
         return Err((what, UNQUANTIZED));
     }
+    turned::stacks(tensors)?;
+    matrices(tensors)
+}
+
+/// Quark's FP8, int8 and microscaling formats.
+pub(super) fn quark(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
+    for stem in tensors.stems(".weight_scale") {
+        if tensors.index.get(&format!("{stem}.weight")).is_some_and(|e| e.info.dtype.name == "I32") {
+            let what =
+                format!("`{stem}.weight` is Quark's of fewer than 8 bits in words of 32; FP8, int8 and MXFP4 are read");
+            return Err((what, UNQUANTIZED));
+        }
+    }
+    matrices(tensors)
+}
+
+fn matrices(tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     for stem in tensors.stems(".weight_scale") {
         let dtype = |ending: &str| tensors.index.get(&format!("{stem}.{ending}")).map(|e| e.info.dtype.name);
         let entry = match [dtype("weight"), dtype("weight_scale"), dtype("weight_scale_2")] {

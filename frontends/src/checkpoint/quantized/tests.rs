@@ -4,6 +4,8 @@ use llmcc_ir::graph::UnaryOp;
 use serde_json::{Value, json};
 use std::path::Path;
 
+mod stacks;
+
 /// A fixture: its name, its matrices with their formats, and how many notes there are.
 type Fixture = (&'static str, &'static [(&'static str, &'static str)], usize);
 
