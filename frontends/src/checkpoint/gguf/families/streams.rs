@@ -63,6 +63,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         adapt: |f, config| {
             latent(f, config)?;
             set_limit(f, config, LIMITS)?;
+            bounded(f)?;
             set_layer_types(config, &f.layers(ATTENDS), ["indexed_attention", "linear_attention"]);
             config.insert("linear_num_heads".into(), delta_heads(f)?.into());
             by_groups(f, config)
@@ -144,6 +145,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         gating: SIGMOID,
         adapt: |f, config| {
             latent(f, config)?;
+            bounded(f)?;
             set_layer_types(config, &f.layers(ATTENDS), ["full_attention", "linear_attention"]);
             by_groups(f, config)
         },
@@ -258,6 +260,8 @@ fn by_groups(f: &File, config: &mut Config) -> Result<(), Wrong> {
         config.entry(field).or_insert(1.into());
     }
     config.entry("norm_topk_prob").or_insert(false.into());
+    // Classes have other numbers where nothing is said.
+    config.entry("routed_scaling_factor").or_insert(1.0.into());
     set_sparse(f, config)
 }
 
@@ -293,6 +297,14 @@ const GLM5_NEXT: Names = &[
     ("blk.{}.indexer_compressor_ape.weight", "model.layers.{}.self_attn.indexer.index_kpool_compress_ape"),
     ("blk.{}.indexer_compressor_gate.weight", "model.layers.{}.self_attn.indexer.index_kpool_compress_gate"),
 ];
+
+/// Rates that no bound is said of are computed in another way, which these classes have not.
+fn bounded(f: &File) -> Result<(), Wrong> {
+    match f.number("kda.gate_lower_bound") {
+        Some(_) => Ok(()),
+        None => f.refused("has no `kda.gate_lower_bound`"),
+    }
+}
 
 /// Heads of Kimi's delta rule, which have a rate each.
 fn delta_heads(f: &File) -> Result<usize, Wrong> {
