@@ -126,7 +126,8 @@ pub struct CompileArgs {
     #[arg(long, value_name = "ERROR", value_parser = parse_budget)]
     pub error_budget: Option<f64>,
     /// Columns that share a scale in the weights of --w4, --w4a and --w8
-    #[arg(long, default_value_t = 32, value_parser = parse_group, requires = "format", conflicts_with_all = ["error_budget", "fp8", "stored_as", "dtype"])]
+    #[arg(long, default_value_t = 32, value_parser = parse_group, requires = "format")]
+    #[arg(conflicts_with_all = ["error_budget", "fp8", "stored_as", "dtype"])]
     pub group: u16,
     /// Activations entering quantized matrix products, on the targets that multiply such ones
     /// [default: int8 with quantized weights, on GPUs bf16]

@@ -93,6 +93,14 @@ fn what_does_not_fit_the_model_is_refused() {
         assert!(message.contains(says), "{args:?}: {message}");
     }
     let llama = goldens.join("llama3");
+    for more in [&["--group", "64"][..], &["--format", "nf4", "--group", "64"], &["--dtype", "bf16", "--group", "64"]] {
+        let compile = ["compile", llama.to_str().expect("UTF-8"), "-o", "m.so"];
+        let (status, message) = refused(dir.path(), &[&compile, more].concat());
+        assert!(status == 2 && (message.contains("--group") || message.contains("--w8")), "{more:?}: {message}");
+    }
+    let compile = ["compile", llama.to_str().expect("UTF-8"), "-o", "m.so", "--act", "int8", "--format", "nf4"];
+    let (_, message) = refused(dir.path(), &compile);
+    assert!(message.contains("weights of integers") && message.contains("w4zg32"), "{message}");
     let about = llmcc(dir.path(), &["inspect", llama.to_str().expect("UTF-8")]);
     let about = String::from_utf8_lossy(&about.stdout).into_owned();
     assert!(about.contains("model       llama (LlamaForCausalLM)") && !about.contains("null"), "{about}");

@@ -22,7 +22,7 @@ type Term = usize;
 
 /// What an operation is of its operands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Reach {
     /// No rows: a weight or a number.
     Fixed,
     /// Each row is a function of the same row of each operand.
@@ -31,16 +31,16 @@ enum Kind {
     Opaque,
 }
 
-struct Node {
+struct TermNode {
     label: String,
     operands: Vec<Term>,
-    kind: Kind,
+    reach: Reach,
 }
 
 /// Terms, each once.
 #[derive(Default)]
 struct Terms {
-    nodes: Vec<Node>,
+    nodes: Vec<TermNode>,
     known: BTreeMap<(String, Vec<Term>), Term>,
 }
 
@@ -138,8 +138,8 @@ fn of_candidate(terms: &mut Terms, g: &Graph, c: &Candidate, values: &Values) ->
         children.push(match values.get(child) {
             Some(of_child) => of_child.clone(),
             None if available(g, *child) => {
-                let kind = if g[*child].data.weight { Kind::Fixed } else { Kind::Opaque };
-                vec![terms.node(format!("class {child}"), vec![], kind)]
+                let reach = if g[*child].data.weight { Reach::Fixed } else { Reach::Opaque };
+                vec![terms.node(format!("class {child}"), vec![], reach)]
             }
             None => return None,
         });
@@ -155,18 +155,18 @@ fn of_candidate(terms: &mut Terms, g: &Graph, c: &Candidate, values: &Values) ->
 }
 
 impl Terms {
-    fn node(&mut self, label: String, operands: Vec<Term>, kind: Kind) -> Term {
+    fn node(&mut self, label: String, operands: Vec<Term>, reach: Reach) -> Term {
         let key = (label, operands);
         if let Some(t) = self.known.get(&key) {
             return *t;
         }
-        self.nodes.push(Node { label: key.0.clone(), operands: key.1.clone(), kind });
+        self.nodes.push(TermNode { label: key.0.clone(), operands: key.1.clone(), reach });
         self.known.insert(key, self.nodes.len() - 1);
         self.nodes.len() - 1
     }
 
     fn row_wise(&mut self, label: String, operands: Vec<Term>) -> Term {
-        self.node(label, operands, Kind::RowWise)
+        self.node(label, operands, Reach::RowWise)
     }
 
     fn binary(&mut self, op: BinaryOp, mut operands: Vec<Term>) -> Term {
@@ -177,7 +177,7 @@ impl Terms {
     }
 
     fn number(&mut self, x: F32) -> Term {
-        self.node(format!("{x:?}"), vec![], Kind::Fixed)
+        self.node(format!("{x:?}"), vec![], Reach::Fixed)
     }
 
     /// `x` rounded to the storage of rows.
@@ -187,10 +187,10 @@ impl Terms {
 
     /// The rows of `x` whose logits are wanted: those of what it is made of.
     fn gathered(&mut self, x: Term) -> Term {
-        match self.nodes[x].kind {
-            Kind::Fixed => x,
-            Kind::Opaque => self.node("gathered".into(), vec![x], Kind::Opaque),
-            Kind::RowWise => {
+        match self.nodes[x].reach {
+            Reach::Fixed => x,
+            Reach::Opaque => self.node("gathered".into(), vec![x], Reach::Opaque),
+            Reach::RowWise => {
                 let label = self.nodes[x].label.clone();
                 let operands = self.nodes[x].operands.clone().into_iter().map(|t| self.gathered(t)).collect();
                 self.row_wise(label, operands)
@@ -251,7 +251,7 @@ impl Reading<'_> {
                     operands.push(self.terms.row_wise(if key { "key" } else { "value" }.into(), vec![x]));
                 }
                 operands[1..].sort_unstable();
-                self.terms.node("cached".into(), operands, Kind::Opaque)
+                self.terms.node("cached".into(), operands, Reach::Opaque)
             }
             (_, Output::Rows(out)) => {
                 let x = self.opaque(number);
@@ -272,19 +272,19 @@ impl Reading<'_> {
         if let Some(tile_m) = body.tile_m_mut() {
             *tile_m = 0;
         }
-        self.terms.node(format!("{number} of {body:?}"), operands, Kind::Opaque)
+        self.terms.node(format!("{number} of {body:?}"), operands, Reach::Opaque)
     }
 
     /// The value of an input.
     fn operand(&mut self, p: ParamId) -> Term {
         match self.inputs.get(p) {
             Some(t) => *t,
-            None => self.terms.node(format!("output {p}"), vec![], Kind::Opaque),
+            None => self.terms.node(format!("output {p}"), vec![], Reach::Opaque),
         }
     }
 
     fn in_storage(&mut self, x: Term, out: ParamId) -> Term {
-        match self.kernel.params[out].kind {
+        match self.kernel.params[out].reach {
             ParamKind::Rows { elem, .. } => self.terms.stored(x, elem),
             _ => x,
         }
@@ -292,7 +292,7 @@ impl Reading<'_> {
 
     fn embed(&mut self, e: &Embed) -> Term {
         let table = self.operand(e.table);
-        let mut x = self.terms.node(format!("rows by {:?}", e.index), vec![table], Kind::Opaque);
+        let mut x = self.terms.node(format!("rows by {:?}", e.index), vec![table], Reach::Opaque);
         if e.scale != F32::new(1.0) {
             let scale = self.terms.number(e.scale);
             x = self.terms.binary(BinaryOp::Mul, vec![x, scale]);
@@ -357,7 +357,7 @@ impl Reading<'_> {
             Expr::Acc(lane) => lanes[*lane],
             Expr::Rows { param, start } => {
                 let x = self.operand(*param);
-                match self.kernel.params[*param].kind {
+                match self.kernel.params[*param].reach {
                     ParamKind::Rows { cols, .. } if (*start, cols) == (0, n) => x,
                     _ => self.terms.row_wise(format!("{n} columns from {start}"), vec![x]),
                 }

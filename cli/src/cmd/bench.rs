@@ -95,7 +95,7 @@ fn check_sizes(args: &BenchArgs, model: &Model) -> Result<(), Error> {
     let lengths = [("--prefill", prefill), ("--steps", args.steps.saturating_add(1)), ("--depth", deepest)];
     if let Some((option, tokens)) = lengths.iter().find(|(_, n)| *n > info.max_context) {
         return Err(Error::Usage(format!(
-            "{option}: a sequence would have {tokens} tokens, but the artifact's longest context is {}: give a smaller {option}",
+            "{option}: a sequence would have {tokens} tokens, but the longest context is {}: give a smaller {option}",
             info.max_context
         )));
     }

@@ -405,8 +405,8 @@ impl Model {
 
     /// Whether a tensor is of no use for embeddings.
     fn spares(&self, tensor: &str) -> bool {
-        let of_head = |kind| self.arch.names.tensor(HEAD, kind, None).is_some_and(|head| head == tensor);
-        [Kind::Matrix, Kind::Bias].into_iter().any(of_head)
+        let head = |kind| self.arch.names.tensor_of(HEAD, kind, (None, None), |n| n == tensor);
+        [Kind::Matrix, Kind::Bias].into_iter().filter_map(head).any(|n| n == tensor)
             || self.shape.spare().iter().any(|start| tensor.starts_with(start))
     }
 

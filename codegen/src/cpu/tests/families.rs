@@ -42,7 +42,8 @@ proptest! {
         let gain = g.rng.chance(2).then(|| g.vector(gain_len));
         let bias = g.rng.chance(2).then(|| g.vector(gain_len));
         let residual = (!gather && g.rng.chance(2)).then(|| g.input(g.rows, cols));
-        let elem = g.rng.pick(&[RowElem::F32, RowElem::Q8 { group: 16 }, RowElem::Q8 { group: 32 }, RowElem::Q8 { group: 128 }]);
+        let elem = RowElem::Q8 { group: g.rng.pick(&[16, 32, 128]) };
+        let elem = g.rng.pick(&[RowElem::F32, elem, elem]);
         let out = g.output(cols, elem);
         let case = g.case(Body::RowNorm(RowNorm { x, gather, norm, gain, bias, residual, out }));
         let bounds = Bounds::new(&case, own_error);
@@ -51,7 +52,7 @@ proptest! {
 
     /// Quantization without a norm has no rounding to disagree about: the bytes of the microkernel.
     #[test]
-    fn quantized_rows_equal_the_microkernel(seed in any::<u64>(), k in 1usize..300, group in prop_oneof![Just(16usize), Just(32), Just(64), Just(128)]) {
+    fn quantized_rows_equal_the_microkernel(seed in any::<u64>(), k in 1usize..300, group in prop_oneof![Just(16usize), Just(32), Just(128)]) {
         let mut g = random(seed, 3, 40);
         g.rows = Dim::Tokens;
         let x = g.input(g.rows, k);
