@@ -85,8 +85,8 @@ pub(crate) fn itself(path: &Path, bytes: &[u8]) -> Result<(), FrontendError> {
     let (what, help) = if begins("version https://git-lfs") {
         ("this is a Git LFS pointer, not the file itself", "fetch it with `git lfs pull`, or download it again")
     } else if begins("<!doctype html") || begins("<html") || begins("<?xml") {
-        let help = "download it again: from its own address (on Hugging Face with `/resolve/` in place of `/blob/`), and \
-                    logged in where the model asks for it";
+        let help = "download it again: from its own address (on Hugging Face with `/resolve/` in place of \
+                    `/blob/`), and logged in where the model asks for it";
         ("this is a web page, as servers answer with, not the file itself", help)
     } else {
         return Ok(());

@@ -231,7 +231,12 @@ pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Va
         })
     };
     // A product with a multiple of a row is that multiple of the product.
-    let entered = |f: &mut Draft, w| {
+    let entered = |f: &mut Draft, w: Stack| {
+        if m.weigh_input && f.rounds_experts(w.0, experts) {
+            // Rounded, it is not.
+            let x = weighted(f, own);
+            return product(f, x, w, m.ffn);
+        }
         let y = product(f, own, w, m.ffn);
         if m.weigh_input { weighted(f, y) } else { y }
     };

@@ -75,8 +75,7 @@ pub(super) fn gated_linear(f: &mut Draft, m: &GatedLinear, eps: Norm, rope: Opti
     let (key_dim, value_dim) = (m.keys / m.heads, m.values / m.heads);
     let widths = [m.keys, m.keys, m.values];
     let each = [(DELTA_Q, m.keys), (DELTA_K, m.keys), (DELTA_V, m.values)].map(|(part, n)| f.matrix(part, [n, hidden]));
-    let all = f.op(Op::ConcatRows, &each);
-    let mut x = f.matmul(h, all);
+    let mut x = f.matmul_all(h, &each);
     if let Some(conv) = m.conv {
         x = convolved(f, &[(CONV_Q, m.keys), (CONV_K, m.keys), (CONV_V, m.values)], conv, x);
         x = f.unary(UnaryOp::Silu, x);

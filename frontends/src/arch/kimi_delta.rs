@@ -72,8 +72,7 @@ pub(super) const NAMES: Table = &[
 pub(super) fn kimi_delta(f: &mut Draft, m: &KimiDelta, eps: Norm, h: Value) -> Value {
     let (hidden, width) = (f.facts().hidden, m.heads * m.dim);
     let each = [DELTA_Q, DELTA_K, DELTA_V].map(|part| f.matrix(part, [width, hidden]));
-    let all = f.op(Op::ConcatRows, &each);
-    let x = f.matmul(h, all);
+    let x = f.matmul_all(h, &each);
     let x = convolved(f, &[(CONV_Q, width), (CONV_K, width), (CONV_V, width)], m.conv, x);
     let x = f.unary(m.act, x);
     let [q, k, v] = split_cols(f, x, [width; 3]);

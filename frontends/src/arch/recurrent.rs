@@ -201,7 +201,7 @@ pub(super) fn gated_delta(f: &mut Draft, m: &GatedDelta, eps: Norm, h: Value) ->
     let hidden = f.facts().hidden;
     let (keys, values) = (m.key_heads * m.key_dim, m.value_heads * m.value_dim);
     let w = delta_matrices(f, m, hidden);
-    let x = f.matmul(h, w.qkv);
+    let x = f.matmul_all(h, &w.qkv);
     let taps: &[(Part, usize)] = match m.stored {
         Projections::Joined | Projections::ByHead => &[(SSM_CONV, 2 * keys + values)],
         Projections::Apart => &[(CONV_Q, keys), (CONV_K, keys), (CONV_V, values)],
@@ -245,7 +245,7 @@ pub(super) fn of_length_one(f: &mut Draft, [q, k]: [Value; 2], dim: usize) -> [V
 
 /// Matrices of the gated delta rule; `None` = it is stored by itself.
 struct DeltaMatrices {
-    qkv: Value,
+    qkv: Vec<Value>,
     gate: Option<Value>,
     rate: Option<Value>,
     decay: Option<Value>,
@@ -257,11 +257,10 @@ fn delta_matrices(f: &mut Draft, m: &GatedDelta, hidden: usize) -> DeltaMatrices
     let (keys, values) = (m.key_heads * m.key_dim, m.value_heads * m.value_dim);
     let alone = |qkv| DeltaMatrices { qkv, gate: None, rate: None, decay: None };
     match m.stored {
-        Projections::Joined => alone(f.matrix(DELTA_QKV, [2 * keys + values, hidden])),
+        Projections::Joined => alone(vec![f.matrix(DELTA_QKV, [2 * keys + values, hidden])]),
         Projections::Apart => {
             let each = [(DELTA_Q, keys), (DELTA_K, keys), (DELTA_V, values)];
-            let each = each.map(|(part, rows)| f.matrix(part, [rows, hidden]));
-            alone(f.op(Op::ConcatRows, &each))
+            alone(each.map(|(part, rows)| f.matrix(part, [rows, hidden])).to_vec())
         }
         Projections::ByHead => {
             let heads = m.value_heads / m.key_heads.max(1);
@@ -272,7 +271,7 @@ fn delta_matrices(f: &mut Draft, m: &GatedDelta, hidden: usize) -> DeltaMatrices
             let both = f.matrix(DELTA_RATE, [2 * m.value_heads, hidden]);
             let [rate, decay] = [0, heads].map(|start| run_parts(f, both, 2 * heads, start, heads));
             let qkv = f.op(Op::ConcatRows, &[q, k, v]);
-            DeltaMatrices { qkv, gate: Some(gate), rate: Some(rate), decay: Some(decay) }
+            DeltaMatrices { qkv: vec![qkv], gate: Some(gate), rate: Some(rate), decay: Some(decay) }
         }
     }
 }

@@ -21,6 +21,22 @@ impl Draft<'_, '_> {
         self.op(Op::ConcatCols, &products)
     }
 
+    /// `x·wᵀ` of several matrices, the products beside each other: of one matrix below the other where all are
+    /// stored alike, which a method that quantizes each by itself may not have done.
+    #[track_caller]
+    pub(super) fn matmul_all(&mut self, x: Value, each: &[Value]) -> Value {
+        if let [one] = each {
+            return self.matmul(x, *one);
+        }
+        let types: Vec<_> = each.iter().map(|w| self.ty(*w).and_then(|t| t.tensor()).map(|t| t.dtype)).collect();
+        if types.windows(2).all(|two| two[0] == two[1]) {
+            let all = self.op(Op::ConcatRows, each);
+            return self.matmul(x, all);
+        }
+        let products: Vec<Value> = each.iter().map(|w| self.matmul(x, *w)).collect();
+        self.op(Op::ConcatCols, &products)
+    }
+
     /// How the input of products with a matrix, or with some of its rows, is rounded.
     fn input_of(&self, mut w: Value) -> Option<InputRounding> {
         loop {
@@ -64,12 +80,7 @@ impl Draft<'_, '_> {
         (experts, top, cols): (usize, usize, usize),
     ) -> Value {
         let product = Op::ExpertMatMul { experts, top, cols };
-        let each = match self.made_by(w) {
-            Some((Op::ConcatRows, parts)) if parts.len() == experts => parts.to_vec(),
-            _ => vec![w],
-        };
-        let each: Option<Vec<InputRounding>> = each.into_iter().map(|w| self.input_of(w)).collect();
-        let Some(each) = each.filter(|each| !each.is_empty()) else { return self.op(product, &[x, blocks, routes]) };
+        let Some(each) = self.inputs_of_experts(w, experts) else { return self.op(product, &[x, blocks, routes]) };
         if each.iter().all(|how| *how == each[0]) {
             let input = self.rounded_input(x, each[0]);
             let y = self.op(product, &[input.numbers, blocks, routes]);
@@ -80,6 +91,21 @@ impl Draft<'_, '_> {
         let y = self.op(product, &[input.numbers, blocks, routes]);
         let scales = self.slots(input.scales, top, y);
         self.mul(y, scales)
+    }
+
+    /// Whether products with the matrices of experts round their input.
+    pub(super) fn rounds_experts(&self, w: Value, experts: usize) -> bool {
+        self.inputs_of_experts(w, experts).is_some()
+    }
+
+    /// How the input of each expert is rounded; of one, if all have it in common.
+    fn inputs_of_experts(&self, w: Value, experts: usize) -> Option<Vec<InputRounding>> {
+        let each = match self.made_by(w) {
+            Some((Op::ConcatRows, parts)) if parts.len() == experts => parts.to_vec(),
+            _ => vec![w],
+        };
+        let each: Option<Vec<InputRounding>> = each.into_iter().map(|w| self.input_of(w)).collect();
+        each.filter(|each| !each.is_empty())
     }
 
     /// `x` for each slot, rounded as the slot's expert has it.

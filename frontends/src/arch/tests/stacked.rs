@@ -7,7 +7,7 @@ use crate::fixtures::{Tensor, random_tensors, write_checkpoint};
 use crate::lift;
 use crate::testing::{Folder, config, golden, with};
 use llmcc_ir::eval::{Batch, State, eval_module};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Names of an expert's gate, up and down.
@@ -84,17 +84,8 @@ fn families() {
 #[test]
 fn convolutions_cut_in_equal_parts() {
     let config = with(config("olmo_hybrid"), json!({ "linear_key_head_dim": 7, "linear_value_head_dim": 10 }));
-    let logits = |tensors: &[Tensor]| {
-        let folder = Folder::new();
-        write_checkpoint(&folder.0, &config, tensors).unwrap();
-        let ckpt = Checkpoint::open(&folder.0).unwrap();
-        let module = lift(&ckpt, &EXACT).unwrap();
-        let weights = |i: usize| ckpt.tensor(&module.weights[i].name).unwrap().to_f32();
-        let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
-        eval_module(&module, &weights, &mut states, &Batch::single(&[3, 5, 4, 9, 11], 0)).unwrap()
-    };
     let mut tensors = random_tensors(&config, 1);
-    let own = logits(&tensors);
+    let own = logits(&config, &tensors);
     let layers: Vec<String> =
         tensors.iter().filter_map(|t| t.name.strip_suffix("q_conv1d.weight")).map(String::from).collect();
     for layer in layers {
@@ -111,5 +102,32 @@ fn convolutions_cut_in_equal_parts() {
             tensors[i].data = part.to_vec();
         }
     }
-    assert_eq!(logits(&tensors), own);
+    assert_eq!(logits(&config, &tensors), own);
+}
+
+/// The matrices of queries, keys and values of linear attention, of which one is made, need not be stored alike.
+#[test]
+fn rows_of_several_formats() {
+    for name in ["olmo_hybrid", "kimi_linear", "gla_conv_paper"] {
+        let config = config(name);
+        let mut tensors = random_tensors(&config, 1);
+        let own = logits(&config, &tensors);
+        for t in tensors.iter_mut().filter(|t| t.name.ends_with(".k_proj.weight")) {
+            assert_eq!(t.dtype, "BF16");
+            t.dtype = "F32";
+            t.data = t.data.as_chunks::<2>().0.iter().flat_map(|b| [0, 0, b[0], b[1]]).collect();
+        }
+        assert_eq!(logits(&config, &tensors), own, "{name}");
+    }
+}
+
+/// The logits of a short prompt.
+fn logits(config: &Value, tensors: &[Tensor]) -> Vec<f64> {
+    let folder = Folder::new();
+    write_checkpoint(&folder.0, config, tensors).unwrap();
+    let ckpt = Checkpoint::open(&folder.0).unwrap();
+    let module = lift(&ckpt, &EXACT).unwrap();
+    let weights = |i: usize| ckpt.to_f32(&module.weights[i].name).unwrap();
+    let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
+    eval_module(&module, &weights, &mut states, &Batch::single(&[3, 5, 4, 9, 11], 0)).unwrap()
 }

@@ -95,16 +95,28 @@ pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(
     stacks::unify(tensors);
     note_experts(tensors);
     note_decoded(tensors);
-    let untouched = decoded_before(settings, tensors);
-    if untouched || tensors.index.values().any(|e| e.layout.is_some()) {
+    if decoded_before(settings, tensors) || tensors.index.values().any(|e| e.layout.is_some()) {
         // Newer versions of Transformers write it twice.
         parts::quantized(config, |of| {
             if of.get(SETTINGS) == said.as_ref() {
                 of.remove(SETTINGS);
             }
         });
+    } else if let Some(method) =
+        settings.get("quant_method").and_then(Value::as_str).filter(|_| !tensors.index.is_empty())
+    {
+        return Err(no_codes(method, tensors));
     }
     Ok(())
+}
+
+/// Nothing is what the settings say.
+fn no_codes(method: &str, tensors: &Tensors<'_>) -> Wrong {
+    let odd =
+        tensors.index.iter().find(|(_, e)| e.info.shape.len() > 1 && !e.info.dtype.dtype.is_some_and(|t| t.is_float()));
+    let other = odd.map_or_else(String::new, |(name, e)| format!(" (tensor `{name}` is {})", e.info.dtype.name));
+    let what = format!("`quantization_config` says `{method}`, and no matrix is as this method has them{other}");
+    (what, "take the whole checkpoint again, or remove `quantization_config` where someone has decoded the matrices")
 }
 
 /// Methods whose matrices tensors of no float type stand for.
@@ -119,7 +131,8 @@ fn decoded_before(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> b
     let all = NOT_FLOATS.contains(&method) && tensors.index.values().all(|e| float(e) || vector(e));
     if all && !tensors.index.is_empty() {
         tensors.notes.push(format!(
-            "`quantization_config` says `{method}`, and no matrix is quantized: they are read as the floats that they are"
+            "`quantization_config` says `{method}`, and no matrix is quantized: they are read as the floats that \
+             they are"
         ));
     }
     all
@@ -144,8 +157,8 @@ fn note_decoded(tensors: &mut Tensors<'_>) {
     if count > 0 {
         tensors.notes.push(format!(
             "{count} quantized matrices have groups that no format has (of different sizes, of no multiple of 32 \
-             columns, of FP8 of less than 128, along their outputs, across rows; of experts beside others): they are decoded, and stored as \
-             other matrices of floats are"
+             columns, of FP8 of less than 128, along their outputs, across rows; of experts beside others): they \
+             are decoded, and stored as other matrices of floats are"
         ));
     }
 }

@@ -1,6 +1,7 @@
-//! NVIDIA's ModelOpt, and AMD's Quark, which names its tensors alike: what a matrix is follows from the types of its `weight` and `weight_scale`, and
-//! whether a `weight_scale_2` stands above its scales. AWQ and SmoothQuant leave beside some matrices a
-//! `pre_quant_scale` `[in]` that multiplies the input of their products, where no layer before takes it.
+//! NVIDIA's ModelOpt, and AMD's Quark, which names its tensors alike: what a matrix is follows from the types
+//! of its `weight` and `weight_scale`, and whether a `weight_scale_2` stands above its scales. AWQ and
+//! SmoothQuant leave beside some matrices a `pre_quant_scale` `[in]` that multiplies the input of their
+//! products, where no layer before takes it.
 
 use super::bytes::{self, ByteKind};
 use super::compressed::fp4;

@@ -9,7 +9,7 @@ use super::{COMPUTED, Tensors, grouped_type};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout, Rows, read_f32};
-use llmcc_ir::quant::{Code, CodedRow, Elem, Encoding, Format, StoredRows};
+use llmcc_ir::quant::{Code, CodedRow, Elem, Format, StoredRows};
 use llmcc_ir::ty::DType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -82,9 +82,10 @@ fn common(types: &[&StoredType]) -> Option<&'static StoredType> {
     if formats.iter().all(|f| f.elem == Elem::FP8 || *f == block) {
         return Some(&IN_BLOCKS);
     }
-    let width = |f: &Format| match f.encoding() {
-        Encoding { code: Code::Int { bits, .. }, scales: [Some(_), None] } => f.encoding().group().map(|g| (bits, g)),
-        _ => None,
+    let width = |f: &Format| {
+        let e = f.encoding();
+        let (Code::Int { bits, .. }, [Some(_), None]) = (e.code, e.scales) else { return None };
+        e.group().map(|group| (bits, group))
     };
     let widths: Option<Vec<(u32, usize)>> = formats.iter().map(width).collect();
     let widths = widths?;
@@ -102,11 +103,11 @@ fn common(types: &[&StoredType]) -> Option<&'static StoredType> {
 fn turned(entry: &Entry, to: &'static StoredType) -> Entry {
     let (from, k) = (entry.info.dtype.dtype, entry.info.shape.last().copied().unwrap_or(0));
     let source = match &entry.layout {
-        Some(layout) => Source::Layout(Arc::clone(layout)),
-        None => Source::Plain(entry.shard, entry.info.bytes.clone()),
+        Some(layout) => MatrixBefore::Layout(Arc::clone(layout)),
+        None => MatrixBefore::Plain(entry.shard, entry.info.bytes.clone()),
     };
     let format = to.dtype.and_then(|t| t.coded()).map(|f| f.encoding());
-    let layout = Turned {
+    let layout = Unified {
         source,
         from: from.unwrap_or(DType::F32),
         unit: format.and_then(|e| e.group()).unwrap_or(k).max(1),
@@ -122,15 +123,15 @@ fn turned(entry: &Entry, to: &'static StoredType) -> Entry {
 
 /// What a matrix was.
 #[derive(Debug)]
-enum Source {
+enum MatrixBefore {
     Layout(Arc<dyn Layout>),
     /// Elements one after the other, in this file.
     Plain(usize, Range<usize>),
 }
 
 #[derive(Debug)]
-struct Turned {
-    source: Source,
+struct Unified {
+    source: MatrixBefore,
     /// Its type.
     from: DType,
     /// Columns of a group, as it is now.
@@ -142,16 +143,16 @@ struct Turned {
     k: usize,
 }
 
-impl Layout for Turned {
+impl Layout for Unified {
     fn parts(&self) -> Vec<(usize, Range<usize>)> {
         match &self.source {
-            Source::Layout(layout) => layout.parts(),
-            Source::Plain(shard, bytes) => vec![(*shard, bytes.clone())],
+            MatrixBefore::Layout(layout) => layout.parts(),
+            MatrixBefore::Plain(shard, bytes) => vec![(*shard, bytes.clone())],
         }
     }
 
     fn codes(&self, shards: &[Shard], row: usize, out: &mut CodedRow) {
-        let (Source::Layout(layout), Some(format)) = (&self.source, self.from.coded()) else { return };
+        let (MatrixBefore::Layout(layout), Some(format)) = (&self.source, self.from.coded()) else { return };
         let e = format.encoding();
         let mut own = CodedRow::new(&e, self.k);
         layout.codes(shards, row, &mut own);
@@ -168,10 +169,10 @@ impl Layout for Turned {
 
     fn values(&self, shards: &[Shard], row: usize, out: &mut [f32]) {
         match &self.source {
-            Source::Layout(layout) => {
+            MatrixBefore::Layout(layout) => {
                 Rows { layout: &**layout, shards, dtype: self.from, columns: self.k }.values(row, out);
             }
-            Source::Plain(shard, bytes) => {
+            MatrixBefore::Plain(shard, bytes) => {
                 let size = self.from.bytes().unwrap_or(0) * self.k;
                 let file = shards.get(*shard).and_then(|s| s.map.get(bytes.clone())).unwrap_or_default();
                 read_f32(self.from, file.get(row * size..(row + 1) * size).unwrap_or_default(), out);

@@ -56,7 +56,7 @@ fn stack(tensors: &mut Tensors<'_>, name: &str) -> Result<Entry, Wrong> {
         of_each => of_each / count,
     };
     let info = TensorInfo { dtype: &COMPUTED, shape: vec![count, k, n], bytes: codes.from..codes.to };
-    let layout = Turned { codes, scales, all, four, k, n, per };
+    let layout = TurnedStack { codes, scales, all, four, k, n, per };
     let mut entry = Entry { layout: Some(Arc::new(layout)), ..Entry::plain(codes.shard, info) };
     if !four && tensors.index.contains_key(&input) {
         entry.input = Some(activations::rounding(tensors, name, &input, UnaryOp::RoundE4m3)?);
@@ -65,7 +65,7 @@ fn stack(tensors: &mut Tensors<'_>, name: &str) -> Result<Entry, Wrong> {
 }
 
 #[derive(Debug)]
-struct Turned {
+struct TurnedStack {
     codes: Part,
     scales: Part,
     /// Above the scales, and how many.
@@ -78,7 +78,7 @@ struct Turned {
     per: usize,
 }
 
-impl Layout for Turned {
+impl Layout for TurnedStack {
     fn parts(&self) -> Vec<(usize, Range<usize>)> {
         vec![self.codes.place(), self.scales.place()]
     }

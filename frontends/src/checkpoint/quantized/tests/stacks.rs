@@ -213,11 +213,16 @@ fn settings_without_codes() {
     let ckpt = ckpt.unwrap();
     assert!(ckpt.config().get("quantization_config").is_none());
     assert!(ckpt.notes()[0].contains("says `fp8`, and no matrix is quantized"), "{:?}", ckpt.notes());
-    // These round floats, or stand for them by names of their own.
-    for method in ["gptq", "bitsandbytes", "aqlm"] {
-        let (_folder, ckpt) = opened(json!({ "quant_method": method }), &plain);
-        assert!(ckpt.unwrap().config().get("quantization_config").is_some(), "{method}");
+    // These round floats, or have names of their own.
+    for method in ["gptq", "bitsandbytes"] {
+        let refused = opened(json!({ "quant_method": method }), &plain).1.unwrap_err();
+        let words = format!("`quantization_config` says `{method}`, and no matrix is as this method has them; take");
+        assert!(refused.contains(&words), "{refused}");
     }
     let bytes = [tensor("a.weight", "U8", &[1, 2], vec![1, 2])];
-    assert!(opened(json!({ "quant_method": "fp8" }), &bytes).1.unwrap().config().get("quantization_config").is_some());
+    let refused = opened(json!({ "quant_method": "fp8" }), &bytes).1.unwrap_err();
+    assert!(refused.contains("as this method has them (tensor `a.weight` is U8)"), "{refused}");
+    // What is not in the table at all is refused when the model is read.
+    let (_folder, ckpt) = opened(json!({ "quant_method": "aqlm" }), &plain);
+    assert!(ckpt.unwrap().config().get("quantization_config").is_some());
 }
