@@ -284,10 +284,8 @@ impl Reading<'_> {
     }
 
     fn in_storage(&mut self, x: Term, out: ParamId) -> Term {
-        match self.kernel.params[out].reach {
-            ParamKind::Rows { elem, .. } => self.terms.stored(x, elem),
-            _ => x,
-        }
+        let rows = &self.kernel.params[out].kind;
+        if let ParamKind::Rows { elem, .. } = rows { self.terms.stored(x, *elem) } else { x }
     }
 
     fn embed(&mut self, e: &Embed) -> Term {
@@ -357,10 +355,9 @@ impl Reading<'_> {
             Expr::Acc(lane) => lanes[*lane],
             Expr::Rows { param, start } => {
                 let x = self.operand(*param);
-                match self.kernel.params[*param].reach {
-                    ParamKind::Rows { cols, .. } if (*start, cols) == (0, n) => x,
-                    _ => self.terms.row_wise(format!("{n} columns from {start}"), vec![x]),
-                }
+                let kind = &self.kernel.params[*param].kind;
+                let whole = *start == 0 && matches!(kind, ParamKind::Rows { cols, .. } if *cols == n);
+                if whole { x } else { self.terms.row_wise(format!("{n} columns from {start}"), vec![x]) }
             }
             Expr::Vector(p) => self.operand(*p),
             Expr::Const(x) => self.terms.number(*x),
