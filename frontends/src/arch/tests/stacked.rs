@@ -108,11 +108,11 @@ fn convolutions_cut_in_equal_parts() {
 /// The matrices of queries, keys and values of linear attention, of which one is made, need not be stored alike.
 #[test]
 fn rows_of_several_formats() {
-    for name in ["olmo_hybrid", "kimi_linear", "gla_conv_paper"] {
+    for name in ["olmo_hybrid", "kimi_linear", "gla"] {
         let config = config(name);
         let mut tensors = random_tensors(&config, 1);
         let own = logits(&config, &tensors);
-        for t in tensors.iter_mut().filter(|t| t.name.ends_with(".k_proj.weight")) {
+        for t in tensors.iter_mut().filter(|t| t.name.ends_with("attn.k_proj.weight")) {
             assert_eq!(t.dtype, "BF16");
             t.dtype = "F32";
             t.data = t.data.as_chunks::<2>().0.iter().flat_map(|b| [0, 0, b[0], b[1]]).collect();
