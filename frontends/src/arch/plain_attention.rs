@@ -19,8 +19,6 @@ pub(super) fn translated(config: &Map<String, Value>) -> Cow<'_, Map<String, Val
     let mut fields: Map<String, Value> = kept.map(|(name, v)| (name.clone(), v.clone())).collect();
     fields.insert("model_type".into(), json!("deepseek_plain"));
     // 0 is written where there are no groups.
-    for name in ["n_group", "topk_group"] {
-        fields.remove(name).filter(|n| n != &json!(0)).map(|n| fields.insert(name.into(), n));
-    }
+    fields.retain(|name, v| !["n_group", "topk_group"].contains(&name.as_str()) || *v != json!(0));
     Cow::Owned(fields)
 }
