@@ -54,6 +54,10 @@ pub(crate) fn config(model_type: &str) -> Value {
     // Of a model that sees images its text model's, whatever it calls that.
     let text = match whole.get("text_config") {
         Some(part) => with(part.clone(), json!({ "model_type": model_type, "architectures": whole["architectures"] })),
+        // Fields beside those of other parts.
+        None if whole["model_type"].as_str().is_some_and(|of| by_model_type(of).is_none()) => {
+            with(whole, json!({ "model_type": model_type }))
+        }
         None => whole,
     };
     let off = [
@@ -65,6 +69,7 @@ pub(crate) fn config(model_type: &str) -> Value {
         "layer_types",
         "attention_layers",
         "vision_config",
+        "audio_config",
         "use_sliding_window",
         "max_window_layers",
         "no_rope_layers",
@@ -150,6 +155,8 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
         "gla" => &["hidden_ratio", "conv_size"],
         "retnet" => &["hidden_ratio"],
         "esm" => &["pad_token_id"],
+        "deepseek_ocr2_text" => &["first_k_dense_replace", "moe_layer_freq"],
+        "molmo2_text" => &["rope_scaling_layers"],
         "falcon" => &["multi_query"],
         "nomic_bert" => &["rotary_scaling_factor", "max_trained_positions"],
         _ => &[],

@@ -125,7 +125,7 @@ def randomize(model, seed):
 
 
 # Classes that Transformers has, but not in its tables: parts of larger models.
-ALONE = {"Mistral4ForCausalLM", "T5EncoderModel", "MT5EncoderModel", "UMT5EncoderModel"}
+ALONE = {"Emu3ForCausalLM", "Mistral4ForCausalLM", "T5EncoderModel", "MT5EncoderModel", "UMT5EncoderModel"}
 
 
 def auto_class(folder):
@@ -206,6 +206,9 @@ def random_weights(folder, seed):
     with tempfile.TemporaryDirectory() as scratch:
         model.to(config.dtype).save_pretrained(scratch)
         (folder / "model.safetensors").write_bytes((Path(scratch) / "model.safetensors").read_bytes())
+    of_others = OF_OTHERS.get(config.model_type, ())
+    if of_others:
+        without(folder, lambda name: any(part in name for part in of_others))
     if config.model_type == "minimax":
         without(folder, lambda name: name.endswith(COMPUTED))
     return config.get_text_config().vocab_size
@@ -220,6 +223,9 @@ def without_spare(folder, experts):
     """Takes out the matrices that Transformers' class has, and does not use, for experts that compute nothing; no published checkpoint has them."""
     without(folder, lambda name: ".experts." in name and int(name.split(".experts.")[1].split(".")[0]) >= experts)
 
+
+# What of parts that see and hear would be most of a file, and no text reads.
+OF_OTHERS = {"granite4_vision": ("_projectors.", "vision_tower."), "mllama": ("vision_model.",), "phi4_multimodal": ("embed_tokens_extend.",)}
 
 # What Transformers' class computes of the configuration, and stores rounded to the type of the weights, where the numbers no longer fit each other.
 COMPUTED = ("slope_rate", "query_decay", "key_decay", "diagonal_decay")

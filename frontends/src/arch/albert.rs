@@ -1,7 +1,8 @@
 //! ALBERT (arXiv 1909.11942): BERT whose tables are narrower than its layers, which share their weights.
 
-use super::encoder::{Defaults, Encoder, FIELDS, Groups, WIDEN};
+use super::encoder::{Defaults, Encoder, FIELDS, WIDEN};
 use super::entry::Arch;
+use super::groups::Groups;
 use super::names::{
     ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER,
     POSITIONS, TABLE, TABLE_NORM, TYPES, Table,

@@ -30,11 +30,6 @@ const KINDS: &[(&str, &str)] = &[
         "tokens of a prompt see those after them too, which no step of a part of it could compute; models that read \
          from the first token to the last are compiled",
     ),
-    (
-        "mllama mllama_text_model",
-        "some of its layers attend to images only (`cross_attention_layers`); of models that see images those are \
-         compiled that have images among their tokens",
-    ),
 ];
 
 /// Why models of this type are not compiled, if there is more to say than that they are not known.

@@ -3,9 +3,9 @@
 
 use super::blocks::{Attention, Norm, capped, linear, norm, product, scaled};
 pub(super) use super::defaults::Defaults;
-use super::ends::{picked, projected, table};
+use super::ends::{picked, projected, table_with};
 use super::entry::Shape;
-use super::experts::{EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, Stored, mixture, router_input};
+use super::experts::{EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, mixture, router_input};
 pub(super) use super::layer::{Half, Layer, Norms};
 use super::layer_rows::{self, LayerRows};
 use super::lifter::{Carried, Draft, Lifter};
@@ -24,7 +24,7 @@ use crate::config::fields::Fields;
 use crate::config::{ConfigError, rope as read_rope};
 use crate::error::FrontendError;
 use crate::rope::{self, RopeConfig};
-use llmcc_ir::graph::{Input, Op, Router, UnaryOp, Value};
+use llmcc_ir::graph::{Input, Op, UnaryOp, Value};
 use llmcc_ir::output::{Output, Pool, Rows, RowsName};
 
 /// A decoder.
@@ -42,6 +42,8 @@ pub(super) struct Decoder {
     pub ropes: Vec<RopeConfig>,
     /// Frequencies of the first of these are multiplied by the exponentials of learned numbers.
     pub learned_rope: bool,
+    /// Rows of the table after those of the vocabulary, of tokens that no text has.
+    pub more_rows: usize,
     /// Embeddings of positions are added to those of tokens, so many rows after the first of their
     /// table.
     pub learned: Option<usize>,
@@ -157,6 +159,7 @@ impl Decoder {
             layers,
             ropes,
             learned_rope: false,
+            more_rows: 0,
             learned: None,
             sines: None,
             narrow: None,
@@ -208,36 +211,6 @@ impl Decoder {
     }
 }
 
-impl Experts {
-    /// Experts of the width and activation that a decoder's MLP has, stored each by itself, and
-    /// nothing else.
-    pub(super) fn like(d: &Decoder, router: Router, count: usize) -> Experts {
-        let (ffn, act) = d.layers.first().map_or((0, UnaryOp::Silu), |l| (l.mlp.ffn, l.mlp.act));
-        Experts {
-            router,
-            count,
-            ffn,
-            act,
-            gated: true,
-            limits: None,
-            weigh_input: false,
-            router_bias: false,
-            router_turned: false,
-            router_cap: None,
-            router_scale: None,
-            root_softplus: false,
-            by_token: false,
-            stored: Stored::Each,
-            correction: None,
-            shared: None,
-            beside_mlp: false,
-            zero: 0,
-            out_norm: false,
-            row: None,
-        }
-    }
-}
-
 impl Shape for Decoder {
     fn facts(&self) -> &Facts {
         &self.facts
@@ -258,7 +231,7 @@ impl Shape for Decoder {
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, ropes) = embedding(l, self)?;
         let rows = self.rows.map(|of| layer_rows::all(l, of, self.norm, &x)).transpose()?;
-        for (i, spec) in self.layers.iter().enumerate() {
+        for (i, spec) in self.layers.iter().enumerate().filter(|(_, l)| l.only != Some(Half::Neither)) {
             x = layer(l, self, i, spec, (&x, rows.as_ref()), &ropes)?;
         }
         head(l, self, &x)
@@ -277,15 +250,24 @@ impl Shape for Decoder {
             let expert = tensor.split_once(".mlp.experts.").and_then(|(_, rest)| rest.split('.').next()?.parse().ok());
             tensor.ends_with(".mlp.gate.weight_1") || expert.is_some_and(|e: usize| e >= *count && e < 2 * *count)
         };
+        let passed =
+            || layer_in(tensor).and_then(|i| self.layers.get(i)).is_some_and(|l| l.only == Some(Half::Neither));
         let indexer = [".self_attn.indexer.", ".self_attn.index_", ".attention.indexer."];
-        self.indexed && indexer.iter().any(|part| tensor.contains(part)) || self.of_text.as_ref().is_some_and(of_images)
+        self.indexed && indexer.iter().any(|part| tensor.contains(part))
+            || self.of_text.as_ref().is_some_and(of_images)
+            || passed()
     }
+}
+
+/// The number that the name of a tensor has after `layers`.
+fn layer_in(tensor: &str) -> Option<usize> {
+    tensor.split_once("layers.")?.1.split('.').next()?.parse().ok()
 }
 
 /// `embed`: rows of the table, and the rotary tables that layers share.
 pub(super) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Carried>), FrontendError> {
     let mut f = l.func("embed");
-    let table = table(&mut f, d.narrow.unwrap_or(d.facts.hidden));
+    let table = table_with(&mut f, d.more_rows, d.narrow.unwrap_or(d.facts.hidden));
     let mut frequencies: Vec<(Value, Op)> =
         d.ropes.iter().enumerate().map(|(i, rope)| inv_freq(&mut f, rope, i)).collect();
     if let (true, Some((first, _)), Some(rope)) = (d.learned_rope, frequencies.first_mut(), d.ropes.first()) {

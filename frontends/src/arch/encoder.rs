@@ -5,6 +5,7 @@ use super::blocks::{Attention, Norm, QkNorm, attention, linear, norm};
 use super::decoder::inv_freq;
 use super::ends::{gathered, projected};
 use super::entry::Shape;
+use super::groups::Groups;
 use super::lifter::{Carried, Draft, Lifter};
 use super::masks::scaled_for_masks;
 use super::mlp::{Mlp, mlp};
@@ -59,6 +60,8 @@ pub(super) struct Encoder {
     pub classes: ClassHead,
     /// Beginnings of the names of tensors that only other uses of the model read.
     pub spare: &'static [&'static str],
+    /// Parts of the names of others that are not compiled.
+    pub passes: &'static [&'static str],
 }
 
 /// `x` with the rows of its tokens' positions, of a table by these, and of their types.
@@ -84,23 +87,6 @@ pub(super) const WIDEN: Part = Part("widen");
 pub(super) const TURNS: Part = Part("turns");
 /// Frequencies of rotary positions, which count in place of those that follow from the configuration.
 pub(super) const FREQUENCIES: Part = Part("inv_freq");
-
-/// Groups of layers that share their weights.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Groups {
-    /// How many there are, of as many layers each as can be.
-    pub count: usize,
-    /// Layers of a group, all of which compute in the place of each of the model's.
-    pub inner: usize,
-}
-
-impl Groups {
-    /// The group of layer `i` of so many: rounded as in Transformers, where quotients of floats may
-    /// lie below the whole number that they stand for.
-    pub(super) fn of(&self, i: usize, layers: usize) -> usize {
-        (i as f64 / (layers as f64 / self.count as f64)) as usize
-    }
-}
 
 /// A table of learned positions.
 #[derive(Clone, Copy, Debug)]
@@ -257,6 +243,7 @@ impl Encoder {
             turns: None,
             classes: ClassHead::BERT,
             spare: &[],
+            passes: &[],
             facts,
         }
     }
@@ -480,6 +467,10 @@ impl Shape for Encoder {
 
     fn spare(&self) -> &'static [&'static str] {
         self.spare
+    }
+
+    fn chooses(&self, tensor: &str) -> bool {
+        self.passes.iter().any(|part| tensor.contains(part))
     }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {

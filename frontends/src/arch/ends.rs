@@ -2,7 +2,7 @@
 
 use super::blocks::{Norm, norm, product};
 use super::lifter::{Carried, Draft, Lifter};
-use super::names::{HEAD, Kind, NORM, TABLE};
+use super::names::{HEAD, Kind, NORM, Part, TABLE};
 use super::scores::mean_so_far;
 use crate::embedding::Embedding;
 use crate::error::FrontendError;
@@ -17,6 +17,34 @@ pub(super) fn table(f: &mut Draft, width: usize) -> Value {
     let shape = [facts.vocab, width];
     let shared = facts.tied && f.output() == Output::Logits;
     if shared { f.tied_table(shape) } else { f.weight(TABLE, Kind::Table, &shape) }
+}
+
+/// Rows of a second table, which follow those of the first.
+pub(super) const MORE_ROWS: Part = Part("table.more");
+
+/// The same of a table that has so many rows after those of the vocabulary, or of two tables that have as many
+/// together.
+#[track_caller]
+pub(super) fn table_with(f: &mut Draft, more: usize, width: usize) -> Value {
+    if more == 0 {
+        return table(f, width);
+    }
+    let len = f.facts().vocab;
+    let rows = len.saturating_add(more);
+    let first = f.shape_of(TABLE, Kind::Bare).and_then(|shape| shape.first().copied()).filter(|n| *n < rows);
+    let all = match first {
+        Some(first) => {
+            let table = f.weight(TABLE, Kind::Bare, &[first, width]);
+            if first >= len {
+                table
+            } else {
+                let rest = f.weight(MORE_ROWS, Kind::Bare, &[rows - first, width]);
+                f.op(Op::ConcatRows, &[table, rest])
+            }
+        }
+        None => f.weight(TABLE, Kind::Table, &[rows, width]),
+    };
+    f.op(Op::SliceRows { start: 0, len }, &[all])
 }
 
 /// The embeddings of the step's tokens, `[T, hidden]`.

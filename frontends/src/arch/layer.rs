@@ -16,7 +16,7 @@ pub(super) struct Layer {
     pub beside: Option<Beside>,
     /// Where its norms are, if not where those of the others are.
     pub norms: Option<Norms>,
-    /// It has one of the two blocks only.
+    /// It has one of the two blocks only, or none.
     pub only: Option<Half>,
     /// Its MLP.
     pub mlp: Mlp,
@@ -47,13 +47,15 @@ impl Beside {
     pub(super) const PLAIN: Beside = Beside { into: None, out: None, mixer: None };
 }
 
-/// One of the two blocks of a layer.
+/// The blocks of a layer that does not have both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Half {
     /// Attention, or what stands in its place.
     First,
     /// The MLP, or the experts.
     Second,
+    /// None: it is passed over.
+    Neither,
 }
 
 /// Where the norms of a block are.

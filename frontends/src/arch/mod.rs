@@ -28,6 +28,7 @@ mod gates;
 mod gemma4;
 mod granite_experts;
 mod granite_windows;
+mod groups;
 mod half_rotated;
 mod hunyuan;
 mod independent_streams;
@@ -55,6 +56,8 @@ mod olmo_experts;
 mod options;
 mod origin;
 mod output;
+mod phi_decoder;
+mod plain_attention;
 mod qwen_experts;
 mod recurrent;
 mod rounded;
@@ -72,6 +75,7 @@ mod streams;
 mod t5_encoder;
 mod tensors;
 mod weights;
+mod which;
 mod xielu;
 mod yields;
 
@@ -86,8 +90,6 @@ use find::{Supported, class, first_class, kind};
 use lifter::Lifter;
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
-use llmcc_ir::output::Output;
-use names::{ATTN_K, ATTN_K_NORM, ATTN_V, HEAD, Kind, Part, TABLE};
 pub use options::Options;
 pub(crate) use origin::Wanted;
 use origin::{Origin, Source};
@@ -132,8 +134,10 @@ archs! {
     mod gpt_oss;
     mod glm4_moe;
     mod granite;
+    mod granite4_vision_text;
     mod olmo2;
     mod phi3;
+    mod phi4_multimodal_text;
     mod seed_oss;
     mod smollm3;
     mod gemma;
@@ -142,6 +146,7 @@ archs! {
     mod minicpm3;
     mod youtu;
     mod deepseek_v2;
+    mod deepseek_ocr2_text;
     mod deepseek_v3;
     mod kimi_k2;
     mod axk1;
@@ -162,6 +167,7 @@ archs! {
     mod stablelm;
     mod opt;
     mod biogpt;
+    mod bert_generation;
     mod xglm;
     mod ctrl;
     mod falcon;
@@ -185,6 +191,10 @@ archs! {
     mod camembert;
     mod electra;
     mod albert;
+    mod xlm;
+    mod flaubert;
+    mod longformer;
+    mod big_bird;
     mod distilbert;
     mod ernie;
     mod xlm_roberta_xl;
@@ -250,6 +260,9 @@ archs! {
     mod falcon_h1;
     mod nemotron_h;
     mod llama4_text;
+    mod emu3_text_model;
+    mod molmo2_text;
+    mod mllama_text_model;
     mod glm4_moe_lite;
     mod mistral4;
     mod kimi_linear;
@@ -330,7 +343,8 @@ impl Model {
     pub fn parse(json: &Value) -> Result<Model, ConfigError> {
         let whole = &*translated(json.as_object().ok_or(ConfigError::NotAnObject { found: kind(json) })?)?;
         let inside = nested::text_model(whole, |name| by_model_type(name).is_some());
-        let map = inside.as_ref().unwrap_or(whole);
+        let plain = plain_attention::translated(inside.as_ref().unwrap_or(whole));
+        let map = &*plain;
         let left = RefCell::default();
         let (arch, top) = KNOWN.find(&Fields::new(map, "", &[IDENTITY], &left)?)?;
         let top = match inside.as_ref().map(|_| first_class(whole)) {
@@ -363,62 +377,6 @@ impl Model {
     /// What is known of any model.
     pub fn facts(&self) -> &Facts {
         self.shape.facts()
-    }
-
-    /// What the checkpoint calls embedding table and head, if they are the same.
-    pub(crate) fn tied_tensors(&self, ckpt: &Checkpoint) -> Option<[String; 2]> {
-        let name = |part, kind| {
-            let name = self.arch.names.tensor_of(part, kind, (None, None), |name| ckpt.info(name).is_some())?;
-            Some(if self.nested { nested::located(ckpt, name) } else { name })
-        };
-        self.facts().tied.then_some([name(TABLE, Kind::Table)?, name(HEAD, Kind::Matrix)?])
-    }
-
-    /// Whether a tensor is one of a part that is left out of a model with this output.
-    pub(crate) fn leaves_out(&self, tensor: &str, output: Output) -> bool {
-        let layers = self.facts().layers;
-        let layer = || self.layer_of(&tensor.replacen("language_model.", "", 1));
-        let ahead = || layer().is_some_and(|i| i >= layers && i - layers < self.ahead);
-        let shares = || self.is_shared(tensor);
-        self.nested && !nested::of_text(tensor)
-            || ahead()
-            || shares()
-            || self.shape.chooses(tensor)
-            || output != Output::Logits && self.spares(&tensor.replacen("language_model.", "", 1))
-    }
-
-    /// What a tensor of integers holds that follows from the configuration.
-    pub(crate) fn integers(&self, tensor: &str) -> Option<Vec<i64>> {
-        self.shape.integers(tensor)
-    }
-
-    /// Whether a tensor is for keys or values of a layer that reads those of another.
-    fn is_shared(&self, tensor: &str) -> bool {
-        let name = tensor.replacen("language_model.", "", 1);
-        let Some(layer) = self.layer_of(&name).filter(|i| self.shape.shares_keys(*i)) else { return false };
-        let of = |part: Part| {
-            let mut kinds = [Kind::Matrix, Kind::Bias, Kind::Gain].into_iter();
-            kinds.any(|kind| self.arch.names.tensor(part, kind, Some(layer)).is_some_and(|n| n == name))
-        };
-        [ATTN_K, ATTN_V, ATTN_K_NORM].into_iter().any(of)
-    }
-
-    /// Whether a tensor is of no use for embeddings.
-    fn spares(&self, tensor: &str) -> bool {
-        let head = |kind| self.arch.names.tensor_of(HEAD, kind, (None, None), |n| n == tensor);
-        [Kind::Matrix, Kind::Bias].into_iter().filter_map(head).any(|n| n == tensor)
-            || self.shape.spare().iter().any(|start| tensor.starts_with(start))
-    }
-
-    /// The layer that a tensor belongs to by its name.
-    pub(crate) fn layer_of(&self, tensor: &str) -> Option<usize> {
-        self.arch.names.layer(tensor)
-    }
-
-    /// For the bias of a layer of the model by its name: whether it is one of attention's.
-    pub(crate) fn bias_of_attention(&self, tensor: &str) -> Option<bool> {
-        let of_model = self.layer_of(tensor).is_some_and(|i| i < self.facts().layers);
-        self.arch.names.bias_of_attention(tensor).filter(|_| of_model)
     }
 
     /// The graph of a checkpoint that has whatever is asked for, in bf16, and the tensors that are,

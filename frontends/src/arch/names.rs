@@ -259,6 +259,24 @@ pub(super) const POST_NORMS: Table = &[
 /// With norms before the blocks beside [`POST_NORMS`].
 pub(super) const SANDWICH_NORMS: Table = &[(MLP_NORM, "model.layers.{}.pre_feedforward_layernorm")];
 
+/// BERT.
+pub(super) const BERT: Table = &[
+    (TABLE, "bert.embeddings.word_embeddings"),
+    (POSITIONS, "bert.embeddings.position_embeddings"),
+    (TYPES, "bert.embeddings.token_type_embeddings"),
+    (TABLE_NORM, "bert.embeddings.LayerNorm"),
+    (ATTN_Q, "bert.encoder.layer.{}.attention.self.query"),
+    (ATTN_K, "bert.encoder.layer.{}.attention.self.key"),
+    (ATTN_V, "bert.encoder.layer.{}.attention.self.value"),
+    (ATTN_OUT, "bert.encoder.layer.{}.attention.output.dense"),
+    (ATTN_POST_NORM, "bert.encoder.layer.{}.attention.output.LayerNorm"),
+    (MLP_UP, "bert.encoder.layer.{}.intermediate.dense"),
+    (MLP_DOWN, "bert.encoder.layer.{}.output.dense"),
+    (MLP_POST_NORM, "bert.encoder.layer.{}.output.LayerNorm"),
+    (POOLER, "bert.pooler.dense"),
+    (CLASSES, "classifier"),
+];
+
 /// RoBERTa and what is named as it is.
 pub(super) const ROBERTA: Table = &[
     (TABLE, "roberta.embeddings.word_embeddings"),

@@ -21,11 +21,19 @@ const WHOLE: [&str; 5] =
 const THINKER: [&str; 2] = ["thinker_config", "thinker."];
 
 /// Beginnings of the names of fields of other parts, where the text model's are beside them.
-const OTHERS: [&str; 3] = ["vision_", "image_", "video_"];
+const OTHERS: [&str; 4] = ["vision_", "image_", "video_", "audio_"];
 
 /// Prefixes that `model.` of the text model is behind or instead of.
-const BEFORE: [&str; 3] = ["language_model.", "llm.", THINKER[1]];
-const INSTEAD: [&str; 4] = ["model.language_model.", "model.text_model.", "language_model.", "text_model."];
+const BEFORE: [&str; 4] = ["language_model.", "llm.", THINKER[1], "text_model."];
+const INSTEAD: [&str; 6] = [
+    "model.language_model.",
+    "model.text_model.",
+    "language_model.",
+    "text_model.",
+    // A model around one of several parts, and layers as Transformers 5 saves those of Qianfan-OCR.
+    "model.language_model.model.",
+    "language_model.model.encoder.",
+];
 
 /// The fields of the text model, if `config.json` has it as a part; `known` says whether a
 /// `model_type` is supported.
@@ -116,7 +124,9 @@ pub(super) fn located(ckpt: &Checkpoint, tensor: String) -> String {
     let rest = tensor.strip_prefix("model.");
     let instead = INSTEAD.iter().filter_map(|prefix| Some(format!("{prefix}{}", rest?)));
     let before = BEFORE.iter().map(|prefix| format!("{prefix}{tensor}"));
-    let mut names = instead.chain(before);
+    // As Transformers 5 saves Kimi K2.5.
+    let blocks = tensor.strip_prefix("model.layers.").map(|rest| format!("language_model.model.blocks.{rest}"));
+    let mut names = instead.chain(before).chain(blocks);
     names.find(|name| ckpt.info(name).is_some()).unwrap_or(tensor)
 }
 
@@ -132,12 +142,17 @@ pub(super) fn top(class: Option<&str>) -> Option<Top> {
 
 /// Whether a tensor is one of the text model.
 pub(super) fn of_text(tensor: &str) -> bool {
-    // (The last as Mistral AI names them.)
-    const OWN: [&str; 6] = ["lm_head.", "model.layers.", "model.embed_tokens.", "model.norm.", "score.", "layers."];
+    // (The last two as Mistral AI names them, and Ai2.)
+    const OWN: [&str; 7] =
+        ["lm_head.", "model.layers.", "model.embed_tokens.", "model.norm.", "score.", "layers.", "model.transformer."];
     // What begins so has other parts too.
     let (tensor, parts) = match tensor.strip_prefix(THINKER[1]) {
         Some(rest) => (rest, &[][..]),
         None => (tensor, &BEFORE[..]),
     };
-    [parts, &INSTEAD[..], &OWN[..]].concat().iter().any(|prefix| tensor.starts_with(prefix))
+    // Adapters in the file of the whole are for what is no text, and so are rows of a second table.
+    const MORE: [&str; 5] =
+        [".lora_A.speech.", ".lora_B.speech.", ".lora_A.vision.", ".lora_B.vision.", ".wte.new_embedding"];
+    let adapts = MORE.iter().any(|part| tensor.contains(part));
+    !adapts && [parts, &INSTEAD[..], &OWN[..]].concat().iter().any(|prefix| tensor.starts_with(prefix))
 }

@@ -19,7 +19,9 @@ pub(crate) enum Top {
 }
 
 /// Endings of classes.
-const TOPS: [(&str, Top); 8] = [
+const TOPS: [(&str, Top); 9] = [
+    // Of XLM and FlauBERT, which are encoders.
+    ("WithLMHeadModel", Top::MaskedToken),
     ("ForCausalLM", Top::NextToken),
     ("LMHeadModel", Top::NextToken),
     ("ForMaskedLM", Top::MaskedToken),

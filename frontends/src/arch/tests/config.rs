@@ -556,6 +556,6 @@ fn rotary_tables_of_two_kinds_of_layers() {
 fn goldens_parse() {
     for name in goldens() {
         let json = serde_json::from_slice(&std::fs::read(golden(name).join("config.json")).unwrap()).unwrap();
-        assert!(Model::parse(&json).unwrap().unread.iter().all(|u| u.starts_with("`vision_config` is")), "{name}");
+        assert!(Model::parse(&json).unwrap().unread.iter().all(|u| u.contains("_config` is")), "{name}");
     }
 }

@@ -18,7 +18,6 @@ fn kinds_that_are_not_compiled_say_why() {
         ("switch_transformers", "experts that leave tokens out"),
         ("whisper", "it reads or makes sound"),
         ("siglip", "it reads images"),
-        ("mllama", "attend to images only"),
     ] {
         let error = Model::parse(&json!({ "model_type": model_type })).unwrap_err().to_string();
         assert!(error.contains(&format!("architecture `{model_type}` is not supported")), "{error}");

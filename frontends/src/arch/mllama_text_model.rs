@@ -1,0 +1,61 @@
+//! The text model of Llama 3.2 Vision (arXiv 2407.21783): Llama between layers that attend to images only, which
+//! a text without images passes over, with rows of its table for tokens that stand for images.
+
+use super::decoder::{Decoder, Defaults};
+use super::entry::Arch;
+use super::layer::Half;
+use super::names::{HUGGING_FACE, Names};
+use crate::config::ConfigError;
+use crate::config::common::{DIVIDED, MLP, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::known::Neutral;
+use serde_json::Value;
+
+pub(super) const ARCH: Arch = Arch {
+    model_type: "mllama_text_model",
+    class: "MllamaForConditionalGeneration",
+    fields: &[IDENTITY, MODEL, DIVIDED, ROTARY, MLP, OWN],
+    fixed: &[("architectures", Neutral::Words(&["MllamaForCausalLM"]))],
+    goldens: &["mllama"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let f = &f.by_default(&[("hidden_size", 4096), ("num_hidden_layers", 40), ("intermediate_size", 14_336)]);
+        let defaults = Defaults {
+            vocab: Some(128_256),
+            heads: Some(32),
+            kv_heads: Some(8),
+            max_position: 131_072,
+            eps: 1e-5,
+            theta: 500_000.0,
+            ..Defaults::LLAMA
+        };
+        let mut d = Decoder::read(f, &defaults)?;
+        if d.facts.tied {
+            let help = "this architecture has a head of fewer rows than its table".into();
+            return Err(f.unsupported("tie_word_embeddings", "true".into(), help));
+        }
+        // Rows of tokens that stand for images.
+        d.more_rows = 8;
+        for i in of_images(f)? {
+            if let Some(layer) = d.layers.get_mut(i) {
+                layer.only = Some(Half::Neither);
+            }
+        }
+        if d.layers.iter().all(|l| l.only.is_some()) {
+            let expected = "fewer than all layers: without images nothing is left".into();
+            return Err(f.invalid("cross_attention_layers", &d.layers.len(), expected));
+        }
+        Ok(Box::new(d))
+    },
+};
+
+const OWN: &[Field] = &[Field::new("cross_attention_layers", Accepts::Any)];
+
+/// The layers that attend to images.
+fn of_images(f: &Fields) -> Result<Vec<usize>, ConfigError> {
+    let name = "cross_attention_layers";
+    let Some(given) = f.get(name).value() else { return Ok((3..40).step_by(5).collect()) };
+    let number = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok());
+    let list = given.as_array().and_then(|list| list.iter().map(number).collect());
+    list.ok_or_else(|| f.invalid_value(name, given, "a list of numbers of layers".into()))
+}

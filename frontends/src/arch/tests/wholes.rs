@@ -1,0 +1,134 @@
+//! Text models that are parts of larger ones, under all the names that files have for their tensors.
+
+use super::renamed::{Renamings, means_the_same, renamed};
+use crate::arch::Model;
+use crate::checkpoint::Checkpoint;
+use crate::fixtures::Tensor;
+use crate::testing::{config, golden, with};
+use serde_json::{Value, json};
+
+fn file(name: &str) -> Value {
+    Checkpoint::open(&golden(name)).unwrap().config().clone()
+}
+
+/// Llama 3.2 Vision as its authors published it, and as Transformers has it in memory.
+#[test]
+fn llama_vision_by_either_names() {
+    const IN_MEMORY: Renamings =
+        &[("language_model.lm_head", "lm_head"), ("language_model.model.", "model.language_model.")];
+    means_the_same("mllama", &file("mllama"), &renamed("mllama", IN_MEMORY, &[]));
+}
+
+/// Emu3 by itself, in the whole as Transformers saves it, and as it did before 4.52.
+#[test]
+fn emu3_by_any_names() {
+    const NOW: Renamings = &[("model.", "model.text_model.")];
+    const BEFORE: Renamings = &[("model.", "text_model.MODEL."), ("lm_head", "text_model.lm_head"), ("MODEL", "model")];
+    let whole =
+        json!({ "model_type": "emu3", "architectures": ["Emu3ForConditionalGeneration"], "text_config": file("emu3") });
+    for names in [NOW, BEFORE] {
+        means_the_same("emu3", &whole, &renamed("emu3", names, &["model.vqmodel.quantize.embedding.weight"]));
+    }
+}
+
+/// A model around one of several parts (ShieldGemma 2), and names that Transformers 5 makes of layers when it
+/// saves Qianfan-OCR and Kimi K2.5.
+#[test]
+fn names_between() {
+    const AROUND: Renamings = &[("model.", "model.language_model.model.")];
+    const ENCODER: Renamings = &[
+        ("model.layers.", "language_model.MODEL.encoder.layers."),
+        ("model.embed", "language_model.MODEL.embed"),
+        ("model.norm", "language_model.MODEL.norm"),
+        ("lm_head", "language_model.lm_head"),
+        ("MODEL", "model"),
+    ];
+    const BLOCKS: Renamings = &[
+        ("model.layers.", "language_model.MODEL.blocks."),
+        ("model.embed", "language_model.MODEL.embed"),
+        ("model.norm", "language_model.MODEL.norm"),
+        ("lm_head", "language_model.lm_head"),
+        ("MODEL", "model"),
+    ];
+    let whole =
+        json!({ "model_type": "a", "architectures": ["AForConditionalGeneration"], "text_config": file("qwen3") });
+    for names in [AROUND, ENCODER, BLOCKS] {
+        means_the_same("qwen3", &whole, &renamed("qwen3", names, &["mlp1.0.weight"]));
+    }
+}
+
+/// Phi-4-multimodal as Microsoft published it: with adapters beside the matrices.
+#[test]
+fn phi4_with_adapters_for_images_and_sound() {
+    const PUBLISHED: Renamings = &[
+        ("qkv_proj.", "qkv_proj.base_layer."),
+        ("o_proj.", "o_proj.base_layer."),
+        ("gate_up_proj.", "gate_up_proj.base_layer."),
+        ("down_proj.", "down_proj.base_layer."),
+    ];
+    let adapters = ["A.speech", "B.speech", "A.vision", "B.vision"]
+        .map(|of| format!("model.layers.1.self_attn.o_proj.lora_{of}.weight"));
+    let more: Vec<&str> = adapters.iter().map(String::as_str).collect();
+    let own = json!({
+        "model_type": "phi4mm", "architectures": ["Phi4MMForCausalLM"], "vision_config": "absent",
+        "audio_config": "absent", "audio_processor": { "name": "cascades" },
+        "embd_layer": { "embedding_cls": "image_audio" }, "img_processor": null,
+        "speech_lora": { "r": 320 }, "vision_lora": { "r": 256 }, "attention_bias": false, "mlp_bias": false,
+        "lm_head_bias": false, "interpolate_factor": 1, "full_attn_mod": 1,
+    });
+    let config = with(file("phi4_multimodal"), own);
+    means_the_same("phi4_multimodal", &config, &renamed("phi4_multimodal", PUBLISHED, &more));
+}
+
+/// DeepSeek-OCR says that it is a DeepSeek-V2 without latent attention, and 0 for all that this has.
+#[test]
+fn deepseek_ocr_in_its_authors_words() {
+    let text = with(
+        file("deepseek_ocr2")["text_config"].clone(),
+        json!({
+            "model_type": "deepseek_v2", "architectures": ["DeepseekOCRForCausalLM"], "use_mla": false,
+            "q_lora_rank": null, "kv_lora_rank": null, "qk_nope_head_dim": 0, "qk_rope_head_dim": 0, "v_head_dim": 0,
+            "mlp_layer_types": "absent", "first_k_dense_replace": 1, "rm_head": false, "lm_head": true,
+        }),
+    );
+    let whole = json!({
+        "model_type": "deepseek_vl_v2", "architectures": ["DeepseekOCRForCausalLM"], "language_config": text,
+        "vision_config": { "model_type": "vision" }, "projector_config": { "n_embed": 32 }, "vocab_size": 61,
+    });
+    means_the_same("deepseek_ocr2", &whole, &renamed("deepseek_ocr2", &[], &[]));
+}
+
+/// Molmo 2 as Ai2 published it: the second table has the rows after the vocabulary's. Transformers saves half of
+/// all rows in each.
+#[test]
+fn molmo_2_with_tables_cut_anywhere() {
+    let mut tensors = renamed("molmo2", &[], &[]);
+    let at = |tensors: &[Tensor], end: &str| tensors.iter().position(|t| t.name.ends_with(end)).unwrap();
+    let (first, second) = (at(&tensors, ".wte.embedding"), at(&tensors, ".wte.new_embedding"));
+    let (width, all) = (32, [tensors[first].data.clone(), tensors[second].data.clone()].concat());
+    let cut = 61 * width * 2;
+    (tensors[first].shape, tensors[first].data) = (vec![61, width], all[..cut].to_vec());
+    (tensors[second].shape, tensors[second].data) = (vec![4, width], all[cut..].to_vec());
+    means_the_same("molmo2", &file("molmo2"), &tensors);
+}
+
+/// What is refused, in words that name it.
+#[test]
+fn what_no_text_computes() {
+    for (arch, changes, words) in [
+        ("mllama_text_model", json!({ "tie_word_embeddings": true }), "a head of fewer rows than its table"),
+        ("molmo2_text", json!({ "tie_word_embeddings": true }), "a head of fewer rows than its tables"),
+        ("molmo2_text", json!({ "rope_scaling_layers": [0.5] }), "a list of numbers of layers"),
+        ("mllama_text_model", json!({ "cross_attention_layers": [0, 1] }), "without images nothing is left"),
+        ("mllama_text_model", json!({ "cross_attention_layers": [-1] }), "a list of numbers of layers"),
+        ("bert-generation", json!({ "is_decoder": false }), "tokens that see no later ones"),
+        ("longformer", json!({ "architectures": ["LongformerForSequenceClassification"] }), "its first token sees all"),
+        ("longformer", json!({ "attention_window": [4, 5] }), "an even number from 2 on"),
+        ("longformer", json!({ "attention_window": [4] }), "a layer for each number of `attention_window`"),
+        ("deepseek_ocr2_text", json!({ "norm_topk_prob": true }), "weights that are not normalized"),
+        ("xlm", json!({ "causal": true }), "`causal` is true"),
+    ] {
+        let error = Model::parse(&with(config(arch), changes)).unwrap_err().to_string();
+        assert!(error.contains(words), "{arch}: {error}");
+    }
+}
