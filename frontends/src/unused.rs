@@ -192,7 +192,9 @@ mod tests {
         for arch in arch::ARCHS {
             let name = arch.model_type;
             assert_eq!(same(name, json!({}), |_| ()), "nothing", "{name}");
-            if arch.field("tie_word_embeddings").is_some() {
+            // Heads of these have fewer rows than their tables.
+            let apart = ["mllama_text_model", "molmo2_text"].contains(&name);
+            if arch.field("tie_word_embeddings").is_some() && !apart {
                 assert_eq!(same(name, json!({ "tie_word_embeddings": true }), |_| ()), "nothing", "{name}");
             }
         }
