@@ -212,6 +212,12 @@ impl Match<'_> {
         self.data(name).is_some_and(|d| d.weight && !d.shared)
     }
 
+    /// Stored in one type, as rows of one matrix are.
+    pub fn alike(&self, a: &str, b: &str) -> bool {
+        let dtype = |name: &str| Some(self.data(name)?.ty.as_ref()?.tensor()?.dtype);
+        dtype(a).is_some() && dtype(a) == dtype(b)
+    }
+
     /// f32 (a weight may be narrower).
     pub fn f32(&self, name: &str) -> bool {
         let f32 = llmcc_ir::ty::DType::F32;

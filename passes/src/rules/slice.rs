@@ -26,7 +26,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "concat-of-matmuls",
         left: "(concat_cols (matmul ?x ?a) (matmul ?x ?b))",
         right: Right::Text("(matmul ?x (concat_rows ?a ?b))"),
-        guard: |m| m.own("?a") && m.own("?b"),
+        guard: |m| m.own("?a") && m.own("?b") && m.alike("?a", "?b"),
         sample: &[("?x", Rows("K")), ("?a", Matrix("N", "K")), ("?b", Matrix("P", "K"))],
     },
     Rule {
