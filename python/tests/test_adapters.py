@@ -39,7 +39,7 @@ def test_mistakes_are_told():
     with llmcc.load(ARTIFACT) as m:
         with pytest.raises(llmcc.LlmccError, match="no adapter 1 is loaded"):
             tokens(m, adapter=1)
-        with pytest.raises(llmcc.LlmccError, match="cannot be read"):
+        with pytest.raises(llmcc.LlmccError, match="does not exist"):
             m.load_adapter("/nowhere")
         with pytest.raises(llmcc.LlmccError, match="use an integer"):
             tokens(m, adapter=-1)

@@ -6,7 +6,6 @@ mod row;
 mod stored;
 
 use super::blocks::{Norm, capped, linear, norm, product, scaled, stored};
-use super::decoder::Decoder;
 use super::lifter::Draft;
 use super::limits::{Limits, activated};
 use super::names::{Kind, Part, ROUTER, SHARED_DOWN, SHARED_GATE, SHARED_GATE_UP, SHARED_MIX, SHARED_UP};
@@ -65,36 +64,6 @@ pub(super) struct Experts {
     pub out_norm: bool,
     /// They read a narrower row and write one; the router and the MLP for all tokens do not.
     pub row: Option<ExpertRow>,
-}
-
-impl Experts {
-    /// Experts of the width and activation that a decoder's MLP has, stored each by itself, and
-    /// nothing else.
-    pub(super) fn like(d: &Decoder, router: Router, count: usize) -> Experts {
-        let (ffn, act) = d.layers.first().map_or((0, UnaryOp::Silu), |l| (l.mlp.ffn, l.mlp.act));
-        Experts {
-            router,
-            count,
-            ffn,
-            act,
-            gated: true,
-            limits: None,
-            weigh_input: false,
-            router_bias: false,
-            router_turned: false,
-            router_cap: None,
-            router_scale: None,
-            root_softplus: false,
-            by_token: false,
-            stored: Stored::Each,
-            correction: None,
-            shared: None,
-            beside_mlp: false,
-            zero: 0,
-            out_norm: false,
-            row: None,
-        }
-    }
 }
 
 /// An MLP beside the experts.

@@ -20,6 +20,7 @@ mod entry;
 mod ernie_decoder;
 mod exaone;
 mod experts;
+mod experts_like;
 mod find;
 mod gated_layers;
 mod gated_linear;

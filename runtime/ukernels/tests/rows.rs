@@ -55,7 +55,8 @@ fn define(x: &[f32], group: usize) -> Vec<u8> {
     codes.resize(codes.len().next_multiple_of(32), 0);
     // The padding has a group of its own where groups are small.
     let groups = codes.len().div_ceil(group) * 4;
-    (scales.resize(groups, 0), sums.resize(groups, 0));
+    scales.resize(groups, 0);
+    sums.resize(groups, 0);
     let mut row = [codes, scales, sums].concat();
     row.resize((row.len().div_ceil(64) | 1) * 64, 0);
     row
