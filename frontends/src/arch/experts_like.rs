@@ -1,0 +1,35 @@
+//! Experts that are like the MLPs of a decoder.
+
+use super::decoder::Decoder;
+use super::experts::{Experts, Stored};
+use llmcc_ir::graph::{Router, UnaryOp};
+
+impl Experts {
+    /// Experts of the width and activation that a decoder's MLP has, stored each by itself, and
+    /// nothing else.
+    pub(super) fn like(d: &Decoder, router: Router, count: usize) -> Experts {
+        let (ffn, act) = d.layers.first().map_or((0, UnaryOp::Silu), |l| (l.mlp.ffn, l.mlp.act));
+        Experts {
+            router,
+            count,
+            ffn,
+            act,
+            gated: true,
+            limits: None,
+            weigh_input: false,
+            router_bias: false,
+            router_turned: false,
+            router_cap: None,
+            router_scale: None,
+            root_softplus: false,
+            by_token: false,
+            stored: Stored::Each,
+            correction: None,
+            shared: None,
+            beside_mlp: false,
+            zero: 0,
+            out_norm: false,
+            row: None,
+        }
+    }
+}
