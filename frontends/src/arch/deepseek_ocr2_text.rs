@@ -4,12 +4,11 @@
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::experts::sparse_by_types_or_every;
-use super::latent_experts::{EXPERTS, experts};
+use super::latent_experts::{EXPERTS, second_experts};
 use super::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names};
 use crate::config::common::{ATTENTION_BIAS, DIVIDED, MLP, MLP_BIAS, MODEL, ROTARY};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
-use llmcc_ir::graph::{F32, Router};
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "deepseek_ocr2_text",
@@ -35,21 +34,7 @@ pub(super) const ARCH: Arch = Arch {
         }
         let bias = f.flag("attention_bias");
         let d = Decoder::read(f, &Defaults { vocab: Some(102_400), heads: Some(32), ..Defaults::LLAMA })?;
-        let limited = match f.text("topk_method") {
-            None | Some("greedy") => false,
-            Some("group_limited_greedy") => true,
-            Some(other) => {
-                let help = "this architecture has `greedy` and `group_limited_greedy`".into();
-                return Err(f.unsupported("topk_method", other.into(), help));
-            }
-        };
-        let router = Router {
-            scale: F32::new(f.factor_or("routed_scaling_factor", 1.0)? as f32),
-            groups: if limited { f.size_or("n_group", None)? } else { 1 },
-            kept: if limited { f.size_or("topk_group", None)? } else { 1 },
-            ..Router::softmax(f.size_or("num_experts_per_tok", None)?, false)
-        };
-        let experts = experts(f, &d, router, [64, 2, 1407])?;
+        let experts = second_experts(f, &d)?;
         let sparse = sparse_by_types_or_every(f, d.facts.layers)?;
         let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias));
         Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))

@@ -5,12 +5,11 @@ use super::decoder::Defaults;
 use super::entry::Arch;
 use super::latent::{self, LATENT, Latent};
 use super::latent_decoder;
-use super::latent_experts::{EXPERTS, experts, with_dense};
+use super::latent_experts::{EXPERTS, second_experts, with_dense};
 use super::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
-use llmcc_ir::graph::{F32, Router};
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "deepseek_v2",
@@ -34,21 +33,7 @@ pub(super) const ARCH: Arch = Arch {
             return Err(f.unsupported("norm_topk_prob", "true".into(), help));
         }
         let d = latent_decoder::decoder(f, defaults, latent)?;
-        let limited = match f.text("topk_method") {
-            None | Some("greedy") => false,
-            Some("group_limited_greedy") => true,
-            Some(other) => {
-                let help = "this architecture has `greedy` and `group_limited_greedy`".into();
-                return Err(f.unsupported("topk_method", other.into(), help));
-            }
-        };
-        let router = Router {
-            scale: F32::new(f.factor_or("routed_scaling_factor", 1.0)? as f32),
-            groups: if limited { f.size_or("n_group", None)? } else { 1 },
-            kept: if limited { f.size_or("topk_group", None)? } else { 1 },
-            ..Router::softmax(f.size_or("num_experts_per_tok", None)?, false)
-        };
-        let experts = experts(f, &d, router, [64, 2, 1407])?;
+        let experts = second_experts(f, &d)?;
         with_dense(f, d, experts, 0)
     },
 };

@@ -31,6 +31,25 @@ pub(super) fn experts(f: &Fields, d: &Decoder, router: Router, default: [usize; 
     experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])
 }
 
+/// The experts of DeepSeek-V2, whose router takes softmax before it chooses, from some groups or all.
+pub(super) fn second_experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
+    let limited = match f.text("topk_method") {
+        None | Some("greedy") => false,
+        Some("group_limited_greedy") => true,
+        Some(other) => {
+            let help = "this architecture has `greedy` and `group_limited_greedy`".into();
+            return Err(f.unsupported("topk_method", other.into(), help));
+        }
+    };
+    let router = Router {
+        scale: F32::new(f.factor_or("routed_scaling_factor", 1.0)? as f32),
+        groups: if limited { f.size_or("n_group", None)? } else { 1 },
+        kept: if limited { f.size_or("topk_group", None)? } else { 1 },
+        ..Router::softmax(f.size_or("num_experts_per_tok", None)?, false)
+    };
+    experts(f, d, router, [64, 2, 1407])
+}
+
 /// The router of DeepSeek-V3: corrected sigmoids, in groups that are ranked by their two best.
 /// `top` and `scale` are for absent fields.
 pub(super) fn sigmoids(f: &Fields, top: usize, scale: f64) -> Result<Router, ConfigError> {

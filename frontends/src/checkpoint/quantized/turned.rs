@@ -8,14 +8,12 @@ use crate::checkpoint::safetensors::TensorInfo;
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
 use llmcc_ir::graph::UnaryOp;
-use llmcc_ir::quant::{CodedRow, e4m3_to_f32};
+use llmcc_ir::quant::{CodedRow, Encoding, e4m3_to_f32};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Inputs of a scale of FP4.
 const GROUP: usize = 16;
-/// Magnitudes of e2m1 codes.
-const E2M1: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
 
 /// Every `NAME` that has a `NAME_weight_scale`.
 pub(super) fn stacks(tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
@@ -95,9 +93,9 @@ impl Layout for TurnedStack {
             *v = if self.four {
                 let byte = bytes.get(at(self.k / 2, input / 2)).copied().unwrap_or(0);
                 let code = byte >> (4 * (input % 2)) & 15;
-                let magnitude = E2M1[usize::from(code & 7)];
                 let scale = self.scales.float(shards, at(self.k / GROUP, input / GROUP)) * above;
-                scale * if code & 8 == 0 { magnitude } else { -magnitude }
+                // Its codes are those of MXFP4.
+                scale * Encoding::MXFP4.number(code)
             } else {
                 let scale = match self.per {
                     0 => 0,
