@@ -162,7 +162,8 @@ pub(super) fn called(tensor: &str, own: &[Names]) -> String {
     if apart { parts.join("|") } else { found }
 }
 
-/// The name of a tensor of a layer after the last, which predicts further tokens: among those of layers, whatever it is.
+/// The name of a tensor of a layer after the last, which predicts further tokens: among those of layers,
+/// whatever it is.
 pub(super) fn called_ahead(tensor: &str, own: &[Names], layers: u64) -> Option<String> {
     let (number, rest) = tensor.strip_prefix("blk.")?.split_once('.')?;
     number.parse::<u64>().ok().filter(|n| *n >= layers)?;
