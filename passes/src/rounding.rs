@@ -4,7 +4,7 @@
 //! round differently, and a token's bits must not depend on how many others are in its step. So
 //! regimes may fuse kernels as they like, but compute everything by the operations of the first.
 //!
-//! A [`Term`] is a value as the tree of operations over parameters and weights that gives its bits,
+//! A `Term` is a value as the tree of operations over parameters and weights that gives its bits,
 //! whichever kernels the operations are in. Kernels that compute the same operations in the same
 //! order have the same bits (the invariants of `llmcc_codegen::cpu`), so terms forget where one
 //! kernel ends and the next begins.

@@ -106,7 +106,7 @@ fn inputs_of_experts() {
 #[test]
 fn turned_stacks_of_modelopt() {
     // Of one output the 16 codes, two inputs in a byte, of the other zeros.
-    let codes: Vec<u8> = (0..8u8).flat_map(|i| [2 * i | (2 * i + 1) << 4, 0]).collect();
+    let codes: Vec<u8> = (0..8u8).flat_map(|i| [(2 * i) | ((2 * i + 1) << 4), 0]).collect();
     let tensors = [
         tensor("experts.down_proj", "U8", &[1, 8, 2], codes),
         tensor("experts.down_proj_weight_scale", "F8_E4M3", &[1, 1, 2], vec![0x40, 0x38]),
@@ -191,7 +191,7 @@ fn seven_and_eight_bits() {
         ]
     };
     // Codes 65, 66, 67, 68 less 64, and 129, 130, 131, 132 less 128.
-    let (seven, eight) = (65 | 66 << 7 | 67 << 14 | 68 << 21, 0x8483_8281);
+    let (seven, eight) = (65 | (66 << 7) | (67 << 14) | (68 << 21), 0x8483_8281);
     let tensors = [packed("seven", seven, 8), packed("eight", eight, 8)].concat();
     let (_folder, ckpt) = opened(settings(&[7, 8]), &tensors);
     let ckpt = ckpt.unwrap();
