@@ -204,6 +204,17 @@ impl Decoder {
         self
     }
 
+    /// Gives the table rows after those of the vocabulary, which a head has not; `tables`: what they are in, in
+    /// words.
+    pub(super) fn with_more_rows(mut self, f: &Fields, rows: usize, tables: &str) -> Result<Decoder, ConfigError> {
+        if self.facts.tied {
+            let help = format!("this architecture has a head of fewer rows than its {tables}");
+            return Err(f.unsupported("tie_word_embeddings", "true".into(), help));
+        }
+        self.more_rows = rows;
+        Ok(self)
+    }
+
     /// Gives layers experts.
     pub(super) fn with_experts(mut self, of_layer: impl Fn(usize) -> Option<Experts>) -> Decoder {
         self.layers.iter_mut().enumerate().for_each(|(i, l)| l.experts = of_layer(i));
@@ -231,7 +242,7 @@ impl Shape for Decoder {
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
         let (mut x, ropes) = embedding(l, self)?;
         let rows = self.rows.map(|of| layer_rows::all(l, of, self.norm, &x)).transpose()?;
-        for (i, spec) in self.layers.iter().enumerate().filter(|(_, l)| l.only != Some(Half::Neither)) {
+        for (i, spec) in self.layers.iter().enumerate().filter(|(i, _)| !self.passes(*i)) {
             x = layer(l, self, i, spec, (&x, rows.as_ref()), &ropes)?;
         }
         head(l, self, &x)
@@ -250,18 +261,13 @@ impl Shape for Decoder {
             let expert = tensor.split_once(".mlp.experts.").and_then(|(_, rest)| rest.split('.').next()?.parse().ok());
             tensor.ends_with(".mlp.gate.weight_1") || expert.is_some_and(|e: usize| e >= *count && e < 2 * *count)
         };
-        let passed =
-            || layer_in(tensor).and_then(|i| self.layers.get(i)).is_some_and(|l| l.only == Some(Half::Neither));
         let indexer = [".self_attn.indexer.", ".self_attn.index_", ".attention.indexer."];
-        self.indexed && indexer.iter().any(|part| tensor.contains(part))
-            || self.of_text.as_ref().is_some_and(of_images)
-            || passed()
+        self.indexed && indexer.iter().any(|part| tensor.contains(part)) || self.of_text.as_ref().is_some_and(of_images)
     }
-}
 
-/// The number that the name of a tensor has after `layers`.
-fn layer_in(tensor: &str) -> Option<usize> {
-    tensor.split_once("layers.")?.1.split('.').next()?.parse().ok()
+    fn passes(&self, layer: usize) -> bool {
+        self.layers.get(layer).is_some_and(|l| l.only == Some(Half::Neither))
+    }
 }
 
 /// `embed`: rows of the table, and the rotary tables that layers share.

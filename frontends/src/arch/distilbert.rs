@@ -6,7 +6,8 @@ use super::names::{
     ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER,
     POSITIONS, TABLE, TABLE_NORM, Table,
 };
-use crate::config::common::{self, ACTIVATIONS, Facts, Heads, TOKENS, WIDTH};
+use super::short_names::short_sizes;
+use crate::config::common::{self, ACTIVATIONS, TOKENS, WIDTH};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
@@ -29,22 +30,7 @@ pub(super) const ARCH: Arch = Arch {
     ],
     names: Names(&[NAMES]),
     read: |f| {
-        let hidden = f.size("dim").or(768);
-        let facts = Facts {
-            name: None,
-            vocab: f.size("vocab_size").or(30_522),
-            hidden,
-            layers: f.size("n_layers").or(6),
-            max_position: f.size("max_position_embeddings").or(512),
-            tied: true,
-            bos: None,
-            eos: vec![],
-        };
-        let queries = f.size("n_heads").or(12);
-        if !hidden.is_multiple_of(queries) {
-            return Err(f.invalid("dim", &hidden, format!("a multiple of `n_heads` ({queries})")));
-        }
-        let heads = Heads { queries, kv: queries, dim: hidden / queries };
+        let (facts, heads) = short_sizes(f, "dim", [30_522, 768, 6, 12])?;
         let (ffn, act) = (f.size("hidden_dim").or(3072), common::activation(f, "activation", UnaryOp::Gelu));
         let rows = facts.max_position;
         let mut e = Encoder::alike(facts, heads, (ffn, act), 1e-12);

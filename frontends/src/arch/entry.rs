@@ -105,6 +105,11 @@ pub(crate) trait Shape: fmt::Debug + Any {
         false
     }
 
+    /// Whether a layer is passed over.
+    fn passes(&self, _layer: usize) -> bool {
+        false
+    }
+
     /// Whether a tensor is of a part that chooses tokens where there are more than are compiled for, of a
     /// mean of one, or of a part for tokens or entities that no text has.
     fn chooses(&self, _tensor: &str) -> bool {

@@ -5,11 +5,9 @@ use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::layer::Half;
 use super::names::{HUGGING_FACE, Names};
-use crate::config::ConfigError;
-use crate::config::common::{DIVIDED, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::common::{self, DIVIDED, MLP, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
-use serde_json::Value;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "mllama_text_model",
@@ -29,14 +27,11 @@ pub(super) const ARCH: Arch = Arch {
             theta: 500_000.0,
             ..Defaults::LLAMA
         };
-        let mut d = Decoder::read(f, &defaults)?;
-        if d.facts.tied {
-            let help = "this architecture has a head of fewer rows than its table".into();
-            return Err(f.unsupported("tie_word_embeddings", "true".into(), help));
-        }
         // Rows of tokens that stand for images.
-        d.more_rows = 8;
-        for i in of_images(f)? {
+        let mut d = Decoder::read(f, &defaults)?.with_more_rows(f, 8, "table")?;
+        // The layers that attend to images.
+        let of_images = common::layer_numbers(f, "cross_attention_layers")?;
+        for i in of_images.unwrap_or_else(|| (3..40).step_by(5).collect()) {
             if let Some(layer) = d.layers.get_mut(i) {
                 layer.only = Some(Half::Neither);
             }
@@ -50,12 +45,3 @@ pub(super) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = &[Field::new("cross_attention_layers", Accepts::Any)];
-
-/// The layers that attend to images.
-fn of_images(f: &Fields) -> Result<Vec<usize>, ConfigError> {
-    let name = "cross_attention_layers";
-    let Some(given) = f.get(name).value() else { return Ok((3..40).step_by(5).collect()) };
-    let number = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok());
-    let list = given.as_array().and_then(|list| list.iter().map(number).collect());
-    list.ok_or_else(|| f.invalid_value(name, given, "a list of numbers of layers".into()))
-}

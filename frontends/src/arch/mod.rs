@@ -69,6 +69,7 @@ mod scores;
 mod selected;
 mod selective;
 mod shared_cache;
+mod short_names;
 mod sines;
 mod soft_caps;
 mod state_spaces;

@@ -9,13 +9,11 @@ use super::names::{
     ATTN_K_NORM, ATTN_NORM, ATTN_OUT, ATTN_POST_NORM, ATTN_Q_NORM, ATTN_QKV, HEAD, MLP_DOWN, MLP_GATE_UP, MLP_NORM,
     MLP_POST_NORM, NORM, Names, TABLE, Table,
 };
-use crate::config::ConfigError;
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
 use crate::config::rope;
 use crate::rope::{RopeConfig, RopeScaling};
-use serde_json::Value;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "molmo2_text",
@@ -34,21 +32,20 @@ pub(super) const ARCH: Arch = Arch {
             max_position: 36_864,
             ..Defaults::LLAMA
         };
-        let mut d = Decoder::read_with(f, &defaults, |heads, max_position| {
+        let d = Decoder::read_with(f, &defaults, |heads, max_position| {
             let scaled = rope::read(f, heads.dim, max_position, defaults.theta)?;
             let plain = RopeConfig { scaling: RopeScaling::Default, ..scaled.clone() };
             Ok(if scaled.scaling == RopeScaling::Default { vec![scaled] } else { vec![scaled, plain] })
         })?;
-        if d.facts.tied {
-            let help = "this architecture has a head of fewer rows than its tables".into();
-            return Err(f.unsupported("tie_word_embeddings", "true".into(), help));
-        }
-        d.more_rows = f.count("additional_vocab_size").unwrap_or(128).min(1 << 24);
+        let more = f.count("additional_vocab_size").unwrap_or(128).min(1 << 24);
+        let mut d = d.with_more_rows(f, more, "tables")?;
         if f.flag("norm_after") {
             d.norms = Norms::After;
         }
         let norm = if f.text("qk_norm_type") == Some("olmo") { QkNorm::Row } else { QkNorm::Head };
-        let (bias, scaled, tables) = (f.flag("attention_bias"), scaled_layers(f)?, d.ropes.len());
+        // The layers whose rotations are scaled; none given: all.
+        let scaled = common::layer_numbers(f, "rope_scaling_layers")?;
+        let (bias, tables) = (f.flag("attention_bias"), d.ropes.len());
         let d = d.with_attention(|i, a| {
             (a.fused, a.qkv_bias, a.qk_norm) = (true, bias, Some(norm));
             let plain = scaled.as_ref().is_some_and(|list| !list.contains(&i));
@@ -64,15 +61,6 @@ const OWN: &[Field] = &[
     Field::new("additional_vocab_size", Accepts::Count),
     Field::new("rope_scaling_layers", Accepts::Any),
 ];
-
-/// The layers whose rotations are scaled; none given: all.
-fn scaled_layers(f: &Fields) -> Result<Option<Vec<usize>>, ConfigError> {
-    let name = "rope_scaling_layers";
-    let Some(given) = f.get(name).value() else { return Ok(None) };
-    let number = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok());
-    let list = given.as_array().and_then(|list| list.iter().map(number).collect());
-    list.map(Some).ok_or_else(|| f.invalid_value(name, given, "a list of numbers of layers".into()))
-}
 
 const NAMES: Table = &[
     (TABLE, "model.transformer.wte.embedding"),

@@ -18,15 +18,19 @@ impl Model {
 
     /// Whether a tensor is one of a part that is left out of a model with this output.
     pub(crate) fn leaves_out(&self, tensor: &str, output: Output) -> bool {
-        let layers = self.facts().layers;
-        let layer = || self.layer_of(&tensor.replacen("language_model.", "", 1));
-        let ahead = || layer().is_some_and(|i| i >= layers && i - layers < self.ahead);
-        let shares = || self.is_shared(tensor);
+        let name = tensor.replacen("language_model.", "", 1);
         self.nested && !nested::of_text(tensor)
-            || ahead()
-            || shares()
+            || self.layer_of(&name).is_some_and(|i| self.leaves_out_of_layer(i, &name))
             || self.shape.chooses(tensor)
-            || output != Output::Logits && self.spares(&tensor.replacen("language_model.", "", 1))
+            || output != Output::Logits && self.spares(&name)
+    }
+
+    /// The same of a tensor of a layer: of one that predicts further tokens, or is passed over, or reads the
+    /// keys of another.
+    fn leaves_out_of_layer(&self, layer: usize, name: &str) -> bool {
+        let layers = self.facts().layers;
+        let ahead = layer >= layers && layer - layers < self.ahead;
+        ahead || self.shape.passes(layer) || self.is_shared(layer, name)
     }
 
     /// What a tensor of integers holds that follows from the configuration.
@@ -34,15 +38,13 @@ impl Model {
         self.shape.integers(tensor)
     }
 
-    /// Whether a tensor is for keys or values of a layer that reads those of another.
-    fn is_shared(&self, tensor: &str) -> bool {
-        let name = tensor.replacen("language_model.", "", 1);
-        let Some(layer) = self.layer_of(&name).filter(|i| self.shape.shares_keys(*i)) else { return false };
+    /// Whether a tensor of a layer is for keys or values, and the layer reads those of another.
+    fn is_shared(&self, layer: usize, name: &str) -> bool {
         let of = |part: Part| {
             let mut kinds = [Kind::Matrix, Kind::Bias, Kind::Gain].into_iter();
             kinds.any(|kind| self.arch.names.tensor(part, kind, Some(layer)).is_some_and(|n| n == name))
         };
-        [ATTN_K, ATTN_V, ATTN_K_NORM].into_iter().any(of)
+        self.shape.shares_keys(layer) && [ATTN_K, ATTN_V, ATTN_K_NORM].into_iter().any(of)
     }
 
     /// Whether a tensor is of no use for embeddings.

@@ -7,8 +7,9 @@ use super::names::{
     ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POSITIONS,
     TABLE, TABLE_NORM, Table,
 };
+use super::short_names::short_sizes;
 use crate::config::ConfigError;
-use crate::config::common::{self, Facts, Heads, TOKENS, WIDTH};
+use crate::config::common::{self, TOKENS, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
@@ -56,24 +57,9 @@ const FIXED: &[(&str, Neutral)] = &[
 ];
 
 fn read(f: &Fields) -> Result<Encoder, ConfigError> {
-    let hidden = f.size("emb_dim").or(2048);
-    let facts = Facts {
-        name: None,
-        vocab: f.size("vocab_size").or(30_145),
-        hidden,
-        layers: f.size("n_layers").or(12),
-        max_position: f.size("max_position_embeddings").or(512),
-        tied: true,
-        bos: None,
-        eos: vec![],
-    };
-    let queries = f.size("n_heads").or(16);
-    if !hidden.is_multiple_of(queries) {
-        return Err(f.invalid("emb_dim", &hidden, format!("a multiple of `n_heads` ({queries})")));
-    }
-    let heads = Heads { queries, kv: queries, dim: hidden / queries };
+    let (facts, heads) = short_sizes(f, "emb_dim", [30_145, 2048, 12, 16])?;
     let act = if f.flag_or("gelu_activation", true) { UnaryOp::Gelu } else { UnaryOp::Relu };
-    let rows = facts.max_position;
+    let (rows, hidden) = (facts.max_position, facts.hidden);
     let eps = common::eps(f, "layer_norm_eps", 1e-12)?;
     let mut e = Encoder::alike(facts, heads, (hidden.saturating_mul(4), act), eps);
     e.positions = Some(Positions { rows, first: 0 });

@@ -395,6 +395,17 @@ pub(crate) fn layer_flags(f: &Fields, field: &str, layers: usize) -> Result<Opti
     }
 }
 
+/// The layers that a list has the numbers of; `None` where there is no such list.
+///
+/// # Errors
+/// It is something else.
+pub(crate) fn layer_numbers(f: &Fields, field: &str) -> Result<Option<Vec<usize>>, ConfigError> {
+    let Some(given) = f.get(field).value() else { return Ok(None) };
+    let number = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok());
+    let list = given.as_array().and_then(|list| list.iter().map(number).collect());
+    list.map(Some).ok_or_else(|| f.invalid_value(field, given, "a list of numbers of layers".into()))
+}
+
 /// Which layers rotate positions, where some do not: what [`rotating_layers`] reads.
 pub(crate) const UNROTATED: &[Field] =
     &[Field::new("no_rope_layers", Accepts::Numbers), Field::new("no_rope_layer_interval", Accepts::Size(4096))];

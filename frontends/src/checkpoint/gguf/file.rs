@@ -50,12 +50,16 @@ impl<'a> File<'a> {
         self.size(key).ok_or_else(|| (format!("`{}.{key}` is missing", self.name), OTHER_MODEL))
     }
 
+    /// Layers of the model itself, without those after them that predict further tokens.
+    pub fn own_layers(&self) -> Result<usize, Wrong> {
+        let own = self.required("block_count")?.saturating_sub(self.size("nextn_predict_layers").unwrap_or(0));
+        Ok(usize::try_from(own).map_or(MOST_LAYERS, |n| n.min(MOST_LAYERS)))
+    }
+
     /// Whether a number of each layer is not 0, or a truth value true; one for all layers, where there is no list.
-    /// Of layers of the model itself, not those after them that predict further tokens.
+    /// Of [`File::own_layers`].
     pub fn layers(&self, key: &str) -> Vec<bool> {
-        let ahead = self.size("nextn_predict_layers").unwrap_or(0);
-        let count = self.size("block_count").unwrap_or(0).saturating_sub(ahead);
-        let count = usize::try_from(count).map_or(MOST_LAYERS, |n| n.min(MOST_LAYERS));
+        let count = self.own_layers().unwrap_or(0);
         match self.get(key) {
             Some(Value::List(list)) => {
                 let set = |v: &Value| v.flag().or_else(|| Some(v.number()? != 0.0)).unwrap_or(false);

@@ -94,7 +94,7 @@ pub(in crate::checkpoint) fn describe(
         }));
     }
     let of_heads = family.order(&config);
-    let ahead = file.size("nextn_predict_layers").map(|n| file.size("block_count").unwrap_or(0).saturating_sub(n));
+    let ahead = file.size("nextn_predict_layers").map(|_| file.own_layers().unwrap_or(0));
     let mut apart = vec![];
     for (name, (shard, info)) in rest {
         let of_ahead = ahead.and_then(|layers| called_ahead(&name, family.names, layers));
@@ -348,7 +348,7 @@ fn config(file: &File, family: &Family) -> Result<Config, Wrong> {
     }
     scales(file, family, &mut config)?;
     if let Some(windows) = file.get(WINDOWS).and_then(Value::list) {
-        let layers = file.layers("block_count").len();
+        let layers = file.own_layers()?;
         config
             .extend(layer_types(&windows[..layers.min(windows.len())]).map(|types| ("layer_types".to_string(), types)));
     }

@@ -164,9 +164,9 @@ pub(super) fn called(tensor: &str, own: &[Names]) -> String {
 
 /// The name of a tensor of a layer after the last, which predicts further tokens: among those of layers,
 /// whatever it is.
-pub(super) fn called_ahead(tensor: &str, own: &[Names], layers: u64) -> Option<String> {
+pub(super) fn called_ahead(tensor: &str, own: &[Names], layers: usize) -> Option<String> {
     let (number, rest) = tensor.strip_prefix("blk.")?.split_once('.')?;
-    number.parse::<u64>().ok().filter(|n| *n >= layers)?;
+    number.parse::<usize>().ok().filter(|n| *n >= layers)?;
     let norm = hugging_face(&format!("blk.{number}.attn_norm.weight"), own);
     let (layer, _) = norm.split_once(&format!(".{number}."))?;
     let called = called(tensor, own);

@@ -90,21 +90,19 @@ pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(
     parts::quantized(config, |of| said = said.take().or_else(|| of.get(SETTINGS).filter(|v| v.is_object()).cloned()));
     let Some(settings) = said.as_ref().and_then(Value::as_object) else { return Ok(()) };
     let method = settings.get("quant_method").and_then(Value::as_str);
-    let Some((_, method)) = METHODS.iter().find(|(name, _)| Some(*name) == method) else { return Ok(()) };
-    method(settings, tensors)?;
+    let Some((method, read)) = METHODS.iter().find(|(name, _)| Some(*name) == method) else { return Ok(()) };
+    read(settings, tensors)?;
     stacks::unify(tensors);
     note_experts(tensors);
     note_decoded(tensors);
-    if decoded_before(settings, tensors) || tensors.index.values().any(|e| e.layout.is_some()) {
+    if decoded_before(method, tensors) || tensors.index.values().any(|e| e.layout.is_some()) {
         // Newer versions of Transformers write it twice.
         parts::quantized(config, |of| {
             if of.get(SETTINGS) == said.as_ref() {
                 of.remove(SETTINGS);
             }
         });
-    } else if let Some(method) =
-        settings.get("quant_method").and_then(Value::as_str).filter(|_| !tensors.index.is_empty())
-    {
+    } else if !tensors.index.is_empty() {
         return Err(no_codes(method, tensors));
     }
     Ok(())
@@ -124,8 +122,7 @@ const NOT_FLOATS: [&str; 6] = ["fp8", "mxfp8", "mxfp4", "modelopt", "quark", "co
 
 /// Whether all tensors are floats as they are, though the settings are of a method: someone has decoded them,
 /// and left the settings.
-fn decoded_before(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> bool {
-    let method = settings.get("quant_method").and_then(Value::as_str).unwrap_or_default();
+fn decoded_before(method: &str, tensors: &mut Tensors<'_>) -> bool {
     let float = |e: &Entry| e.layout.is_none() && ["F32", "F16", "BF16"].contains(&e.info.dtype.name);
     let vector = |e: &Entry| e.info.shape.len() < 2;
     let all = NOT_FLOATS.contains(&method) && tensors.index.values().all(|e| float(e) || vector(e));

@@ -35,7 +35,7 @@ pub(super) fn unify(tensors: &mut Tensors<'_>) {
         let to = common(&types).unwrap_or(&COMPUTED);
         for name in names {
             if let Some(entry) = tensors.index.get_mut(name).filter(|e| e.info.dtype != to) {
-                *entry = turned(entry, to);
+                *entry = as_type(entry, to);
             }
         }
     }
@@ -100,7 +100,7 @@ fn common(types: &[&StoredType]) -> Option<&'static StoredType> {
 }
 
 /// The same matrix as that type.
-fn turned(entry: &Entry, to: &'static StoredType) -> Entry {
+fn as_type(entry: &Entry, to: &'static StoredType) -> Entry {
     let (from, k) = (entry.info.dtype.dtype, entry.info.shape.last().copied().unwrap_or(0));
     let source = match &entry.layout {
         Some(layout) => MatrixBefore::Layout(Arc::clone(layout)),

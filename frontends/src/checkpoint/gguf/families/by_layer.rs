@@ -1,7 +1,7 @@
 //! Decoders with experts whose layers with a window have other heads than those without.
 
 use super::super::Value;
-use super::super::file::{CONVERT_AGAIN, Config, File, MOST_LAYERS, Wrong, without};
+use super::super::file::{CONVERT_AGAIN, Config, File, Wrong, without};
 use super::super::names::{DEEPSEEK_EXPERTS, Names};
 use super::mixtures::set_sparse;
 use super::{EXPERTS, Family, PLAIN, SIGMOID, WINDOW};
@@ -77,18 +77,12 @@ const MIMO: Names = &[("blk.{}.attn_sinks.weight", "model.layers.{}.self_attn.at
 /// Factors of frequencies.
 const FACTORS: &str = "rope_freqs.weight";
 
-/// Layers, without those that predict further tokens.
-fn layers(f: &File) -> Result<usize, Wrong> {
-    let all = f.required("block_count")?.saturating_sub(f.size("nextn_predict_layers").unwrap_or(0));
-    Ok(usize::try_from(all).map_or(MOST_LAYERS, |n| n.min(MOST_LAYERS)))
-}
-
 /// Which layers have a window; said in truth values or numbers.
 fn windowed(f: &File, config: &mut Config) -> Result<Vec<bool>, Wrong> {
     let list = f.get(WINDOWS).and_then(Value::list).unwrap_or_default();
     let windowed = |v: &Value| v.flag().or_else(|| v.number().map(|x| x != 0.0));
-    let all: Option<Vec<bool>> = list.iter().take(layers(f)?).map(windowed).collect();
-    match all.filter(|all| Some(all.len()) == layers(f).ok()) {
+    let all: Option<Vec<bool>> = list.iter().take(f.own_layers()?).map(windowed).collect();
+    match all.filter(|all| Some(all.len()) == f.own_layers().ok()) {
         Some(all) => {
             super::super::file::set_layer_types(config, &all, ["sliding_attention", "full_attention"]);
             Ok(all)

@@ -378,8 +378,7 @@ fn dbrx(f: &File, config: &mut Config) -> Result<(), Wrong> {
 /// Which layers have experts, by whether they have a router.
 pub(super) fn set_sparse(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let kind = |layer| if f.has(&format!("blk.{layer}.ffn_gate_inp.weight")) { "sparse" } else { "dense" };
-    let layers = f.required("block_count")?.saturating_sub(f.size("nextn_predict_layers").unwrap_or(0));
-    config.insert("mlp_layer_types".into(), (0..layers).take(MOST_LAYERS).map(kind).collect());
+    config.insert("mlp_layer_types".into(), (0..f.own_layers()?).map(kind).collect());
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Decoders of 2026 with windows in most layers: Granite's with sinks, Laguna, Muse Glimmer.
 
 use super::super::Value;
-use super::super::file::{Config, File, MOST_LAYERS, Wrong, set_layer_types, without};
+use super::super::file::{Config, File, Wrong, set_layer_types, without};
 use super::super::names::{DEEPSEEK_EXPERTS, Names, QWEN_EXPERTS, SANDWICH_NORMS, UNREAD};
 use super::mixtures::{GRANITE_EXPERTS, LOCAL, MULTIPLIERS, set_sparse};
 use super::{ATTENTION_BIAS, Family, Heads, PLAIN, Q_BIAS, SIGMOID, WINDOW, has_experts};
@@ -97,8 +97,7 @@ const LAGUNA: Names = &[
 
 /// Heads of each layer, gates of heads or of their columns, and two rotations.
 fn laguna(f: &File, config: &mut Config) -> Result<(), Wrong> {
-    let layers = f.required("block_count")?.saturating_sub(f.size("nextn_predict_layers").unwrap_or(0));
-    let layers = usize::try_from(layers).map_or(MOST_LAYERS, |n| n.min(MOST_LAYERS));
+    let layers = f.own_layers()?;
     let first = f.required(HEADS)?;
     if let Some(list) = config.insert("num_attention_heads".into(), first.into()).filter(|v| v.is_array()) {
         config.insert("num_attention_heads_per_layer".into(), list);
