@@ -3,9 +3,10 @@
 
 use super::blocks::{Attention, Norm, capped, linear, norm, product, scaled};
 pub(super) use super::defaults::Defaults;
+use super::draft_head::DraftNames;
 use super::ends::{picked, projected, table};
 use super::entry::Shape;
-use super::experts::{EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, Stored, mixture, router_input};
+use super::experts::{EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, mixture, router_input};
 pub(super) use super::layer::{Half, Layer, Norms};
 use super::layer_rows::{self, LayerRows};
 use super::lifter::{Carried, Draft, Lifter};
@@ -24,7 +25,7 @@ use crate::config::fields::Fields;
 use crate::config::{ConfigError, rope as read_rope};
 use crate::error::FrontendError;
 use crate::rope::{self, RopeConfig};
-use llmcc_ir::graph::{Input, Op, Router, UnaryOp, Value};
+use llmcc_ir::graph::{Input, Op, UnaryOp, Value};
 use llmcc_ir::output::{Output, Pool, Rows, RowsName};
 
 /// A decoder.
@@ -72,6 +73,8 @@ pub(super) struct Decoder {
     pub indexed: bool,
     /// Experts from this number on are for tokens of images, and have a router of their own.
     pub of_text: Option<usize>,
+    /// What its checkpoints call the layers that predict further tokens, where those are compiled.
+    pub draft: Option<DraftNames>,
 }
 
 /// What stands before a head as masked tokens have it: `norm(act(dense(x)))`.
@@ -171,6 +174,7 @@ impl Decoder {
             rows: None,
             indexed: false,
             of_text: None,
+            draft: None,
         })
     }
 
@@ -208,39 +212,13 @@ impl Decoder {
     }
 }
 
-impl Experts {
-    /// Experts of the width and activation that a decoder's MLP has, stored each by itself, and
-    /// nothing else.
-    pub(super) fn like(d: &Decoder, router: Router, count: usize) -> Experts {
-        let (ffn, act) = d.layers.first().map_or((0, UnaryOp::Silu), |l| (l.mlp.ffn, l.mlp.act));
-        Experts {
-            router,
-            count,
-            ffn,
-            act,
-            gated: true,
-            limits: None,
-            weigh_input: false,
-            router_bias: false,
-            router_turned: false,
-            router_cap: None,
-            router_scale: None,
-            root_softplus: false,
-            by_token: false,
-            stored: Stored::Each,
-            correction: None,
-            shared: None,
-            beside_mlp: false,
-            zero: 0,
-            out_norm: false,
-            row: None,
-        }
-    }
-}
-
 impl Shape for Decoder {
     fn facts(&self) -> &Facts {
         &self.facts
+    }
+
+    fn drafts(&self) -> Option<(&Decoder, DraftNames)> {
+        Some((self, self.draft?))
     }
 
     fn columns(&self) -> usize {

@@ -6,6 +6,7 @@ mod row;
 mod stored;
 
 use super::blocks::{Norm, capped, linear, norm, product, scaled, stored};
+use super::decoder::Decoder;
 use super::lifter::Draft;
 use super::limits::{Limits, activated};
 use super::names::{Kind, Part, ROUTER, SHARED_DOWN, SHARED_GATE, SHARED_GATE_UP, SHARED_MIX, SHARED_UP};
@@ -109,6 +110,34 @@ pub(super) const CORRECTION_ROWS: Part = Part("router.correction_rows");
 pub(super) const CORRECTION_IF_ANY: Part = Part("router.correction_if_any");
 
 impl Experts {
+    /// Experts of the width and activation that a decoder's MLP has, stored each by itself, and
+    /// nothing else.
+    pub(super) fn like(d: &Decoder, router: Router, count: usize) -> Experts {
+        let (ffn, act) = d.layers.first().map_or((0, UnaryOp::Silu), |l| (l.mlp.ffn, l.mlp.act));
+        Experts {
+            router,
+            count,
+            ffn,
+            act,
+            gated: true,
+            limits: None,
+            weigh_input: false,
+            router_bias: false,
+            router_turned: false,
+            router_cap: None,
+            router_scale: None,
+            root_softplus: false,
+            by_token: false,
+            stored: Stored::Each,
+            correction: None,
+            shared: None,
+            beside_mlp: false,
+            zero: 0,
+            out_norm: false,
+            row: None,
+        }
+    }
+
     /// Columns of what goes into them.
     fn width(&self, f: &Draft) -> usize {
         self.row.map_or(f.facts().hidden, |row| row.width)
