@@ -5,7 +5,7 @@ use llmcc_cli::options::CompileOptions;
 use llmcc_frontends::Checkpoint;
 use llmcc_tests::{Artifact, golden, options};
 
-const NAMES: [&str; 1] = ["deepseek_v3"];
+const NAMES: [&str; 2] = ["deepseek_v3", "glm4_moe"];
 
 #[test]
 fn logits_of_draft_heads() {
@@ -36,8 +36,8 @@ fn logits_of_draft_heads() {
         let seq = model.seq_new().unwrap();
         let refused = model.step(&[1], &[seq], &[0]).unwrap_err().to_string();
         assert!(refused.contains("this model is a draft head, which takes with each token a row"), "{refused}");
-        let refused = model.generate(None, &[1], &GenOptions::default()).unwrap_err().to_string();
-        assert!(refused.contains("it generates nothing by itself"), "{refused}");
+        let refused = model.generate(None, &[1], &GenOptions::default()).err().map(|e| e.to_string());
+        assert!(refused.is_some_and(|e| e.contains("generates nothing by itself")), "{name}");
     }
     let model = Artifact::compile(&options(&golden("qwen3"))).open(1);
     let (seq, rows) = (model.seq_new().unwrap(), vec![0.0; model.info().hidden]);

@@ -26,7 +26,7 @@ const ROW_NORM: Part = Part("draft.row_norm");
 const JOIN: Part = Part("draft.join");
 
 /// Architectures whose draft heads are compiled.
-pub(super) const WITH: &[&str] = &["deepseek_v3", "kimi_k2"];
+pub(super) const WITH: &[&str] = &["glm4_moe", "deepseek_v3", "kimi_k2"];
 
 /// What checkpoints call a draft head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl DraftNames {
 
 /// A draft head of a model.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Draft {
+pub(crate) struct DraftHead {
     /// The number that it has as a layer: the first is one more than that of the last layer.
     layer: usize,
     names: DraftNames,
@@ -96,7 +96,7 @@ pub(super) fn entry(ckpt: &Checkpoint, model: &Model, number: usize) -> Result<E
         );
         return Err(refuse(what, "leave out --draft-head, or ask for one of those, the first being 0"));
     }
-    let draft = Draft { layer: model.facts().layers.saturating_add(number), names };
+    let draft = DraftHead { layer: model.facts().layers.saturating_add(number), names };
     let entry = Entry { draft: Some(draft), ..Entry::default() };
     let has = |name: &str| ckpt.info(name).is_some();
     let join = entry.tensor_of(model.arch.names, (JOIN, Kind::Matrix), (None, None), has).unwrap_or_default();

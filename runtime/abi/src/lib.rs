@@ -309,13 +309,7 @@ pub struct StepDesc {
     pub layer: u32,
 }
 
-/// What [`StepDesc::rows`] refers to.
-pub mod rows {
-    /// `m = T`, the tokens of the step.
-    pub const TOKENS: u32 = 0;
-    /// `m = R`, the rows for which logits are wanted.
-    pub const OUT: u32 = 1;
-}
+pub mod rows;
 
 /// One pointer handed to a kernel.
 #[repr(C)]

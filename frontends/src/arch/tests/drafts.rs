@@ -2,7 +2,7 @@
 
 use super::*;
 
-const NAMES: [&str; 1] = ["deepseek_v3"];
+const NAMES: [&str; 2] = ["deepseek_v3", "glm4_moe"];
 
 fn opened(name: &str) -> Checkpoint {
     Checkpoint::open(&golden(&format!("drafts/{name}"))).unwrap()
@@ -51,7 +51,10 @@ fn draft_heads_that_are_not_there() {
     assert!(text.contains("there is no draft head 1: `num_nextn_predict_layers` says that 1 layers"), "{text}");
     let (_folder, ckpt) = checkpoint(&config("llama"), |_| ());
     let text = message(&ckpt, 0);
-    assert!(text.contains("draft heads of LlamaForCausalLM are not compiled, but those of deepseek_v3"), "{text}");
+    assert!(
+        text.contains("draft heads of LlamaForCausalLM are not compiled, but those of glm4_moe, deepseek_v3"),
+        "{text}"
+    );
     let says = with(config("deepseek_v3"), json!({ "num_nextn_predict_layers": 1 }));
     let (_folder, ckpt) = checkpoint(&says, |_| ());
     let text = message(&ckpt, 0);

@@ -297,8 +297,8 @@ impl Engine {
             0 => self.need_logits(),
             _ => Err(Error::new(
                 Status::Unsupported,
-                "this artifact is a draft head, whose tokens come with rows of the model that it drafts for: it generates \
-                 nothing by itself. Use llmcc_step with batch.hidden (`Model.step(..., hidden=...)` in Python)",
+                "this artifact is a draft head, whose tokens come with rows of the model that it drafts for, and \
+                 generates nothing by itself: use llmcc_step with batch.hidden (`Model.step(..., hidden=...)` in Python)",
             )),
         }
     }
