@@ -287,7 +287,7 @@ impl Library {
                 seqs: seqs.as_ptr(),
                 n_out: 1,
                 out_rows: &last,
-                hidden: ptr::null(),
+                hidden: null(),
             };
             assert_eq!(step(model, &batch, logits.as_mut_ptr(), VOCAB), 0);
         }
