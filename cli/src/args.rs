@@ -140,6 +140,11 @@ pub struct CompileArgs {
     /// token or pooled as the checkpoint says. Checkpoints of embedders need no option
     #[arg(long)]
     pub embed: bool,
+    /// Compile a draft head of the model in its place: the layer (of several the K-th, the first being 0)
+    /// that predicts the token after the next from a token and the model's row of the one before it
+    #[arg(long, value_name = "K", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    #[arg(conflicts_with = "embed")]
+    pub draft_head: Option<usize>,
     /// Type of cached keys and values [default: f32 for f32 models, else f16; with --error-budget:
     /// auto]
     #[arg(long, value_enum)]

@@ -237,6 +237,9 @@ pub fn examine(
     if options.place == WeightsPlace::Absent {
         return Ok(Outcome::Absent("compiled without its weights".into()));
     }
+    if options.draft_head.is_some() {
+        return Ok(Outcome::Absent("a draft head computes with rows of the model that it is of".into()));
+    }
     let Some(program) = &options.golden else { return Ok(Outcome::Absent("compiled with --no-golden".into())) };
     let ran = match runs_here(&l.versions) {
         Ok(ran) => ran,

@@ -97,7 +97,12 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
     let lift_with = |kv_dtype| {
         llmcc_frontends::lift(
             &checkpoint,
-            &llmcc_frontends::Options { kv_dtype, max_context: options.max_context, embed: options.embed },
+            &llmcc_frontends::Options {
+                kv_dtype,
+                max_context: options.max_context,
+                embed: options.embed,
+                draft_head: options.draft_head,
+            },
         )
     };
     let mut module = lift_with(options.kv.unwrap_or(KvDType::F16))?;
@@ -135,6 +140,10 @@ fn left_aside(options: &CompileOptions, checkpoint: &Checkpoint, module: &Module
         unread.into_iter().map(|field| format!("config.json: {field}, which is not read")).collect();
     warnings.extend(own_bits(options, module)?);
     warnings.extend(checkpoint.notes().iter().cloned());
+    if options.draft_head.is_some() {
+        // What the head does not read is the model that it is of.
+        return Ok(warnings);
+    }
     match llmcc_frontends::unused::find(checkpoint, module)? {
         Some(unused) if options.ignore_unused => warnings.push(unused.to_string()),
         Some(unused) => return Err(FrontendError::UnusedTensors(unused).into()),

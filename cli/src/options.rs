@@ -39,6 +39,8 @@ pub struct CompileOptions {
     pub max_context: Option<usize>,
     /// Compile a decoder for embeddings; checkpoints of embedders are such without it.
     pub embed: bool,
+    /// Compile this draft head in the model's place.
+    pub draft_head: Option<usize>,
     /// Embedded or external weights.
     pub place: WeightsPlace,
     /// Leave tensors aside that the model does not use, instead of refusing the checkpoint.

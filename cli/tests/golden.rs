@@ -129,6 +129,7 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
         explain: llmcc_passes::Explain::default(),
         max_context: None,
         embed: false,
+        draft_head: None,
         place: llmcc_codegen::link::WeightsPlace::External,
         adapters: vec![],
         ignore_unused: false,

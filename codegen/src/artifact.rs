@@ -171,6 +171,7 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
         candidates_buffer: plan.candidates.map_or(0, |c| c.slot as u64),
         candidates: plan.candidates.map_or(0, |c| c.k as u64),
         types: types(plan) as u64,
+        given: given(plan) as u64,
         buffers: b.table(&slots.collect::<Vec<_>>()),
         kernels: b.table(&kernels),
         regimes: b.table(&regimes),
@@ -233,6 +234,12 @@ pub fn types(plan: &Plan) -> usize {
         Some(*n)
     };
     plan.kernels.iter().filter_map(rows).min().unwrap_or(0)
+}
+
+/// Columns of the rows that come with the tokens; 0: there are none.
+pub fn given(plan: &Plan) -> usize {
+    let takes = |k: &Kernel| matches!(&k.body, Body::GivenRows(_));
+    if plan.kernels.iter().any(takes) { plan.info.hidden } else { 0 }
 }
 
 /// The instruction-set level of a target (`llmcc_abi::isa`).

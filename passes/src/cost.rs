@@ -12,6 +12,7 @@ mod causal_conv;
 mod embed;
 mod embed_hashed;
 mod expert_matmul;
+mod given_rows;
 mod matmul;
 mod means;
 mod pointwise;

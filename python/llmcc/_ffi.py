@@ -38,6 +38,7 @@ IS_WHOLE = 8
 EMBED_NORMALIZE = 1
 EMBED_RAW = 2
 HAS_TYPES = 16
+NEEDS_HIDDEN = 32
 PAIR_TRUNCATE = 1
 
 
@@ -89,6 +90,7 @@ class Batch(Sized):
         ("seqs", c.POINTER(c.c_int32)),
         ("n_out", c.c_size_t),
         ("out_rows", c.POINTER(c.c_uint32)),
+        ("hidden", c.POINTER(c.c_float)),
     ]
 
 

@@ -16,7 +16,7 @@ from ._batch import Texts as _texts
 from ._errors import LlmccError, Status
 from ._params import GenParams as _GenParams, native_sampling, natural as _natural, positive as _positive, utf8 as _utf8
 from ._pieces import Completion, Piece, TokenLogprob
-from ._rows import Rows, batch_rows
+from ._rows import Rows, batch_rows, hidden_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -490,22 +490,30 @@ class Model:
             self._seq_free(seq)
 
     @overload
-    def step(self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: None = None, numpy: bool = True) -> np.ndarray[Any, Any]: ...
+    def step(self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: None = None, hidden: Optional[Sequence[Any]] = None, numpy: bool = True) -> np.ndarray[Any, Any]: ...
 
     @overload
-    def step(self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: Union[str, Sequence[Rows]], numpy: bool = True) -> list[np.ndarray[Any, Any]]: ...
+    def step(self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: Union[str, Sequence[Rows]], hidden: Optional[Sequence[Any]] = None, numpy: bool = True) -> list[np.ndarray[Any, Any]]: ...
 
     def step(
-        self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: Union[None, str, Sequence[Rows]] = None, numpy: bool = True
+        self,
+        batch: Sequence[tuple[Session, Sequence[int]]],
+        *,
+        rows: Union[None, str, Sequence[Rows]] = None,
+        hidden: Optional[Sequence[Any]] = None,
+        numpy: bool = True,
     ) -> Union[np.ndarray[Any, Any], list[np.ndarray[Any, Any]]]:
         """Appends tokens to several sessions at once, prompts and single tokens mixed, and returns the logits after the last token of each:
         float32 ``[len(batch), vocab]``. A session's logits do not depend on the others, but the work is shared.
 
         :param rows: after which tokens logits are wanted; then the result is a list of float32 ``[rows, vocab]``, one per session (parts of one array).
             ``"all"`` or ``"last"`` for all sessions, or a choice for each: ``"all"``, ``"last"``, or any indices of its tokens, which may be negative.
+        :param hidden: of a draft head (``info["needs_hidden"]``), and of nothing else: for each session an array ``[tokens, hidden]``, with each token the row
+            that the model has of the token before it.
         """
         entries = [(session, ffi.integers(tokens, "tokens")) for session, tokens in map(_entry, batch)]
         wanted = batch_rows(rows, [len(tokens) for _, tokens in entries])
+        given = hidden_rows(hidden, [len(tokens) for _, tokens in entries], self._info["hidden"])
         all_tokens: list[int] = []
         seqs: list[int] = []
         out: list[int] = []
@@ -515,11 +523,13 @@ class Model:
             if session._need_seq() in seqs:
                 raise LlmccError("a batch holds a session twice; join its tokens")
             pending = session._pending()
+            if pending and given is not None:
+                raise LlmccError("tokens of a session were forgotten, and their rows with them: start it again")
             out += [len(all_tokens) + len(pending) + index for index in indices]
             all_tokens += [*pending, *tokens]
             seqs += [session._need_seq()] * (len(pending) + len(tokens))
         array = ffi.int32_array(all_tokens, "tokens")
-        logits: np.ndarray[Any, Any] = self._step(array, seqs, out, numpy)
+        logits: np.ndarray[Any, Any] = self._step(array, seqs, out, numpy, given)
         for session, tokens in entries:
             session._tokens.extend(tokens)
         if rows is None:
@@ -563,11 +573,13 @@ class Model:
         with self._use() as handle:
             return _score.step_logprobs(self._lib, handle, batch, targets, top)
 
-    def _step(self, tokens: Any, seqs: Sequence[int], rows: Sequence[int], numpy: bool) -> Any:
+    def _step(self, tokens: Any, seqs: Sequence[int], rows: Sequence[int], numpy: bool, hidden: Any = None) -> Any:
         vocab = self._info["columns"]
         np = _numpy() if numpy else None
         logits: Any = np.empty((len(rows), vocab), dtype=np.float32) if np else (c.c_float * (len(rows) * vocab))()
         batch = _native_batch(tokens, seqs, rows)
+        if hidden is not None:
+            batch.hidden = hidden
         with self._use() as handle:
             pointer = logits.ctypes.data_as(c.c_void_p) if np else c.cast(logits, c.c_void_p)
             self._lib.step(handle, c.byref(batch), pointer, len(rows) * vocab)
@@ -596,6 +608,7 @@ class Model:
         result["normalized"] = bool(info.flags & ffi.IS_NORMALIZED)
         result["whole"] = bool(info.flags & ffi.IS_WHOLE)
         result["has_types"] = bool(info.flags & ffi.HAS_TYPES)
+        result["needs_hidden"] = bool(info.flags & ffi.NEEDS_HIDDEN)
         result["bos_token"] = info.bos_token if info.bos_token >= 0 else None
         result["eos_tokens"] = eos
         result["has_tokenizer"] = bool(info.flags & ffi.HAS_TOKENIZER)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes as c
 import numbers
-from typing import Sequence, Union
+from typing import Any, Optional, Sequence, Union
 
 #: After which of a sequence's new tokens: ``"all"``, ``"last"`` (as ``None``), or indices, which may be negative.
 Rows = Union[None, str, Sequence[int]]
@@ -39,3 +40,22 @@ def batch_rows(rows: Union[None, str, Sequence[Rows]], lengths: Sequence[int]) -
     if len(rows) != len(lengths):
         raise ValueError(f"rows has {len(rows)} entries, but the batch {len(lengths)}")
     return [chosen_rows(choice, n) for choice, n in zip(rows, lengths)]
+
+
+def hidden_rows(hidden: Optional[Sequence[Any]], lengths: Sequence[int], width: int) -> Any:
+    """The rows that come with so many new tokens of several sequences, as floats one after the other; nothing if there are none.
+
+    :param hidden: an array, or lists, ``[tokens, width]`` for each sequence.
+    :raises ValueError: rows of another number or width.
+    """
+    if hidden is None:
+        return None
+    if len(hidden) != len(lengths):
+        raise ValueError(f"hidden has {len(hidden)} entries, but the batch {len(lengths)}")
+    values: list[float] = []
+    for rows, n in zip(hidden, lengths):
+        if len(rows) != n or any(len(row) != width for row in rows):
+            raise ValueError(f"hidden must have a row of {width} numbers for each of {n} tokens")
+        for row in rows:
+            values.extend(map(float, row))
+    return (c.c_float * len(values))(*values)

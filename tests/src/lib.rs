@@ -64,6 +64,7 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         explain: Explain::default(),
         max_context: None,
         embed: false,
+        draft_head: None,
         place: WeightsPlace::Embed,
         adapters: vec![],
         ignore_unused: false,

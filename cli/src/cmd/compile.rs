@@ -115,6 +115,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         explain: Explain { alternatives: args.explain, egraph: args.emit == Some(Stage::Egraph) },
         max_context: args.max_context,
         embed: args.embed,
+        draft_head: args.draft_head,
         place: match args.weights {
             Place::Embed => WeightsPlace::Embed,
             Place::External => WeightsPlace::External,

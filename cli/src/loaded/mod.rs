@@ -4,6 +4,7 @@
 mod adapters;
 mod ffi;
 mod pairs;
+mod step;
 
 use crate::Error;
 use ffi::Api;
@@ -38,6 +39,8 @@ pub struct EngineOptions {
 pub struct Info {
     /// Tokens of the vocabulary.
     pub vocab: usize,
+    /// Model width.
+    pub hidden: usize,
     /// Columns of the output.
     pub columns: usize,
     /// What it is (`LLMCC_OUTPUT_*`).
@@ -118,6 +121,7 @@ impl Model {
         m.check(unsafe { (m.api.llmcc_info)(m.model, &mut info) })?;
         m.info = Info {
             vocab: info.vocab as usize,
+            hidden: info.hidden as usize,
             columns: info.columns as usize,
             output: info.output,
             whole: info.flags & LLMCC_IS_WHOLE != 0,
@@ -197,26 +201,6 @@ impl Model {
     pub fn seq_free(&self, seq: i32) -> Result<(), Error> {
         // SAFETY: any number may be passed.
         self.check(unsafe { (self.api.llmcc_seq_free)(self.model, seq) })
-    }
-
-    /// Appends `tokens[i]` to `seqs[i]`; returns f32 rows `[out_rows.len(), columns]`.
-    ///
-    /// # Errors
-    /// What the artifact says.
-    pub fn step(&self, tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> Result<Vec<f32>, Error> {
-        assert_eq!(tokens.len(), seqs.len(), "a sequence for each token");
-        let mut logits = vec![0f32; out_rows.len() * self.info.columns];
-        let batch = llmcc_batch {
-            size: size_of::<llmcc_batch>(),
-            n_tokens: tokens.len(),
-            tokens: tokens.as_ptr(),
-            seqs: seqs.as_ptr(),
-            n_out: out_rows.len(),
-            out_rows: out_rows.as_ptr(),
-        };
-        // SAFETY: arrays have the lengths stated.
-        self.check(unsafe { (self.api.llmcc_step)(self.model, &batch, logits.as_mut_ptr(), logits.len()) })?;
-        Ok(logits)
     }
 
     /// The output of each row of tokens, pooled: `[rows.len(), columns]`. `normalize`: to length 1;

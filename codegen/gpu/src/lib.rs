@@ -30,6 +30,7 @@ mod embed_hashed;
 pub mod epilogue;
 mod experts;
 pub mod expr;
+mod given_rows;
 #[cfg(feature = "llvm")]
 pub mod llvm;
 mod matmul;
@@ -111,6 +112,7 @@ fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
         Body::RowNorm(body) => rownorm::emit(cx, body),
         Body::Embed(body) => embed::emit(cx, body),
         Body::TokenIds(body) => token_ids::emit(cx, body),
+        Body::GivenRows(body) => given_rows::emit(cx, body),
         Body::EmbedHashed(body) => embed_hashed::emit(cx, body),
         Body::RopeTable(body) => rope::emit(cx, body),
         Body::Attention(body) => attention::emit(cx, body),

@@ -98,6 +98,7 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
         | Body::Wkv(_)
         | Body::WindowMeans(_)
         | Body::TokenIds(_)
+        | Body::GivenRows(_)
         | Body::EmbedHashed(_)
         | Body::Sinkhorn(_)
         | Body::AdapterMatmul(_) => Ok(()),

@@ -122,6 +122,10 @@ fn ids_and_hashes() {
         assert_eq!(case.run(&compiler, target(seed)), case.expected(), "{}", case.text());
         let mut g = Gen::new(seed, 4, 40);
         let cols = if seed % 2 == 0 { g.rng.below(1, 150) } else { 4 * g.rng.below(1, 40) };
+        let body = g.given_rows(cols);
+        let case = g.case(body);
+        assert_eq!(case.run(&compiler, target(seed)), case.expected(), "{}", case.text());
+        let mut g = Gen::new(seed, 4, 40);
         let format = g.format(&FORMATS).with_packing(Packing::Fragment);
         let body = g.embed_hashed(cols, format);
         let case = g.case(body);

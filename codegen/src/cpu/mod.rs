@@ -37,6 +37,7 @@ mod emit;
 mod experts;
 mod expr;
 mod frame;
+mod given_rows;
 mod loops;
 mod math;
 mod matmul;
@@ -229,6 +230,7 @@ fn build(kernel: Checked<'_>, isa: &dyn isa::TargetIsa, has_fma: bool, portable:
         Body::Pointwise(body) => pointwise::lower(&low, &mut e, &mut frame, body),
         Body::Embed(body) => embed::lower(&low, &mut e, &mut frame, body),
         Body::TokenIds(body) => token_ids::lower(&low, &mut e, body),
+        Body::GivenRows(body) => given_rows::lower(&low, &mut e, body),
         Body::EmbedHashed(body) => embed_hashed::lower(&low, &mut e, &mut frame, body),
         Body::RopeTable(body) => rope::lower(&low, &mut e, body),
         Body::Route(body) => route::lower(&low, &mut e, body),

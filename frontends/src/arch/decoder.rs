@@ -3,6 +3,7 @@
 
 use super::blocks::{Attention, Norm, capped, linear, norm, product, scaled};
 pub(super) use super::defaults::Defaults;
+use super::draft_head::DraftNames;
 use super::ends::{picked, projected, table_with};
 use super::entry::Shape;
 use super::experts::{EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, mixture, router_input};
@@ -74,6 +75,8 @@ pub(super) struct Decoder {
     pub indexed: bool,
     /// Experts from this number on are for tokens of images, and have a router of their own.
     pub of_text: Option<usize>,
+    /// What its checkpoints call the layers that predict further tokens, where those are compiled.
+    pub draft: Option<DraftNames>,
 }
 
 /// What stands before a head as masked tokens have it: `norm(act(dense(x)))`.
@@ -174,6 +177,7 @@ impl Decoder {
             rows: None,
             indexed: false,
             of_text: None,
+            draft: None,
         })
     }
 
@@ -225,6 +229,10 @@ impl Decoder {
 impl Shape for Decoder {
     fn facts(&self) -> &Facts {
         &self.facts
+    }
+
+    fn drafts(&self) -> Option<(&Decoder, DraftNames)> {
+        Some((self, self.draft?))
     }
 
     fn columns(&self) -> usize {

@@ -1,5 +1,8 @@
 //! An entry of the table of architectures, and what it makes of a `config.json`.
 
+use super::ARCHS;
+use super::decoder::Decoder;
+use super::draft_head::DraftNames;
 use super::lifter::Lifter;
 use super::names::Names;
 use super::yields::Yields;
@@ -29,6 +32,11 @@ pub fn reference(arch: &Arch) -> &'static str {
         () if named(MLX) => "mlx-lm 0.32.2",
         () => REFERENCE,
     }
+}
+
+/// The fixtures of `tests/goldens` that hold architectures against Transformers.
+pub fn goldens() -> impl Iterator<Item = &'static str> {
+    ARCHS.iter().flat_map(|a| a.goldens).copied()
 }
 
 /// An architecture.
@@ -86,6 +94,11 @@ pub(crate) trait Shape: fmt::Debug + Any {
     /// Columns of the rows that embeddings and scores of classes are made of.
     fn columns(&self) -> usize {
         self.facts().hidden
+    }
+
+    /// The decoder whose last layer its draft heads are like, and what checkpoints call them.
+    fn drafts(&self) -> Option<(&Decoder, DraftNames)> {
+        None
     }
 
     /// What it can yield.

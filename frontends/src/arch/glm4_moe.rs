@@ -1,10 +1,11 @@
 //! GLM-4.5 to 4.7 (arXiv 2508.06471): rotation of half of each head, dense layers first, then
 //! mixtures of experts in groups, ranked with a correction, beside an MLP for all tokens.
 //!
-//! The layers after the last, which predict further tokens, are left out.
+//! The layers after the last, which predict further tokens, are draft heads and no part of the model.
 
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};
+use super::draft_head::DraftNames;
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts, Shared};
 use super::latent_experts::sigmoids;
@@ -25,6 +26,7 @@ pub(super) const ARCH: Arch = Arch {
         let defaults =
             Defaults { kv_heads: Some(8), max_position: 131_072, eps: 1e-5, partial: 0.5, ..Defaults::LLAMA };
         let d = Decoder::read(f, &defaults)?.with_attention(|_, a| (a.qkv_bias, a.qk_norm) = (bias, qk_norm));
+        let d = Decoder { draft: Some(DraftNames::OfLayer), ..d };
         let router = sigmoids(f, 8, 1.0)?;
         let ffn = f.size("moe_intermediate_size").or(1408);
         let beside = f.count("n_shared_experts").unwrap_or(1).min(1 << 12);

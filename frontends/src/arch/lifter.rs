@@ -22,7 +22,8 @@ use std::ops::{Deref, DerefMut};
 /// Builds a [`Module`] call by call.
 pub(crate) struct Lifter<'a> {
     origin: Origin<'a>,
-    entry: Entry,
+    /// What is asked for.
+    pub(super) entry: Entry,
     kv_dtype: KvDType,
     module: Module,
     /// Weights of the module by name.
@@ -151,7 +152,7 @@ impl<'a> Lifter<'a> {
             Source::Checkpoint(ckpt) if bare => self.has(&without_prefix(ckpt, name.to_string())),
             _ => self.has(name),
         };
-        let name = self.origin.names.tensor_of(part, kind, (layer, expert), has)?;
+        let name = self.entry.tensor_of(self.origin.names, (part, kind), (layer, expert), has)?;
         match &self.origin.source {
             Source::Checkpoint(ckpt) if self.origin.nested => Some(nested::located(ckpt, name)),
             Source::Checkpoint(ckpt) if self.entry.output != Output::Logits => Some(without_prefix(ckpt, name)),
@@ -213,8 +214,7 @@ impl<'a> Draft<'_, 'a> {
     /// A per-step input.
     pub(super) fn input(&mut self, input: Input) -> Value {
         let (_, name) = Input::ALL.iter().find(|(i, _)| *i == input).copied().unwrap_or((input, "input"));
-        let rows = if input == Input::OutRows { Dim::Rows } else { Dim::Tokens };
-        self.bind(name, TensorType::new(DType::I32, [rows]), Role::Data, Arg::Input(input))
+        self.bind(name, input.ty(self.facts().hidden), Role::Data, Arg::Input(input))
     }
 
     /// A tensor of the checkpoint, checked: of this layer where the function is a layer's.

@@ -14,6 +14,7 @@ mod defaults;
 mod differential;
 mod disentangled;
 mod disentangled_fields;
+mod draft_head;
 mod encoder;
 mod ends;
 mod entry;
@@ -87,7 +88,7 @@ use crate::config::known::{self, Neutral, Unread};
 use crate::config::{ConfigError, Facts, common};
 use crate::error::FrontendError;
 use entry::Shape;
-pub use entry::{Arch, REFERENCE, reference};
+pub use entry::{Arch, REFERENCE, goldens, reference};
 use find::{Supported, class, first_class, kind};
 use lifter::Lifter;
 use llmcc_ir::graph::Module;
@@ -403,7 +404,7 @@ impl Model {
         max_context: usize,
     ) -> Result<(Module, Source<'a>), FrontendError> {
         let mut lifter = Lifter::new(self.origin(source), entry, kv_dtype, max_context);
-        self.shape.lift(&mut lifter)?;
+        draft_head::lift(&mut lifter, &*self.shape)?;
         Ok(lifter.finish())
     }
 
@@ -422,11 +423,6 @@ fn elsewhere(name: &str) -> Option<Neutral> {
         ARCHS.iter().rev().flat_map(|a| a.fields.iter().rev().copied().flatten()).flat_map(names).collect()
     });
     RULES.get(name).copied()
-}
-
-/// The fixtures of `tests/goldens` that hold architectures against Transformers.
-pub fn goldens() -> impl Iterator<Item = &'static str> {
-    ARCHS.iter().flat_map(|a| a.goldens).copied()
 }
 
 /// Reads and checks the `config.json` of a checkpoint.
@@ -450,7 +446,10 @@ pub fn lift(ckpt: &Checkpoint, options: &Options) -> Result<Module, FrontendErro
         Some(asked) if asked == 0 || asked > most => return Err(FrontendError::Context { asked, most }),
         asked => asked.unwrap_or(most),
     };
-    let entry = output::entry(ckpt, &model, options.embed)?;
+    let entry = match options.draft_head {
+        Some(number) => draft_head::entry(ckpt, &model, number)?,
+        None => output::entry(ckpt, &model, options.embed)?,
+    };
     Ok(model.lift(Source::Checkpoint(ckpt), entry, options.kv_dtype, max_context)?.0)
 }
 

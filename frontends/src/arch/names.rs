@@ -157,6 +157,11 @@ impl Kind {
         }
     }
 
+    /// The tensor of a module.
+    pub(super) fn named(self, module: &str) -> String {
+        format!("{module}{}", self.endings().1)
+    }
+
     /// The dimensions that the tensor has in a file.
     pub(super) fn stored(self, shape: &[usize]) -> Vec<usize> {
         match (self, shape) {

@@ -11,10 +11,13 @@ pub struct Options {
     pub max_context: Option<usize>,
     /// Embeddings are wanted, whatever the checkpoint's class.
     pub embed: bool,
+    /// The model's draft head of this number is wanted in its place: the layer that predicts the token
+    /// after the next.
+    pub draft_head: Option<usize>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { kv_dtype: KvDType::F16, max_context: None, embed: false }
+        Options { kv_dtype: KvDType::F16, max_context: None, embed: false, draft_head: None }
     }
 }

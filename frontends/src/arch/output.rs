@@ -25,6 +25,7 @@ impl Entry {
                     normalize: false,
                 }),
                 embedding: Some(Embedding::plain(pool)),
+                draft: None,
             },
         }
     }
@@ -82,7 +83,7 @@ pub(super) fn entry(ckpt: &Checkpoint, model: &Model, asked: bool) -> Result<Ent
     let embedding = Embedding { keep: kept, ..embedding };
     let pool = if embedding.means_first() { Pool::Last } else { embedding.pool };
     let rows = Rows { name: RowsName::Embedding, width, pool, normalize: embedding.normalize };
-    Ok(Entry { output: Output::Rows(rows), embedding: Some(embedding) })
+    Ok(Entry { output: Output::Rows(rows), embedding: Some(embedding), draft: None })
 }
 
 /// A classifier, which has as many classes as its last matrix has rows.
@@ -93,7 +94,7 @@ fn scores(ckpt: &Checkpoint, model: &Model, pool: Pool) -> Result<Entry, Fronten
     match shape {
         Some([width @ 1..=MOST_CLASSES, _]) => {
             let rows = Rows { name: RowsName::Scores, width: *width, pool, normalize: false };
-            Ok(Entry { output: Output::Rows(rows), embedding: None })
+            Ok(Entry { output: Output::Rows(rows), embedding: None, draft: None })
         }
         _ => Err(FrontendError::Output {
             path: ckpt.dir().to_path_buf(),

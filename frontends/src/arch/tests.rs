@@ -1,4 +1,5 @@
 mod config;
+mod drafts;
 mod newcomer;
 mod parts;
 mod published;
@@ -21,7 +22,7 @@ pub(crate) use newcomer::dummy_config;
 use serde_json::{Value, json};
 
 /// f32 state, as the goldens have.
-const EXACT: Options = Options { kv_dtype: KvDType::F32, max_context: None, embed: false };
+const EXACT: Options = Options { kv_dtype: KvDType::F32, max_context: None, embed: false, draft_head: None };
 
 /// A checkpoint with random tensors after `edit`.
 fn checkpoint(config: &Value, edit: impl FnOnce(&mut Vec<Tensor>)) -> (Folder, Checkpoint) {

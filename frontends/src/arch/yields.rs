@@ -1,5 +1,6 @@
 //! What structures of models can yield, and what classes ask of them.
 
+use super::draft_head::DraftHead;
 use crate::embedding::Embedding;
 use llmcc_ir::output::{Output, Pool};
 
@@ -102,4 +103,6 @@ pub(crate) struct Entry {
     pub output: Output,
     /// Rows that are embeddings: what becomes of them.
     pub embedding: Option<Embedding>,
+    /// The draft head that is compiled in the model's place.
+    pub draft: Option<DraftHead>,
 }

@@ -54,7 +54,7 @@ use crate::graph::F32;
 use crate::ty::Env;
 
 /// Tokens of one step: any number of sequences, in any order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     /// `[T]` token ids.
     pub tokens: Vec<i32>,
@@ -64,6 +64,8 @@ pub struct Batch {
     pub positions: Vec<i32>,
     /// `[T]` type of each token; tokens beyond the last are of type 0.
     pub types: Vec<i32>,
+    /// `[T, hidden]` a row of each token, of a model that takes rows; else nothing.
+    pub hidden: Vec<f32>,
     /// `[R]` token rows whose logits are wanted.
     pub out_rows: Vec<usize>,
     /// `[R]` what is wanted of the candidates of each row; rows beyond the last want all, at
@@ -110,6 +112,17 @@ impl Batch {
     /// The type of token `i`.
     pub fn type_of(&self, i: usize) -> i32 {
         self.types.get(i).copied().unwrap_or(0)
+    }
+
+    /// Columns of the rows that tokens have; 0: they have none.
+    pub fn hidden_cols(&self) -> usize {
+        self.hidden.len() / self.tokens.len().max(1)
+    }
+
+    /// The row of token `i`.
+    pub fn hidden_of(&self, i: usize) -> &[f32] {
+        let cols = self.hidden_cols();
+        self.hidden.get(i * cols..(i + 1) * cols).unwrap_or_default()
     }
 
     /// `[T]` how long each token's sequence is after the step: one more than the largest position

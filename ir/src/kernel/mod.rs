@@ -21,7 +21,7 @@
 //! - [`Body::Pointwise`]: segments without accumulators: `store(expr)` for `[M, n]`. It is the
 //!   generic path for everything elementwise.
 //! - [`Body::Embed`]: rows of a (packed) table by token id.
-//! - [`Body::TokenIds`], [`Body::EmbedHashed`]: as at the graph level.
+//! - [`Body::TokenIds`], [`Body::GivenRows`], [`Body::EmbedHashed`]: as at the graph level.
 //! - [`Body::RopeTable`]: cosines and sines for the step's positions.
 //! - [`Body::Route`]: the experts of each token, with their weights.
 //! - [`Body::ExpertMatmul`]: as [`Body::Matmul`], with the matrices of each token's experts.
@@ -43,6 +43,7 @@ mod embed_hashed;
 mod expert_matmul;
 mod expr;
 mod family;
+mod given_rows;
 mod matmul;
 mod pointwise;
 mod recurrence;
@@ -70,6 +71,7 @@ pub use expert_matmul::ExpertMatmul;
 pub use expr::{Expr, Norm, Segment, Store, lcm};
 pub use family::{CHANNELS, Experts, Field, Product, Use};
 pub(crate) use family::{Family, Outcome, ReadFamily};
+pub use given_rows::GivenRows;
 pub use matmul::{Matmul, Prologue};
 pub use pointwise::Pointwise;
 pub use recurrence::Recurrence;
@@ -189,6 +191,8 @@ family::families! {
     AdapterMatmul "adapter_matmul" "adapter";
     /// Ids of tokens as numbers.
     TokenIds "token_ids" "ids";
+    /// Rows that come with the tokens.
+    GivenRows "given_rows" "given";
     /// Look-ups by hashes of several ids.
     EmbedHashed "embed_hashed" "hashed";
   in tests:

@@ -364,6 +364,7 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
             Body::AdapterMatmul(kernel::AdapterMatmul { x: p[0], start, parts, adapter: p[1], out: p[2] })
         }),
         1 => (0..params).prop_map(|out| Body::TokenIds(kernel::TokenIds { out })),
+        1 => (0..params).prop_map(|out| Body::GivenRows(kernel::GivenRows { out })),
         1 => (vec(0..params, 3), vec(size(), 0..4), vec(size(), 0..4)).prop_map(|(p, factors, sizes)| {
             Body::EmbedHashed(kernel::EmbedHashed { table: p[0], ids: p[1], factors, sizes, out: p[2] })
         }),

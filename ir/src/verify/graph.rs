@@ -2,11 +2,9 @@
 
 use super::{Sink, state_spec};
 use crate::diag::{Diagnostic, Place};
-use crate::graph::{
-    Arg, Attr, Call, Func, Input, Module, Node, Op, Param, Reads, Role, Stage, Value, ValueType, Weight,
-};
+use crate::graph::{Arg, Attr, Call, Func, Module, Node, Op, Param, Reads, Role, Stage, Value, ValueType, Weight};
 use crate::quant::Packing;
-use crate::ty::{DType, Dim, TensorType};
+use crate::ty::{Dim, TensorType};
 use std::collections::HashMap;
 
 /// Checks a module: every function, the weights, the step. Returns all findings.
@@ -158,10 +156,7 @@ fn call_args(sink: &mut Sink, module: &Module, call: &Call, func: &Func, results
             Arg::Value(v) => results.get(v).cloned(),
             Arg::Weight(w) => module.weights.get(w).map(|w| Some(ValueType::Tensor(w.ty.clone()))),
             Arg::State(s) => module.states.get(s).map(|s| Some(ValueType::from(*s))),
-            Arg::Input(Input::Tokens | Input::Positions | Input::Types) => {
-                Some(Some(TensorType::new(DType::I32, [Dim::Tokens]).into()))
-            }
-            Arg::Input(Input::OutRows) => Some(Some(TensorType::new(DType::I32, [Dim::Rows]).into())),
+            Arg::Input(input) => Some(Some(input.ty(module.info.hidden).into())),
         };
         let Some(ty) = ty else {
             sink.error(

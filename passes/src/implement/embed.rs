@@ -6,7 +6,7 @@ use crate::egraph::Head;
 use crate::spec::Draft;
 use egg::Id;
 use llmcc_ir::graph::{AttrType, BinaryOp, F32};
-use llmcc_ir::kernel::{Body, Embed, EmbedHashed, ParamKind, RowElem, TokenIds};
+use llmcc_ir::kernel::{Body, Embed, EmbedHashed, GivenRows, ParamKind, RowElem, TokenIds};
 use llmcc_ir::quant::Format;
 
 /// Adds the look-ups of one operation.
@@ -26,6 +26,14 @@ pub fn token_ids(cx: &mut Context<'_>, class: Id, _: &OpNode) -> Vec<Draft> {
     let rows = cx.rows_of(class);
     let draft =
         rows.map(|(rows, cols)| Draft::new(rows, |d| Body::TokenIds(TokenIds { out: d.output(cols, RowElem::F32) })));
+    draft.into_iter().collect()
+}
+
+/// Rows that come with the tokens.
+pub fn given_rows(cx: &mut Context<'_>, class: Id, _: &OpNode) -> Vec<Draft> {
+    let rows = cx.rows_of(class);
+    let draft =
+        rows.map(|(rows, cols)| Draft::new(rows, |d| Body::GivenRows(GivenRows { out: d.output(cols, RowElem::F32) })));
     draft.into_iter().collect()
 }
 

@@ -70,6 +70,7 @@ pub fn way(head: Head) -> Way {
         Head::RelativeAttention => Way::Kernel(generic::relative_attentions),
         Head::Embed | Head::EmbedPositions | Head::EmbedTypes => Way::Kernel(generic::embeds),
         Head::TokenIds => Way::Kernel(embed::token_ids),
+        Head::GivenRows => Way::Kernel(embed::given_rows),
         Head::EmbedHashed => Way::Kernel(embed::hashed),
         Head::RopeTable => Way::Kernel(generic::rope_table),
         Head::CausalConv => Way::Kernel(recurrent::convolutions),

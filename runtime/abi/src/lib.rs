@@ -31,7 +31,7 @@ pub use attend::*;
 pub use uk::*;
 
 /// Version of every structure in this crate; a runtime refuses an image of another version.
-pub const ABI_VERSION: u32 = 10;
+pub const ABI_VERSION: u32 = 11;
 /// First bytes of [`ImageRef`], by which the compiler finds it inside the runtime object.
 pub const IMAGE_MAGIC: [u8; 16] = *b"llmcc-image-ref\0";
 /// First bytes of [`ModelDesc`].
@@ -151,6 +151,8 @@ pub struct ModelDesc {
     pub candidates: u64,
     /// Types that a token may be of (segments of BERT); 0: tokens have none.
     pub types: u64,
+    /// Columns of the rows that the caller gives with the tokens, the model's width; 0: it gives none.
+    pub given: u64,
     /// [`BufferDesc`] per activation slot.
     pub buffers: Table,
     /// [`KernelDesc`] per generated kernel.
@@ -307,13 +309,7 @@ pub struct StepDesc {
     pub layer: u32,
 }
 
-/// What [`StepDesc::rows`] refers to.
-pub mod rows {
-    /// `m = T`, the tokens of the step.
-    pub const TOKENS: u32 = 0;
-    /// `m = R`, the rows for which logits are wanted.
-    pub const OUT: u32 = 1;
-}
+pub mod rows;
 
 /// One pointer handed to a kernel.
 #[repr(C)]
@@ -454,6 +450,8 @@ pub struct StepCtx {
     pub ends: *const i32,
     /// `i32 [T]` types of tokens, less than [`ModelDesc::types`]; null if that is 0.
     pub types: *const i32,
+    /// `f32 [T, given]` the row of each token ([`ModelDesc::given`]); null if that is 0.
+    pub given: *const f32,
 }
 
 /// [`StepCtx`] for GPU kernels, in device memory: device addresses, all fields 8 bytes. One per
@@ -489,6 +487,8 @@ pub struct GpuCtx {
     pub ends: u64,
     /// `i32 [T]` types of tokens, less than [`ModelDesc::types`]; not there if that is 0.
     pub types: u64,
+    /// `f32 [T, given]` the row of each token ([`ModelDesc::given`]); not there if that is 0.
+    pub given: u64,
 }
 
 /// A generated kernel: computes work items `lo..hi`.

@@ -48,7 +48,7 @@ pub fn next(gens: &mut [&mut Generation], engine: &mut Engine, text: Option<&Tex
         let plan = plan(gens, engine, most);
         chosen.clear();
         chosen.resize_with(plan.chooses.len(), || None);
-        let batch = Batch { tokens: &plan.tokens, seqs: &plan.seqs, out_rows: &plan.out_rows, types: &[] };
+        let batch = Batch { tokens: &plan.tokens, seqs: &plan.seqs, out_rows: &plan.out_rows, types: &[], hidden: &[] };
         let done =
             engine.step_for(&batch, &plan.wants, &mut |i, row| chosen[i] = Some(gens[plan.chooses[i]].choose(row)));
         match done {

@@ -135,7 +135,7 @@ impl Generation {
         prompt: &[i32],
         params: GenParams,
     ) -> Result<Generation> {
-        engine.need_logits()?;
+        engine.need_text()?;
         params.sampling.check()?;
         check_prompt(engine, prompt)?;
         if text.is_none() && !params.stop.is_empty() {
@@ -194,8 +194,10 @@ impl Generation {
         }
         let start = Instant::now();
         let tokens = &self.history[self.evaluated..self.evaluated + chunk];
-        let done =
-            engine.step(&Batch { tokens, seqs: &vec![self.seq; chunk], out_rows: &[], types: &[] }, &mut |_, _| {});
+        let done = engine.step(
+            &Batch { tokens, seqs: &vec![self.seq; chunk], out_rows: &[], types: &[], hidden: &[] },
+            &mut |_, _| {},
+        );
         if let Err(error) = done {
             self.resume(engine);
             return Err(error);
@@ -322,8 +324,13 @@ impl Generation {
         self.check_sequence(engine)?;
         let tokens = self.pending();
         let mut chosen = Err(Error::new(Status::Internal, "the step produced no logits"));
-        let batch =
-            Batch { tokens, seqs: &vec![self.seq; tokens.len()], out_rows: &[tokens.len() as u32 - 1], types: &[] };
+        let batch = Batch {
+            tokens,
+            seqs: &vec![self.seq; tokens.len()],
+            out_rows: &[tokens.len() as u32 - 1],
+            types: &[],
+            hidden: &[],
+        };
         let want = self.want(engine);
         let done = engine.step_for(&batch, &[want], &mut |_, row| chosen = self.choose(row));
         if let Err(error) = done {

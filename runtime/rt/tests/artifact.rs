@@ -275,8 +275,7 @@ impl Library {
         let new: unsafe extern "C" fn(*mut c_void, *mut i32) -> i32 = self.get(c"llmcc_seq_new");
         let step: unsafe extern "C" fn(*mut c_void, *const llmcc_batch, *mut f32, usize) -> i32 =
             self.get(c"llmcc_step");
-        let mut seq = -1;
-        let mut logits = vec![0f32; VOCAB];
+        let (mut seq, mut logits) = (-1, vec![0f32; VOCAB]);
         // SAFETY: valid arguments.
         unsafe {
             assert_eq!(new(model, &mut seq), 0);
@@ -288,6 +287,7 @@ impl Library {
                 seqs: seqs.as_ptr(),
                 n_out: 1,
                 out_rows: &last,
+                hidden: null(),
             };
             assert_eq!(step(model, &batch, logits.as_mut_ptr(), VOCAB), 0);
         }

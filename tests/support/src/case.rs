@@ -138,6 +138,7 @@ impl Case {
             seqs: vec![0],
             positions: vec![b.positions[i]],
             types: vec![b.type_of(i)],
+            hidden: b.hidden_of(i).to_vec(),
             out_rows: vec![0],
             ..Batch::default()
         };

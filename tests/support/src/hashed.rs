@@ -1,7 +1,7 @@
 //! Kernels about ids of tokens.
 
 use crate::Gen;
-use llmcc_ir::kernel::{Body, EmbedHashed, RowElem, TokenIds};
+use llmcc_ir::kernel::{Body, EmbedHashed, GivenRows, RowElem, TokenIds};
 use llmcc_ir::quant::Format;
 use llmcc_ir::ty::Dim;
 
@@ -10,6 +10,13 @@ impl Gen {
     pub fn token_ids(&mut self) -> Body {
         self.rows = Dim::Tokens;
         Body::TokenIds(TokenIds { out: self.output(1, RowElem::F32) })
+    }
+
+    /// Rows that come with the tokens.
+    pub fn given_rows(&mut self, cols: usize) -> Body {
+        self.rows = Dim::Tokens;
+        self.batch.hidden = (0..self.batch.tokens.len() * cols).map(|i| i as f32 / 3.0 - 7.0).collect();
+        Body::GivenRows(GivenRows { out: self.output(cols, RowElem::F32) })
     }
 
     /// Rows of a table by hashes of up to five ids, whose products with their factors have 63 bits.

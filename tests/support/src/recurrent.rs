@@ -165,6 +165,7 @@ impl Case {
             seqs: b.seqs[tokens.clone()].to_vec(),
             positions: b.positions[tokens.clone()].to_vec(),
             types: tokens.clone().map(|i| b.type_of(i)).collect(),
+            hidden: tokens.clone().flat_map(|i| b.hidden_of(i).to_vec()).collect(),
             out_rows: vec![],
             ..Batch::default()
         };

@@ -197,6 +197,7 @@ fn context(case: &Case, memory: &mut Memory, tables: &[Vec<u32>]) -> u64 {
         out_rows: array(b.out_rows.iter().map(|r| *r as i32).collect()),
         ends: array(b.ends()),
         types: array((0..b.tokens.len()).map(|i| b.type_of(i)).collect()),
+        given: array(b.hidden.iter().map(|x| x.to_bits() as i32).collect()),
         block_tables: array(entries),
         block_stride: tables.first().map_or(0, Vec::len) as u64,
         n_tokens: b.tokens.len() as u64,
@@ -205,7 +206,7 @@ fn context(case: &Case, memory: &mut Memory, tables: &[Vec<u32>]) -> u64 {
     };
     let arrays = [ctx.tokens, ctx.positions, ctx.seqs, ctx.out_rows, ctx.block_tables];
     let sizes = [ctx.block_stride, ctx.n_tokens, ctx.n_rows, ctx.n_seqs];
-    let fields = [&arrays[..], &sizes, &[ctx.wanted, ctx.scales, ctx.ends, ctx.types]].concat();
+    let fields = [&arrays[..], &sizes, &[ctx.wanted, ctx.scales, ctx.ends, ctx.types, ctx.given]].concat();
     memory.alloc_from(&fields.iter().flat_map(|f| f.to_le_bytes()).collect::<Vec<_>>())
 }
 

@@ -147,6 +147,7 @@ impl Jit for Case {
             shared_stride: slot as u64,
             ends: ends.as_ptr(),
             types: types.as_ptr(),
+            given: batch.hidden.as_ptr(),
         };
         let m = self.m() as u64;
         let scratch_len = (object.scratch + m * object.scratch_per_m) as usize;

@@ -1,5 +1,7 @@
 //! What the table of operations says of each: when it runs and what it reads.
 
+use crate::ty::{DType, Dim, TensorType};
+
 /// Arrays the caller of `step` provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Input {
@@ -11,6 +13,8 @@ pub enum Input {
     Types,
     /// `i32 [R]` rows whose logits are wanted.
     OutRows,
+    /// `f32 [T, hidden]` rows that another model has of the tokens.
+    Hidden,
 }
 
 impl Input {
@@ -20,7 +24,17 @@ impl Input {
         (Input::Positions, "positions"),
         (Input::Types, "types"),
         (Input::OutRows, "out_rows"),
+        (Input::Hidden, "hidden"),
     ];
+
+    /// The type of the array, for a model of this width.
+    pub fn ty(self, hidden: usize) -> TensorType {
+        match self {
+            Input::Tokens | Input::Positions | Input::Types => TensorType::new(DType::I32, [Dim::Tokens]),
+            Input::OutRows => TensorType::new(DType::I32, [Dim::Rows]),
+            Input::Hidden => TensorType::rows(Dim::Tokens, hidden),
+        }
+    }
 }
 
 /// When an operation is computed.

@@ -1,6 +1,7 @@
 //! Log-probabilities of tokens.
 
 use super::handles::MODELS;
+use super::model::hidden_rows;
 use super::types::llmcc_batch;
 use super::{array, guard, llmcc_model, null, read_struct};
 use crate::engine::Batch;
@@ -108,7 +109,8 @@ pub unsafe extern "C" fn llmcc_step_logprobs(
             let tokens = array(given.tokens, given.n_tokens, "batch.tokens")?;
             let seqs = array(given.seqs, given.n_tokens, "batch.seqs")?;
             let out_rows = array(given.out_rows, given.n_out, "batch.out_rows")?;
-            (Batch { tokens, seqs, out_rows, types: &[] }, array(targets, given.n_out, "targets")?)
+            let hidden = hidden_rows(&model, &given)?;
+            (Batch { tokens, seqs, out_rows, types: &[], hidden }, array(targets, given.n_out, "targets")?)
         };
         let mut engine = model.engine();
         engine.need_logits()?;

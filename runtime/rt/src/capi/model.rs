@@ -216,7 +216,8 @@ pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_
                 | has(config.is_some_and(|c| c.has_template()), LLMCC_HAS_CHAT_TEMPLATE)
                 | has(desc.flags & flags::NORMALIZE != 0, LLMCC_IS_NORMALIZED)
                 | has(desc.flags & flags::WHOLE != 0, LLMCC_IS_WHOLE)
-                | has(desc.types > 0, LLMCC_HAS_TYPES),
+                | has(desc.types > 0, LLMCC_HAS_TYPES)
+                | has(desc.given > 0, LLMCC_NEEDS_HIDDEN),
             columns: desc.columns,
             output: desc.output,
             reserved: 0,
@@ -273,6 +274,19 @@ pub unsafe extern "C" fn llmcc_stats(
     })
 }
 
+/// The rows that come with the tokens of a batch, of as many columns as the model is wide: the engine says
+/// whether it takes them.
+///
+/// # Safety
+/// As of [`llmcc_step`].
+pub(super) unsafe fn hidden_rows<'a>(model: &Model, given: &llmcc_batch) -> Result<&'a [f32]> {
+    let columns = model.engine().image().desc().hidden as usize;
+    let n = if given.hidden.is_null() { 0 } else { given.n_tokens };
+    let n = n.checked_mul(columns).ok_or_else(|| Error::invalid("batch.n_tokens is too large"))?;
+    // SAFETY: the caller's promise.
+    unsafe { array(given.hidden, n, "batch.hidden") }
+}
+
 /// Appends a ragged batch and stores the wanted rows of the output, f32 `[n_out, columns]`.
 ///
 /// # Safety
@@ -297,6 +311,7 @@ pub unsafe extern "C" fn llmcc_step(
                 seqs: array(given.seqs, given.n_tokens, "batch.seqs")?,
                 out_rows: array(given.out_rows, given.n_out, "batch.out_rows")?,
                 types: &[],
+                hidden: hidden_rows(&model, &given)?,
             }
         };
         let columns = model.columns;

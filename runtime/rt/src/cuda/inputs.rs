@@ -63,7 +63,7 @@ impl InputBlock {
     pub fn send(&mut self, device: &Device, inputs: &Inputs) -> Result<()> {
         let (at, used) = places(inputs, self.groups);
         let base = self.device.address();
-        let [tokens, positions, seqs, out_rows, wanted, scales, block_tables, ends, types] =
+        let [tokens, positions, seqs, out_rows, wanted, scales, block_tables, ends, types, given] =
             at.map(|offset| base + offset as u64);
         let ctx = GpuCtx {
             tokens,
@@ -79,6 +79,7 @@ impl InputBlock {
             scales,
             ends,
             types,
+            given,
         };
         let bytes = self.host.bytes();
         for group in 0..self.groups {
@@ -93,6 +94,7 @@ impl InputBlock {
         put(bytes, at[6], &inputs.tables);
         put(bytes, at[7], &inputs.ends);
         put(bytes, at[8], &inputs.types);
+        put(bytes, at[9], &inputs.given);
         // SAFETY: both blocks have `used` bytes and live on; nobody writes the pinned one before
         // the stream has been waited for.
         let code = unsafe { (device.api().copy_to_device)(base, self.host.ptr().cast(), used, device.stream()) };
@@ -101,11 +103,11 @@ impl InputBlock {
 }
 
 /// Offsets of tokens, positions, sequences, rows, what is wanted of them, scales, tables, lengths of
-/// sequences, and types, and the bytes of all.
-fn places(inputs: &Inputs, groups: usize) -> ([usize; 9], usize) {
+/// sequences, types, and rows that came with tokens, and the bytes of all.
+fn places(inputs: &Inputs, groups: usize) -> ([usize; 10], usize) {
     let (n, rows) = (inputs.tokens.len(), inputs.out_rows.len());
     let mut end = groups * CTX_BYTES;
-    let at = [n, n, n, rows, rows, rows, inputs.tables.len(), n, inputs.types.len()].map(|len| {
+    let at = [n, n, n, rows, rows, rows, inputs.tables.len(), n, inputs.types.len(), inputs.given.len()].map(|len| {
         let at = end.next_multiple_of(ALIGN);
         end = at + 4 * len;
         at

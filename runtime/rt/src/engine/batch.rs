@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use llmcc_abi::{NONE, PAGE_TOKENS};
+use llmcc_abi::{ModelDesc, NONE, PAGE_TOKENS};
 
 use super::{Batch, Limits};
 use crate::candidates::Want;
@@ -19,6 +19,8 @@ pub(crate) struct Inputs {
     pub ends: Vec<i32>,
     /// Their types, where the model has types.
     pub types: Vec<i32>,
+    /// Rows that came with them, where the model takes rows.
+    pub given: Vec<f32>,
     /// Their rows in each group's table.
     pub seqs: Vec<i32>,
     /// Token rows whose logits are wanted, ascending.
@@ -37,12 +39,14 @@ pub(crate) struct Inputs {
     row_of_slot: Vec<u32>,
     /// Tokens have types.
     typed: bool,
+    /// Columns of the rows that come with tokens.
+    given_cols: usize,
 }
 
 impl Inputs {
-    /// For a model whose tokens have types, or have none.
-    pub fn new(typed: bool) -> Inputs {
-        Inputs { typed, ..Inputs::default() }
+    /// For a model.
+    pub fn new(desc: &ModelDesc) -> Inputs {
+        Inputs { typed: desc.types > 0, given_cols: desc.given as usize, ..Inputs::default() }
     }
 
     /// Describes tokens `range` of `batch`, with the rows that `out` (indices in `batch.out_rows`,
@@ -55,6 +59,8 @@ impl Inputs {
         if self.typed {
             self.types.extend(range.clone().map(|i| batch.types.get(i).copied().unwrap_or(0)));
         }
+        self.given.clear();
+        self.given.extend_from_slice(of_tokens(batch.hidden, self.given_cols, range.clone()));
         self.positions.clear();
         self.seqs.clear();
         self.slots.clear();
@@ -102,6 +108,15 @@ impl Inputs {
     }
 }
 
+/// The rows of tokens `range`.
+pub(crate) fn rows_of<'a>(hidden: &'a [f32], desc: &ModelDesc, range: Range<usize>) -> &'a [f32] {
+    of_tokens(hidden, desc.given as usize, range)
+}
+
+fn of_tokens(hidden: &[f32], cols: usize, range: Range<usize>) -> &[f32] {
+    hidden.get(range.start * cols..range.end * cols).unwrap_or_default()
+}
+
 /// Where the chunk ends that starts at token `from` and entry `done` of `order` (the wanted rows,
 /// ascending by token): as many tokens as the limits allow, and as many different rows.
 pub(crate) fn chunk(batch: &Batch, order: &[usize], (from, done): (usize, usize), limits: Limits) -> (usize, usize) {
@@ -121,7 +136,7 @@ mod tests {
     /// Ends of all chunks.
     fn chunks(tokens: usize, out_rows: &[u32], max_tokens: usize, max_rows: usize) -> Vec<(usize, usize)> {
         let tokens = vec![0; tokens];
-        let batch = Batch { tokens: &tokens, seqs: &tokens, out_rows, types: &[] };
+        let batch = Batch { tokens: &tokens, seqs: &tokens, out_rows, types: &[], hidden: &[] };
         let mut order: Vec<usize> = (0..out_rows.len()).collect();
         order.sort_by_key(|&i| out_rows[i]);
         let mut ends = vec![(0, 0)];

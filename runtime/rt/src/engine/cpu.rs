@@ -115,6 +115,7 @@ impl Executor for Cpu {
             shared_stride: self.shared.stride as u64,
             ends: i.ends.as_ptr(),
             types: if i.types.is_empty() { ptr::null() } else { i.types.as_ptr() },
+            given: if i.given.is_empty() { ptr::null() } else { i.given.as_ptr() },
         };
         let ctx: Vec<StepCtx> = (0..image.groups())
             .map(|group| StepCtx {

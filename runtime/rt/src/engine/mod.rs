@@ -64,6 +64,8 @@ pub struct Batch<'a> {
     pub out_rows: &'a [u32],
     /// Type of each token; empty: all of type 0.
     pub types: &'a [i32],
+    /// A row of each token, `[tokens, hidden]`, of a model that takes rows; else empty.
+    pub hidden: &'a [f32],
 }
 
 /// Default of [`Options::max_batch_tokens`].
@@ -193,7 +195,7 @@ impl Engine {
     ) -> Result<Engine> {
         let kv = Kv::new(pages, layout, image.desc().max_context as usize);
         let profile = options.profile.then(|| Profile::new(image.steps.len()));
-        let inputs = Inputs::new(image.desc().types > 0);
+        let inputs = Inputs::new(image.desc());
         let loaded = vec![false; kv.adapters()];
         Ok(Engine { image, kv, executor, limits, profile, loaded, inputs })
     }
@@ -289,6 +291,18 @@ impl Engine {
         }
     }
 
+    /// Fails unless the model writes text by itself.
+    pub fn need_text(&self) -> Result<()> {
+        match self.image.desc().given {
+            0 => self.need_logits(),
+            _ => Err(Error::new(
+                Status::Unsupported,
+                "this artifact is a draft head, whose tokens come with rows of the model that it drafts for, and \
+                 generates nothing by itself: use llmcc_step with batch.hidden (`hidden=` of `Model.step` in Python)",
+            )),
+        }
+    }
+
     /// Fails unless the model has rows to pool.
     pub fn need_pooled(&self) -> Result<()> {
         match self.image.desc().output {
@@ -354,6 +368,7 @@ impl Engine {
             return Err(Error::invalid(format!("token {token} at index {i} is outside the vocabulary of {vocab}")));
         }
         self.check_types(batch.types, n)?;
+        self.check_hidden(batch.hidden, n)?;
         if let Some(row) = batch.out_rows.iter().find(|r| **r as usize >= n) {
             return Err(Error::invalid(format!("logits wanted after token {row} of a step of {n} tokens")));
         }
@@ -396,8 +411,13 @@ impl Engine {
     /// snapshots. (Other sequences have had all their pages reserved.)
     fn make_room(&mut self, batch: &Batch, range: std::ops::Range<usize>) -> Result<()> {
         if self.kv.by_chunks() {
-            let part =
-                Batch { tokens: &batch.tokens[range.clone()], seqs: &batch.seqs[range], out_rows: &[], types: &[] };
+            let part = Batch {
+                tokens: &batch.tokens[range.clone()],
+                seqs: &batch.seqs[range.clone()],
+                out_rows: &[],
+                types: &[],
+                hidden: batch::rows_of(batch.hidden, self.image.desc(), range),
+            };
             for (slot, count) in self.check(&part)? {
                 self.kv.extend(slot, count)?;
             }

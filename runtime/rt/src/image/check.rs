@@ -93,6 +93,9 @@ impl Image {
                 d.vocab, d.max_context, d.hidden, d.types
             )));
         }
+        if d.given != 0 && d.given != d.hidden {
+            return Err(damaged(format_args!("rows of {} columns with tokens, of a width of {}", d.given, d.hidden)));
+        }
         self.check_output()?;
         if d.candidates == 0 {
             return Ok(());

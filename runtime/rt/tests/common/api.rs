@@ -76,6 +76,7 @@ pub fn batch(tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> llmcc_batch {
         seqs: seqs.as_ptr(),
         n_out,
         out_rows: out_rows.as_ptr(),
+        hidden: std::ptr::null(),
     }
 }
 

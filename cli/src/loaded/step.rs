@@ -1,0 +1,44 @@
+//! Steps of a model, token by token.
+
+use super::Model;
+use crate::Error;
+use llmcc_abi::capi::llmcc_batch;
+use std::ptr;
+
+impl Model {
+    /// Appends `tokens[i]` to `seqs[i]`; returns f32 rows `[out_rows.len(), columns]`.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn step(&self, tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> Result<Vec<f32>, Error> {
+        self.step_given((tokens, &[]), seqs, out_rows)
+    }
+
+    /// The same with a row for each token, `[tokens.len(), hidden]`, as draft heads take them; empty: none.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn step_given(
+        &self,
+        (tokens, hidden): (&[i32], &[f32]),
+        seqs: &[i32],
+        out_rows: &[u32],
+    ) -> Result<Vec<f32>, Error> {
+        assert_eq!(tokens.len(), seqs.len(), "a sequence for each token");
+        let width = self.info.hidden;
+        assert!(hidden.is_empty() || hidden.len() == tokens.len() * width, "a row for each token");
+        let mut logits = vec![0f32; out_rows.len() * self.info.columns];
+        let batch = llmcc_batch {
+            size: size_of::<llmcc_batch>(),
+            n_tokens: tokens.len(),
+            tokens: tokens.as_ptr(),
+            seqs: seqs.as_ptr(),
+            n_out: out_rows.len(),
+            out_rows: out_rows.as_ptr(),
+            hidden: if hidden.is_empty() { ptr::null() } else { hidden.as_ptr() },
+        };
+        // SAFETY: arrays have the lengths stated.
+        self.check(unsafe { (self.api.llmcc_step)(self.model, &batch, logits.as_mut_ptr(), logits.len()) })?;
+        Ok(logits)
+    }
+}

@@ -1,0 +1,46 @@
+//! Rows that come with the tokens: a row of blocks per token.
+
+use crate::cx::{Cx, when_below};
+use crate::mlir::{Cmp, Elem, F32};
+use crate::piece::{col_at, row_at};
+use crate::{Source, blocks, per_rows};
+use llmcc_abi::GpuCtx;
+use llmcc_ir::kernel::{GivenRows, RowElem};
+use std::mem::offset_of;
+
+/// Threads of a block, a column each.
+const THREADS: usize = 128;
+
+/// Emits the kernel.
+pub fn emit(cx: &Cx<'_>, k: &GivenRows) -> Source {
+    let cols = cx.cols(k.out);
+    let (mlir, program) = cx.function(THREADS as u32, 1, |b, args| {
+        let m = cx.row_count(b, args);
+        let (tid, token, block) = (b.sreg("tid.x"), b.sreg("ctaid.x"), b.sreg("ctaid.y"));
+        let first = b.mulc(block, THREADS as i64);
+        let col = b.add(first, tid);
+        let inside = b.cmpc(Cmp::Slt, col, cols as i64);
+        when_below(b, token, m, |b| {
+            b.if_(inside, |b| {
+                let given = args.array(b, offset_of!(GpuCtx, given));
+                let from = row_at(b, given, cols, RowElem::F32, token);
+                let from = col_at(b, from, Elem::F32, col);
+                let x = b.load_const(from, F32);
+                let to = row_at(b, args.operand(k.out), cols, RowElem::F32, token);
+                let to = col_at(b, to, Elem::F32, col);
+                b.store(x, to);
+            });
+        });
+    });
+    Source {
+        entry: cx.entry(),
+        mlir,
+        program,
+        threads: THREADS as u32,
+        shared: 0,
+        grid: [per_rows(1), blocks(cols.div_ceil(THREADS)), blocks(1)],
+        scratch: 0,
+        scratch_per_m: 0,
+        generic: None,
+    }
+}

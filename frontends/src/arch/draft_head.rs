@@ -1,0 +1,147 @@
+//! Draft heads: a layer after a model's last that predicts the token after the next.
+//!
+//! DeepSeek-V3 (arXiv 2412.19437, section 2.2) trains one beside the model: of the row that the model has
+//! of token `i` and the embedding of token `i + 1`, each normalized, a matrix makes a row `[T, hidden]` that
+//! goes through a layer as the model's last is, with keys and values of its own; norm and head make logits of
+//! token `i + 2`. Table and head are the model's, unless the file has them again.
+//!
+//! A draft head is a module of its own: tokens come with rows ([`Input::Hidden`]).
+
+use super::Model;
+use super::blocks::{linear, norm};
+use super::decoder;
+use super::entry::Shape;
+use super::lifter::Lifter;
+use super::names::{HEAD, Kind, NORM, Names, Part, TABLE, Table};
+use super::yields::Entry;
+use crate::checkpoint::Checkpoint;
+use crate::error::FrontendError;
+use llmcc_ir::graph::{Input, Op};
+
+/// Norm of the embeddings.
+const EMBED_NORM: Part = Part("draft.embed_norm");
+/// Norm of the rows that come with tokens.
+const ROW_NORM: Part = Part("draft.row_norm");
+/// Both to one row, `[hidden, 2·hidden]`, the embedding first.
+const JOIN: Part = Part("draft.join");
+
+/// Architectures whose draft heads are compiled.
+pub(super) const WITH: &[&str] = &["glm4_moe", "deepseek_v3", "kimi_k2"];
+
+/// What checkpoints call a draft head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DraftNames {
+    /// As a layer with a number after the last, with the further parts beside its blocks.
+    OfLayer,
+}
+
+impl DraftNames {
+    /// Its tensors beside those that a layer has.
+    fn own(self) -> Table {
+        match self {
+            DraftNames::OfLayer => &[
+                (TABLE, "model.layers.{}.embed_tokens"),
+                (HEAD, "model.layers.{}.shared_head.head"),
+                (NORM, "model.layers.{}.shared_head.norm"),
+                (EMBED_NORM, "model.layers.{}.enorm"),
+                (ROW_NORM, "model.layers.{}.hnorm"),
+                (JOIN, "model.layers.{}.eh_proj"),
+            ],
+        }
+    }
+}
+
+/// A draft head of a model.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DraftHead {
+    /// The number that it has as a layer: the first is one more than that of the last layer.
+    layer: usize,
+    names: DraftNames,
+}
+
+impl Entry {
+    /// What a checkpoint that `has` some tensors calls one of what is lifted.
+    pub(super) fn tensor_of(
+        &self,
+        names: Names,
+        (part, kind): (Part, Kind),
+        place: (Option<usize>, Option<usize>),
+        has: impl Fn(&str) -> bool,
+    ) -> Option<String> {
+        let own = self.draft.and_then(|of| {
+            let table = of.names.own();
+            let (_, name) = table.iter().find(|(p, _)| *p == part)?;
+            let name = kind.named(&name.replace("{}", &of.layer.to_string()));
+            // Table and head are the model's where there are no others.
+            (!matches!(part, TABLE | HEAD) || has(&name)).then_some(name)
+        });
+        own.or_else(|| names.tensor_of(part, kind, place, has))
+    }
+}
+
+/// What is lifted where draft head `number` is asked for.
+///
+/// # Errors
+/// The architecture has none, or the checkpoint not so many.
+pub(super) fn entry(ckpt: &Checkpoint, model: &Model, number: usize) -> Result<Entry, FrontendError> {
+    let refuse = |what: String, help| FrontendError::Output { path: ckpt.dir().to_path_buf(), what, help };
+    let Some((_, names)) = model.shape.drafts() else {
+        let what = format!("draft heads of {} are not compiled, but those of {}", model.arch.class, WITH.join(", "));
+        return Err(refuse(what, "leave out --draft-head"));
+    };
+    if number >= model.ahead {
+        let what = format!(
+            "there is no draft head {number}: `num_nextn_predict_layers` says that {} layers predict further tokens",
+            model.ahead
+        );
+        return Err(refuse(what, "leave out --draft-head, or ask for one of those, the first being 0"));
+    }
+    let draft = DraftHead { layer: model.facts().layers.saturating_add(number), names };
+    let entry = Entry { draft: Some(draft), ..Entry::default() };
+    let has = |name: &str| ckpt.info(name).is_some();
+    let join = entry.tensor_of(model.arch.names, (JOIN, Kind::Matrix), (None, None), has).unwrap_or_default();
+    if !has(&join) {
+        let what = format!("draft head {number} is not in the checkpoint: there is no tensor `{join}`");
+        return Err(refuse(what, "leave out --draft-head, or take a checkpoint with all layers"));
+    }
+    Ok(entry)
+}
+
+/// Lifts a model, or its draft head where that is asked for.
+///
+/// # Errors
+/// As [`Shape::lift`].
+pub(super) fn lift(l: &mut Lifter, shape: &dyn Shape) -> Result<(), FrontendError> {
+    let (Some(draft), Some((d, _))) = (l.entry.draft, shape.drafts()) else { return shape.lift(l) };
+    let Some(spec) = d.layers.last() else { return shape.lift(l) };
+    let (x, ropes) = decoder::embedding(l, d)?;
+    let hidden = d.facts.hidden;
+    let mut f = l.layer("join", draft.layer);
+    let x = f.carried("x", &x);
+    let x = norm(&mut f, EMBED_NORM, d.norm, x, hidden);
+    let given = f.input(Input::Hidden);
+    let given = f.op(Op::GivenRows, &[given]);
+    let given = norm(&mut f, ROW_NORM, d.norm, given, hidden);
+    let both = f.op(Op::ConcatCols, &[x, given]);
+    let x = linear(&mut f, JOIN, [hidden, 2 * hidden], false, both);
+    let x = f.call(&[x])?.pop().unwrap_or_default();
+    let x = decoder::layer(l, d, draft.layer, spec, (&x, None), &ropes)?;
+    decoder::head(l, d, &x)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch;
+
+    /// The list of those that have draft heads is that of those that say so.
+    #[test]
+    fn architectures_with_draft_heads() {
+        let has = |name: &&str| {
+            let model = Model::parse(&crate::testing::config(name)).unwrap();
+            model.shape.drafts().is_some()
+        };
+        let names: Vec<&str> = arch::ARCHS.iter().map(|a| a.model_type).filter(has).collect();
+        assert_eq!(names, WITH);
+    }
+}
