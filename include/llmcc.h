@@ -123,7 +123,8 @@ enum {
     LLMCC_IS_NORMALIZED = 4, /* llmcc_embed gives rows of length 1, unless it is told otherwise */
     LLMCC_IS_WHOLE = 8,      /* tokens see later ones: a sequence is computed in one step, and takes no tokens after it */
     LLMCC_HAS_TYPES = 16,    /* tokens have types (segments): those of the second of two texts are of another than those of the first */
-    LLMCC_NEEDS_HIDDEN = 32  /* a draft head (llmcc compile --draft-head): tokens come with rows of the model that it drafts for */
+    LLMCC_NEEDS_HIDDEN = 32, /* a draft head (llmcc compile --draft-head): tokens come with hidden states of the model that it drafts for */
+    LLMCC_HAS_HIDDEN = 64    /* a draft head, or a model compiled with --hidden-states: steps leave the hidden states of their tokens, those after the last norm, which draft heads take */
 };
 
 /* What a model computes. Those that write text refuse llmcc_embed, the others refuse generations and log-probabilities (LLMCC_E_UNSUPPORTED). */
@@ -177,7 +178,8 @@ typedef struct llmcc_batch {
     const int32_t *seqs;      /* [n_tokens] the sequence each token is appended to; its position is that sequence's length */
     size_t n_out;
     const uint32_t *out_rows; /* [n_out] indices of the tokens after which logits are wanted, in any order */
-    const float *hidden;      /* [n_tokens, hidden] with LLMCC_NEEDS_HIDDEN, and only then: with each token of index i + 1 the row that the model has of token i */
+    const float *hidden;      /* [n_tokens, hidden] with LLMCC_NEEDS_HIDDEN, and only then: with each token of index i + 1 the hidden state that the model has of token i */
+    float *hidden_out;        /* [n_tokens, hidden] with LLMCC_HAS_HIDDEN: where the hidden state of each token goes; NULL: nowhere */
 } llmcc_batch;
 
 /* Appends tokens to any number of sequences at once: prompts, single tokens, or both mixed. Stores f32 logits [n_out, vocab] in `logits`, which

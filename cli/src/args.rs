@@ -145,6 +145,9 @@ pub struct CompileArgs {
     #[arg(long, value_name = "K", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     #[arg(conflicts_with = "embed")]
     pub draft_head: Option<usize>,
+    /// Leave the hidden states of all tokens to the caller, beside logits: the rows that draft heads take
+    #[arg(long, conflicts_with = "embed")]
+    pub hidden_states: bool,
     /// Type of cached keys and values [default: f32 for f32 models, else f16; with --error-budget:
     /// auto]
     #[arg(long, value_enum)]

@@ -102,6 +102,7 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
                 max_context: options.max_context,
                 embed: options.embed,
                 draft_head: options.draft_head,
+                hidden_states: options.hidden_states,
             },
         )
     };

@@ -41,6 +41,8 @@ pub struct CompileOptions {
     pub embed: bool,
     /// Compile this draft head in the model's place.
     pub draft_head: Option<usize>,
+    /// Leave the hidden states to the caller.
+    pub hidden_states: bool,
     /// Embedded or external weights.
     pub place: WeightsPlace,
     /// Leave tensors aside that the model does not use, instead of refusing the checkpoint.

@@ -109,6 +109,7 @@ mod tests {
             slots: vec![],
             regimes: vec![],
             output: 0,
+            hidden: None,
             candidates: None,
         }
     }

@@ -130,6 +130,7 @@ fn compile_with_runner(f: &Folder, script: &str) -> Result<(), String> {
         max_context: None,
         embed: false,
         draft_head: None,
+        hidden_states: false,
         place: llmcc_codegen::link::WeightsPlace::External,
         adapters: vec![],
         ignore_unused: false,

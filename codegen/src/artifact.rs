@@ -172,6 +172,8 @@ fn model(b: &mut Builder, a: &Alternative, placed: &[Placed]) -> abi::ModelDesc 
         candidates: plan.candidates.map_or(0, |c| c.k as u64),
         types: types(plan) as u64,
         given: given(plan) as u64,
+        kept: plan.hidden.map_or(0, |_| plan.info.hidden as u64),
+        kept_buffer: plan.hidden.unwrap_or_default() as u64,
         buffers: b.table(&slots.collect::<Vec<_>>()),
         kernels: b.table(&kernels),
         regimes: b.table(&regimes),

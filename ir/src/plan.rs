@@ -31,6 +31,8 @@ pub struct Plan {
     pub regimes: Vec<Regime>,
     /// Slot of the output, f32 `[R, columns]` ([`ModelInfo::columns`]).
     pub output: usize,
+    /// Slot of the hidden states, f32 `[T, hidden]`, which the caller gets ([`crate::graph::Module::hidden`]).
+    pub hidden: Option<usize>,
     /// The most probable tokens of each row of logits, where the plan finds them.
     pub candidates: Option<Candidates>,
 }

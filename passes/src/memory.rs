@@ -18,32 +18,47 @@ struct Life {
     to: usize,
 }
 
-/// Assigns every buffer of the plan to a slot. `outputs` is the buffer of the output in each regime,
-/// `candidates` that of the candidates, if there are any: what the runtime reads after the step
-/// gets slots for itself, 0 and 1.
+/// The buffers that the runtime reads after a step, in each regime.
+#[derive(Clone, Debug, Default)]
+pub struct Results {
+    /// That of the output.
+    pub outputs: Vec<usize>,
+    /// That of the hidden states; empty where the caller gets none.
+    pub hidden: Vec<usize>,
+    /// That of the candidates; empty where there are none.
+    pub candidates: Vec<usize>,
+}
+
+impl Results {
+    /// Those that there are, the output first.
+    fn all(&self) -> impl Iterator<Item = &[usize]> {
+        let more = [&self.hidden, &self.candidates].into_iter().filter(|of| !of.is_empty());
+        std::iter::once(&self.outputs).chain(more).map(Vec::as_slice)
+    }
+}
+
+/// Assigns every buffer of the plan to a slot. Results get slots for themselves, the first ones.
 ///
 /// # Errors
 /// A regime without output.
-pub fn assign(plan: &mut Plan, outputs: &[usize], candidates: &[usize]) -> Result<(), PassError> {
+pub fn assign(plan: &mut Plan, results: &Results) -> Result<(), PassError> {
     let mut token_slots: Vec<usize> = vec![];
     let mut row_slots: Vec<usize> = vec![];
     let mut placed = vec![];
     for (i, regime) in plan.regimes.iter().enumerate() {
-        let results = [Some(outputs), Some(candidates).filter(|c| !c.is_empty())].into_iter().flatten();
-        let results: Option<Vec<usize>> =
-            results.map(|r| r.get(i).copied().filter(|b| *b < regime.buffers.len())).collect();
+        let buffer = |of: &[usize]| of.get(i).copied().filter(|b| *b < regime.buffers.len());
+        let results: Option<Vec<usize>> = results.all().map(buffer).collect();
         let results = results.ok_or_else(|| PassError::Extract("the output is not computed".into()))?;
         placed.push(color(regime, &results, &mut token_slots, &mut row_slots));
     }
-    let row_of = |buffers: &[usize]| plan.regimes.iter().zip(buffers).map(|(r, b)| r.buffers[*b].row_bytes()).max();
-    let results: Vec<usize> = [row_of(outputs).or(Some(0)), row_of(candidates)].into_iter().flatten().collect();
-    let fixed = results.len();
-    plan.slots = results.iter().map(|b| Slot { per_token: 0, per_row: *b }).collect();
+    plan.slots = results.all().map(|buffers| slot_of(plan, buffers)).collect();
+    let fixed = plan.slots.len();
     plan.slots.extend(token_slots.iter().map(|b| Slot { per_token: *b, per_row: 0 }));
     plan.slots.extend(row_slots.iter().map(|b| Slot { per_token: 0, per_row: *b }));
     plan.output = 0;
+    plan.hidden = (!results.hidden.is_empty()).then_some(1);
     plan.candidates = plan.kernels.iter().find_map(|k| match &k.body {
-        Body::TopK(t) => Some(Candidates { slot: 1, k: t.k }),
+        Body::TopK(t) => Some(Candidates { slot: fixed - 1, k: t.k }),
         _ => None,
     });
     let tokens = token_slots.len();
@@ -57,6 +72,15 @@ pub fn assign(plan: &mut Plan, outputs: &[usize], candidates: &[usize]) -> Resul
         }
     }
     Ok(())
+}
+
+/// A slot that holds one of the buffers, whichever regime runs.
+fn slot_of(plan: &Plan, buffers: &[usize]) -> Slot {
+    let of = plan.regimes.iter().zip(buffers).map(|(r, b)| &r.buffers[*b]);
+    of.fold(Slot::default(), |slot, b| match b.rows {
+        Dim::Tokens => Slot { per_token: slot.per_token.max(b.row_bytes()), ..slot },
+        _ => Slot { per_row: slot.per_row.max(b.row_bytes()), ..slot },
+    })
 }
 
 /// A slot before slots are numbered.

@@ -137,10 +137,8 @@ struct State<'a> {
     /// Extraction problems solved.
     solutions: usize,
     plan: Option<Plan>,
-    /// Buffer of the output in each regime.
-    outputs: Vec<usize>,
-    /// Buffer of the candidates in each regime; empty where there are none.
-    candidates: Vec<usize>,
+    /// Buffers of what the caller gets.
+    results: memory::Results,
 }
 
 impl<'a> State<'a> {
@@ -157,8 +155,7 @@ impl<'a> State<'a> {
             explain: vec![],
             solutions: 0,
             plan: None,
-            outputs: vec![],
-            candidates: vec![],
+            results: memory::Results::default(),
         }
     }
 }
@@ -314,10 +311,10 @@ fn assemble(s: &mut State<'_>) -> Result<(), PassError> {
     for (regime, schedules) in regimes(s.opts.target).iter().zip(&s.schedules) {
         assembler.regime(regime.max_tokens, schedules)?;
     }
-    let (mut plan, outputs) = assembler.finish();
+    let (mut plan, results) = assembler.finish();
     set_cache_types(&mut plan, s);
     s.plan = Some(plan);
-    s.outputs = outputs;
+    s.results = results;
     Ok(())
 }
 
@@ -338,14 +335,14 @@ fn set_cache_types(plan: &mut Plan, s: &State<'_>) {
 
 fn add_candidates(s: &mut State<'_>) -> Result<(), PassError> {
     if let Some(plan) = &mut s.plan {
-        s.candidates = candidates::add(plan, s.module, s.opts.target, &s.outputs);
+        s.results.candidates = candidates::add(plan, s.module, s.opts.target, &s.results.outputs);
     }
     Ok(())
 }
 
 fn assign_memory(s: &mut State<'_>) -> Result<(), PassError> {
     match &mut s.plan {
-        Some(plan) => memory::assign(plan, &s.outputs, &s.candidates),
+        Some(plan) => memory::assign(plan, &s.results),
         None => Ok(()),
     }
 }

@@ -2,6 +2,7 @@
 //! weights and states.
 
 use crate::PassError;
+use crate::memory::Results;
 use crate::schedule::{FuncSchedule, Source, Step, output_params};
 use llmcc_ir::graph::{Arg, Call, Module};
 use llmcc_ir::kernel::{Kernel, ParamKind};
@@ -15,7 +16,7 @@ pub struct Assembler<'a> {
     kernels: BTreeMap<Kernel, usize>,
     names: BTreeMap<String, usize>,
     weights: BTreeMap<(WeightExpr, (usize, usize, String)), usize>,
-    outputs: Vec<usize>,
+    results: Results,
 }
 
 /// A value of the step while a regime is assembled.
@@ -37,6 +38,7 @@ impl<'a> Assembler<'a> {
             slots: vec![],
             regimes: vec![],
             output: 0,
+            hidden: None,
             candidates: None,
         };
         Assembler {
@@ -45,7 +47,7 @@ impl<'a> Assembler<'a> {
             kernels: BTreeMap::new(),
             names: BTreeMap::new(),
             weights: BTreeMap::new(),
-            outputs: vec![],
+            results: Results::default(),
         }
     }
 
@@ -78,22 +80,21 @@ impl<'a> Assembler<'a> {
                 values.push(bound);
             }
         }
-        match values.get(self.module.output) {
-            Some(Bound::Buffer(b)) => self.outputs.push(*b),
-            _ => {
-                return Err(PassError::Invalid {
-                    func: "step".into(),
-                    what: "the output is not a value of the step".into(),
-                });
-            }
+        let buffer = |number: usize, what: &str| match values.get(number) {
+            Some(Bound::Buffer(b)) => Ok(*b),
+            _ => Err(PassError::Invalid { func: "step".into(), what: format!("{what} no value of the step") }),
+        };
+        self.results.outputs.push(buffer(self.module.output, "the output is")?);
+        if let Some(number) = self.module.hidden {
+            self.results.hidden.push(buffer(number, "the hidden states are")?);
         }
         self.plan.regimes.push(regime);
         Ok(())
     }
 
-    /// The plan, its buffers not yet in slots, and the buffer of the output in each regime.
-    pub fn finish(self) -> (Plan, Vec<usize>) {
-        (self.plan, self.outputs)
+    /// The plan, its buffers not yet in slots, and those of what the caller gets.
+    pub fn finish(self) -> (Plan, Results) {
+        (self.plan, self.results)
     }
 
     fn invalid(&self, call: &Call, what: &str) -> PassError {

@@ -65,6 +65,7 @@ pub fn options(checkpoint: &Path) -> CompileOptions {
         max_context: None,
         embed: false,
         draft_head: None,
+        hidden_states: false,
         place: WeightsPlace::Embed,
         adapters: vec![],
         ignore_unused: false,

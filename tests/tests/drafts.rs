@@ -26,7 +26,7 @@ fn logits_of_draft_heads() {
             let mut logits = vec![];
             for (tokens, rows) in tokens.chunks(piece).zip(hidden.chunks(piece * width)) {
                 let wanted: Vec<u32> = (0..tokens.len() as u32).collect();
-                logits.extend(model.step_given((tokens, rows), &vec![seq; tokens.len()], &wanted).unwrap());
+                logits.extend(model.step_given((tokens, rows), &vec![seq; tokens.len()], &wanted).unwrap().0);
             }
             let error = logits.iter().zip(&f64s).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
             println!("{name} in pieces of {piece}: error {error:.2e}, allowed {allowed:.2e}");

@@ -116,6 +116,7 @@ fn options(args: &CompileArgs) -> Result<CompileOptions, Error> {
         max_context: args.max_context,
         embed: args.embed,
         draft_head: args.draft_head,
+        hidden_states: args.hidden_states,
         place: match args.weights {
             Place::Embed => WeightsPlace::Embed,
             Place::External => WeightsPlace::External,

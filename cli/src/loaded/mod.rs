@@ -47,6 +47,8 @@ pub struct Info {
     pub output: u32,
     /// Whether a sequence is computed in one step.
     pub whole: bool,
+    /// Whether steps leave hidden states.
+    pub keeps_hidden: bool,
     /// Longest sequence.
     pub max_context: usize,
     /// Threads in use.
@@ -125,6 +127,7 @@ impl Model {
             columns: info.columns as usize,
             output: info.output,
             whole: info.flags & LLMCC_IS_WHOLE != 0,
+            keeps_hidden: info.flags & LLMCC_HAS_HIDDEN != 0,
             max_context: info.max_context as usize,
             threads: info.threads as usize,
             max_batch_tokens: info.max_batch_tokens as usize,

@@ -11,10 +11,11 @@ impl Model {
     /// # Errors
     /// What the artifact says.
     pub fn step(&self, tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> Result<Vec<f32>, Error> {
-        self.step_given((tokens, &[]), seqs, out_rows)
+        Ok(self.step_given((tokens, &[]), seqs, out_rows)?.0)
     }
 
-    /// The same with a row for each token, `[tokens.len(), hidden]`, as draft heads take them; empty: none.
+    /// The same with a hidden state for each token, `[tokens.len(), hidden]`, as draft heads take them (empty:
+    /// none), and with those that the step leaves, of an artifact that does.
     ///
     /// # Errors
     /// What the artifact says.
@@ -23,11 +24,12 @@ impl Model {
         (tokens, hidden): (&[i32], &[f32]),
         seqs: &[i32],
         out_rows: &[u32],
-    ) -> Result<Vec<f32>, Error> {
+    ) -> Result<(Vec<f32>, Vec<f32>), Error> {
         assert_eq!(tokens.len(), seqs.len(), "a sequence for each token");
         let width = self.info.hidden;
         assert!(hidden.is_empty() || hidden.len() == tokens.len() * width, "a row for each token");
         let mut logits = vec![0f32; out_rows.len() * self.info.columns];
+        let mut kept = vec![0f32; if self.info.keeps_hidden { tokens.len() * width } else { 0 }];
         let batch = llmcc_batch {
             size: size_of::<llmcc_batch>(),
             n_tokens: tokens.len(),
@@ -36,9 +38,10 @@ impl Model {
             n_out: out_rows.len(),
             out_rows: out_rows.as_ptr(),
             hidden: if hidden.is_empty() { ptr::null() } else { hidden.as_ptr() },
+            hidden_out: if kept.is_empty() { ptr::null_mut() } else { kept.as_mut_ptr() },
         };
         // SAFETY: arrays have the lengths stated.
         self.check(unsafe { (self.api.llmcc_step)(self.model, &batch, logits.as_mut_ptr(), logits.len()) })?;
-        Ok(logits)
+        Ok((logits, kept))
     }
 }

@@ -3,7 +3,7 @@
 
 use super::blocks::{Attention, Norm, capped, linear, norm, product, scaled};
 pub(super) use super::defaults::Defaults;
-use super::draft_head::DraftNames;
+use super::draft_head::Drafts;
 use super::ends::{picked, projected, table_with};
 use super::entry::Shape;
 use super::experts::{EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, mixture, router_input};
@@ -76,7 +76,7 @@ pub(super) struct Decoder {
     /// Experts from this number on are for tokens of images, and have a router of their own.
     pub of_text: Option<usize>,
     /// What its checkpoints call the layers that predict further tokens, where those are compiled.
-    pub draft: Option<DraftNames>,
+    pub draft: Option<Drafts>,
 }
 
 /// What stands before a head as masked tokens have it: `norm(act(dense(x)))`.
@@ -231,7 +231,7 @@ impl Shape for Decoder {
         &self.facts
     }
 
-    fn drafts(&self) -> Option<(&Decoder, DraftNames)> {
+    fn drafts(&self) -> Option<(&Decoder, Drafts)> {
         Some((self, self.draft?))
     }
 

@@ -1,7 +1,7 @@
 //! DeepSeek-V3 and R1 (arXiv 2412.19437): V2 with experts chosen by sigmoids and a correction of
 //! them. Layers that predict further tokens (section 2.2) are draft heads, and no part of the model.
 
-use super::decoder::{Decoder, Defaults};
+use super::decoder::Defaults;
 use super::draft_head::DraftNames;
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts};
@@ -34,7 +34,7 @@ pub(super) const ARCH: Arch = Arch {
             bias: f.flag("attention_bias"),
             ..Latent::DEEPSEEK
         };
-        let d = Decoder { draft: Some(DraftNames::OfLayer), ..latent_decoder::decoder(f, defaults, latent)? };
+        let d = latent_decoder::decoder(f, defaults, latent)?.with_drafts(DraftNames::OfLayer);
         let router = Router {
             score: Score::Sigmoid,
             top: f.size("num_experts_per_tok").or(8),

@@ -2,6 +2,7 @@
 //! out are compiled.
 
 use super::decoder::Defaults;
+use super::draft_head::DraftNames;
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts, sparse_by_types};
 use super::latent::{self, LATENT, Latent};
@@ -23,7 +24,7 @@ pub(super) const ARCH: Arch = Arch {
     read: |f| {
         let defaults = Defaults { vocab: Some(129_280), heads: Some(128), max_position: 163_840, ..Defaults::LLAMA };
         let latent = Latent { bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
-        let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
+        let d = dense(f, latent_decoder::decoder(f, defaults, latent)?).with_drafts(DraftNames::OfLayer);
         let router = sigmoids(f, 8, 2.5)?;
         let groups = f.size("n_group").or(8);
         let router = Router { groups, kept: f.size("topk_group").or(4), pairs: groups > 1, ..router };

@@ -1,18 +1,21 @@
 //! Draft heads: a layer after a model's last that predicts the token after the next.
 //!
-//! DeepSeek-V3 (arXiv 2412.19437, section 2.2) trains one beside the model: of the row that the model has
-//! of token `i` and the embedding of token `i + 1`, each normalized, a matrix makes a row `[T, hidden]` that
-//! goes through a layer as the model's last is, with keys and values of its own; norm and head make logits of
-//! token `i + 2`. Table and head are the model's, unless the file has them again.
+//! DeepSeek-V3 (arXiv 2412.19437, section 2.2) trains one beside the model: of the hidden state that the
+//! model has of token `i` (after its last norm, as `MtpModel` of Transformers takes it) and the embedding of
+//! token `i + 1`, each normalized, a matrix makes a row `[T, hidden]` that goes through a layer as one of the
+//! model's is, with keys and values of its own; norm and head make logits of token `i + 2`. Table and head are
+//! the model's, unless the file has them again.
 //!
-//! A draft head is a module of its own: tokens come with rows ([`Input::Hidden`]).
+//! A draft head is a module of its own: tokens come with hidden states ([`Input::Hidden`]), and the head leaves
+//! its own, which the next head takes.
 
 use super::Model;
 use super::blocks::{linear, norm};
-use super::decoder;
+use super::decoder::{self, Decoder};
 use super::entry::Shape;
+use super::layer::Layer;
 use super::lifter::Lifter;
-use super::names::{HEAD, Kind, NORM, Names, Part, TABLE, Table};
+use super::names::{HEAD, Kind, MLP_NORM, NORM, Names, Part, TABLE, Table};
 use super::yields::Entry;
 use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
@@ -26,13 +29,27 @@ const ROW_NORM: Part = Part("draft.row_norm");
 const JOIN: Part = Part("draft.join");
 
 /// Architectures whose draft heads are compiled.
-pub(super) const WITH: &[&str] = &["glm4_moe", "deepseek_v3", "kimi_k2"];
+pub(super) const WITH: &[&str] = &[
+    "deepseek_v3",
+    "kimi_k2",
+    "deepseek_v32",
+    "glm4_moe",
+    "glm4_moe_lite",
+    "glm4v_moe_text",
+    "glm_moe_dsa",
+    "mellum",
+    "qwen3_next",
+    "qwen3_5_text",
+    "qwen3_5_moe_text",
+];
 
 /// What checkpoints call a draft head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DraftNames {
     /// As a layer with a number after the last, with the further parts beside its blocks.
     OfLayer,
+    /// `mtp.layers.N`, with the further parts, of all together, in `mtp`.
+    Apart,
 }
 
 impl DraftNames {
@@ -47,14 +64,50 @@ impl DraftNames {
                 (ROW_NORM, "model.layers.{}.hnorm"),
                 (JOIN, "model.layers.{}.eh_proj"),
             ],
+            DraftNames::Apart => &[
+                (TABLE, "mtp.embed_tokens"),
+                (NORM, "mtp.norm"),
+                (EMBED_NORM, "mtp.pre_fc_norm_embedding"),
+                (ROW_NORM, "mtp.pre_fc_norm_hidden"),
+                (JOIN, "mtp.fc"),
+            ],
         }
+    }
+
+    /// What the tensor of a layer is called, if that is the head's.
+    fn of_layer(self, tensor: &str) -> String {
+        match (self, tensor.strip_prefix("model.")) {
+            (DraftNames::Apart, Some(rest)) => format!("mtp.{rest}"),
+            _ => tensor.to_string(),
+        }
+    }
+}
+
+/// The draft heads that a decoder's checkpoints have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Drafts {
+    names: DraftNames,
+    /// The layer that they are like.
+    like: usize,
+}
+
+impl Decoder {
+    /// Has draft heads that are as its last layer is.
+    pub(super) fn with_drafts(self, names: DraftNames) -> Decoder {
+        self.with_drafts_like(names, |_| true)
+    }
+
+    /// Has draft heads that are as the last of such layers is, if there is one.
+    pub(super) fn with_drafts_like(mut self, names: DraftNames, such: impl Fn(&Layer) -> bool) -> Decoder {
+        self.draft = self.layers.iter().rposition(such).map(|like| Drafts { names, like });
+        self
     }
 }
 
 /// A draft head of a model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DraftHead {
-    /// The number that it has as a layer: the first is one more than that of the last layer.
+    /// The number that it has as a layer.
     layer: usize,
     names: DraftNames,
 }
@@ -68,14 +121,20 @@ impl Entry {
         place: (Option<usize>, Option<usize>),
         has: impl Fn(&str) -> bool,
     ) -> Option<String> {
-        let own = self.draft.and_then(|of| {
-            let table = of.names.own();
-            let (_, name) = table.iter().find(|(p, _)| *p == part)?;
-            let name = kind.named(&name.replace("{}", &of.layer.to_string()));
-            // Table and head are the model's where there are no others.
-            (!matches!(part, TABLE | HEAD) || has(&name)).then_some(name)
+        let Some(of) = self.draft else { return names.tensor_of(part, kind, place, has) };
+        let own = of.names.own().iter().find(|(p, _)| *p == part).map(|(_, name)| {
+            let module = name.replace("{}", &of.layer.to_string());
+            kind.named(&module)
         });
-        own.or_else(|| names.tensor_of(part, kind, place, has))
+        // Table and head are the model's where there are no others.
+        let own = own.filter(|name| !matches!(part, TABLE | HEAD) || has(name));
+        own.or_else(|| match place.0 {
+            Some(_) => {
+                let name = names.tensor_of(part, kind, place, |name| has(&of.names.of_layer(name)))?;
+                Some(of.names.of_layer(&name))
+            }
+            None => names.tensor_of(part, kind, place, has),
+        })
     }
 }
 
@@ -85,26 +144,34 @@ impl Entry {
 /// The architecture has none, or the checkpoint not so many.
 pub(super) fn entry(ckpt: &Checkpoint, model: &Model, number: usize) -> Result<Entry, FrontendError> {
     let refuse = |what: String, help| FrontendError::Output { path: ckpt.dir().to_path_buf(), what, help };
-    let Some((_, names)) = model.shape.drafts() else {
+    let Some((_, Drafts { names, .. })) = model.shape.drafts() else {
         let what = format!("draft heads of {} are not compiled, but those of {}", model.arch.class, WITH.join(", "));
         return Err(refuse(what, "leave out --draft-head"));
     };
-    if number >= model.ahead {
+    let first = match names {
+        DraftNames::OfLayer => model.facts().layers,
+        DraftNames::Apart => 0,
+    };
+    if names == DraftNames::OfLayer && number >= model.ahead {
         let what = format!(
             "there is no draft head {number}: `num_nextn_predict_layers` says that {} layers predict further tokens",
             model.ahead
         );
         return Err(refuse(what, "leave out --draft-head, or ask for one of those, the first being 0"));
     }
-    let draft = DraftHead { layer: model.facts().layers.saturating_add(number), names };
-    let entry = Entry { draft: Some(draft), ..Entry::default() };
+    let draft = DraftHead { layer: first.saturating_add(number), names };
+    let entry = Entry { draft: Some(draft), hidden: true, ..Entry::default() };
     let has = |name: &str| ckpt.info(name).is_some();
-    let join = entry.tensor_of(model.arch.names, (JOIN, Kind::Matrix), (None, None), has).unwrap_or_default();
-    if !has(&join) {
-        let what = format!("draft head {number} is not in the checkpoint: there is no tensor `{join}`");
-        return Err(refuse(what, "leave out --draft-head, or take a checkpoint with all layers"));
+    let named = |part, layer| entry.tensor_of(model.arch.names, (part, Kind::Matrix), (layer, None), has);
+    let norm = entry.tensor_of(model.arch.names, (MLP_NORM, Kind::Gain), (Some(draft.layer), None), has);
+    let lacks = [named(JOIN, None), norm].into_iter().flatten().find(|name| !has(name));
+    match lacks {
+        None => Ok(entry),
+        Some(name) => {
+            let what = format!("draft head {number} is not in the checkpoint: there is no tensor `{name}`");
+            Err(refuse(what, "leave out --draft-head, or take a checkpoint with all layers"))
+        }
     }
-    Ok(entry)
 }
 
 /// Lifts a model, or its draft head where that is asked for.
@@ -112,8 +179,8 @@ pub(super) fn entry(ckpt: &Checkpoint, model: &Model, number: usize) -> Result<E
 /// # Errors
 /// As [`Shape::lift`].
 pub(super) fn lift(l: &mut Lifter, shape: &dyn Shape) -> Result<(), FrontendError> {
-    let (Some(draft), Some((d, _))) = (l.entry.draft, shape.drafts()) else { return shape.lift(l) };
-    let Some(spec) = d.layers.last() else { return shape.lift(l) };
+    let (Some(draft), Some((d, Drafts { like, .. }))) = (l.entry.draft, shape.drafts()) else { return shape.lift(l) };
+    let Some(spec) = d.layers.get(like) else { return shape.lift(l) };
     let (x, ropes) = decoder::embedding(l, d)?;
     let hidden = d.facts.hidden;
     let mut f = l.layer("join", draft.layer);

@@ -69,6 +69,11 @@ pub(super) fn picked(f: &mut Draft, last: Option<Norm>, x: &Carried) -> Value {
         let x = mean_so_far(f, x);
         return gathered(f, x);
     }
+    if f.keeps_hidden() {
+        let x = normed(f, x);
+        f.keep(x);
+        return gathered(f, x);
+    }
     let x = gathered(f, x);
     normed(f, x)
 }

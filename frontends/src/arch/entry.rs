@@ -2,7 +2,7 @@
 
 use super::ARCHS;
 use super::decoder::Decoder;
-use super::draft_head::DraftNames;
+use super::draft_head::Drafts;
 use super::lifter::Lifter;
 use super::names::Names;
 use super::yields::Yields;
@@ -96,8 +96,8 @@ pub(crate) trait Shape: fmt::Debug + Any {
         self.facts().hidden
     }
 
-    /// The decoder whose last layer its draft heads are like, and what checkpoints call them.
-    fn drafts(&self) -> Option<(&Decoder, DraftNames)> {
+    /// The decoder one of whose layers its draft heads are like.
+    fn drafts(&self) -> Option<(&Decoder, Drafts)> {
         None
     }
 

@@ -2,6 +2,7 @@
 
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};
+use super::draft_head::DraftNames;
 use super::experts::{Experts, Shared};
 use super::gates::Gate;
 use super::mixer::Mixer;
@@ -21,9 +22,10 @@ pub(super) fn decoder(f: &Fields, defaults: &Defaults, delta: GatedDelta) -> Res
     d.norm.from_one = true;
     let linear = linear_layers(f, d.facts.layers)?;
     let d = d.with_mixers(|i| linear.get(i).copied().unwrap_or(false).then_some(Mixer::Delta(delta)));
-    Ok(d.with_attention(|_, a| {
+    let d = d.with_attention(|_, a| {
         (a.gate, a.qk_norm, a.qkv_bias, a.out_bias) = (Some(Gate::BesideQueries), Some(QkNorm::Head), bias, bias);
-    }))
+    });
+    Ok(d.with_drafts_like(DraftNames::Apart, |layer| layer.mixer.is_none()))
 }
 
 /// What [`delta`] reads.

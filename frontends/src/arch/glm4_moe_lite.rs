@@ -1,8 +1,9 @@
 //! GLM-4.7-Flash (arXiv 2508.06471): latent attention and experts as DeepSeek-V3 has them.
 //!
-//! The layers after the last, which predict further tokens, are left out.
+//! The layers after the last, which predict further tokens, are draft heads and no part of the model.
 
 use super::decoder::Defaults;
+use super::draft_head::DraftNames;
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts, sparse_by_types};
 use super::latent::{self, LATENT, Latent};
@@ -37,7 +38,7 @@ pub(super) const ARCH: Arch = Arch {
             bias: f.flag("attention_bias"),
             ..Latent::DEEPSEEK
         };
-        let d = latent_decoder::decoder(f, defaults, latent)?;
+        let d = latent_decoder::decoder(f, defaults, latent)?.with_drafts(DraftNames::OfLayer);
         let router = sigmoids(f, 4, 1.8)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [64, 1, 1536])? };
         let sparse = sparse_by_types(f, d.layers.len(), 1)?;

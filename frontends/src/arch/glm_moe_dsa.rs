@@ -2,6 +2,7 @@
 //! selects; contexts of which no token is left out are compiled.
 
 use super::decoder::Defaults;
+use super::draft_head::DraftNames;
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts, sparse_by_types};
 use super::latent::{self, LATENT, Latent};
@@ -24,7 +25,7 @@ pub(super) const ARCH: Arch = Arch {
             Defaults { vocab: Some(154_880), heads: Some(64), max_position: 202_752, eps: 1e-5, ..Defaults::LLAMA };
         let latent =
             Latent { bias: f.flag("attention_bias"), q_rank: Some(2048), nope: 192, value: 256, ..Latent::DEEPSEEK };
-        let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
+        let d = dense(f, latent_decoder::decoder(f, defaults, latent)?).with_drafts(DraftNames::OfLayer);
         let router = sigmoids(f, 8, 2.5)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
         let first = f.count("first_k_dense_replace").unwrap_or(3);

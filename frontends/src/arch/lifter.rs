@@ -1,5 +1,7 @@
 //! Growing a module: weights, states, deduplicated functions and calls.
 
+mod states;
+
 use super::names::{HEAD, Kind, Part, TABLE};
 use super::nested;
 use super::origin::{Origin, Source, Wanted};
@@ -12,9 +14,8 @@ use crate::config::Facts;
 use crate::embedding::Embedding;
 use crate::error::FrontendError;
 use llmcc_ir::graph::{Arg, Call, Func, FuncBuilder, Input, ModelInfo, Module, Op, Role, Value, ValueType, Weight};
-use llmcc_ir::kv::{KvDType, KvSpec};
+use llmcc_ir::kv::KvDType;
 use llmcc_ir::output::Output;
-use llmcc_ir::state::{FixedSpec, StateSpec};
 use llmcc_ir::ty::{DType, Dim, TensorType};
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -55,6 +56,8 @@ pub(super) struct Draft<'l, 'a> {
     args: Vec<Arg>,
     /// Orders of columns that the function knows.
     orders: Vec<(&'a [u32], Value)>,
+    /// The hidden states, where they are a result beside what the function is for.
+    kept: Option<Value>,
     /// Inputs of products that are rounded.
     pub(super) rounded: Rounded,
     /// Constants that the function has, by their names and weights.
@@ -80,7 +83,16 @@ impl<'a> Lifter<'a> {
         let facts = origin.facts;
         let info = ModelInfo { vocab: facts.vocab, hidden: facts.hidden, max_context, output: entry.output };
         let name = facts.name.clone().unwrap_or_else(|| origin.model_type.to_string());
-        let module = Module { name, info, weights: vec![], states: vec![], funcs: vec![], step: vec![], output: 0 };
+        let module = Module {
+            name,
+            info,
+            weights: vec![],
+            states: vec![],
+            funcs: vec![],
+            step: vec![],
+            output: 0,
+            hidden: None,
+        };
         Lifter { origin, entry, kv_dtype, module, weights: HashMap::new(), owners: vec![], results: 0 }
     }
 
@@ -95,6 +107,7 @@ impl<'a> Lifter<'a> {
             f,
             args: vec![],
             orders: vec![],
+            kept: None,
             rounded: Rounded::default(),
             constants: vec![],
             error: None,
@@ -393,68 +406,6 @@ impl<'a> Draft<'_, 'a> {
         v
     }
 
-    /// The keys and values of a new attention layer. A window that no sequence can outgrow is none.
-    pub(super) fn kv(
-        &mut self,
-        name: &str,
-        kv_heads: usize,
-        (key_dim, value_dim): (usize, usize),
-        window: Option<usize>,
-    ) -> Value {
-        let dtype = self.lifter.kv_dtype;
-        self.paged(name, KvSpec { dtype, kv_heads, key_dim, value_dim, latent: false, window, every: 1 })
-    }
-
-    /// The same of a layer whose keys have `key_dim` elements, the last `value_dim` of them being
-    /// the values.
-    pub(super) fn latent_kv(
-        &mut self,
-        name: &str,
-        (key_dim, value_dim): (usize, usize),
-        window: Option<usize>,
-    ) -> Value {
-        let dtype = self.lifter.kv_dtype;
-        self.paged(name, KvSpec { dtype, kv_heads: 1, key_dim, value_dim, latent: true, window, every: 1 })
-    }
-
-    /// The same of rows of `dim` elements that are key and value, one for each `every` tokens.
-    pub(super) fn kv_of_windows(&mut self, name: &str, dim: usize, every: usize) -> Value {
-        let dtype = self.lifter.kv_dtype;
-        let (key_dim, value_dim) = (dim, dim);
-        self.paged(name, KvSpec { dtype, kv_heads: 1, key_dim, value_dim, latent: true, window: None, every })
-    }
-
-    fn paged(&mut self, name: &str, spec: KvSpec) -> Value {
-        let most = self.lifter.module.info.max_context;
-        let window = spec.window.filter(|w| *w < most);
-        self.state(name, KvSpec { window, ..spec }.into())
-    }
-
-    /// A state of fixed size, `[heads, rows, cols]`, that no other function has.
-    pub(super) fn fixed(&mut self, name: &str, [heads, rows, cols]: [usize; 3]) -> Value {
-        self.state(name, FixedSpec { heads, rows, cols }.into())
-    }
-
-    /// The keys and values of an earlier layer, which are only read.
-    pub(super) fn kv_of(&mut self, name: &str, layer: usize) -> Value {
-        let at = self.lifter.owners.iter().position(|of| *of == Some(layer));
-        match at.and_then(|i| Some((i, *self.lifter.module.states.get(i)?))) {
-            Some((i, spec)) => self.bind(name, spec, Role::State, Arg::State(i)),
-            None => {
-                let what = format!("layer {layer} has no keys and values that others could read");
-                self.refuse(self.structure(what))
-            }
-        }
-    }
-
-    fn state(&mut self, name: &str, spec: StateSpec) -> Value {
-        self.lifter.owners.push(self.layer);
-        let states = &mut self.lifter.module.states;
-        states.push(spec);
-        let i = states.len() - 1;
-        self.bind(name, spec, Role::State, Arg::State(i))
-    }
-
     /// A mistake of the architecture, or a configuration that no reader refused and that fits no
     /// structure.
     fn structure(&self, what: String) -> FrontendError {
@@ -469,6 +420,16 @@ impl<'a> Draft<'_, 'a> {
         FrontendError::Structure { file, class: self.lifter.origin.class, function, what }
     }
 
+    /// Whether the model's caller wants the hidden states.
+    pub(super) fn keeps_hidden(&self) -> bool {
+        self.lifter.entry.hidden
+    }
+
+    /// Leaves `x`, `[T, hidden]`, to the model's caller.
+    pub(super) fn keep(&mut self, x: Value) {
+        self.kept = Some(x);
+    }
+
     /// Ends the function and calls it; an equal function is used again. Gives a result of the call
     /// for each of `results`.
     ///
@@ -480,8 +441,9 @@ impl<'a> Draft<'_, 'a> {
         }
         let f = std::mem::replace(&mut self.f, FuncBuilder::new(""));
         let types: Vec<Option<ValueType>> = results.iter().map(|v| f.ty(*v).cloned()).collect();
-        let mut func = f.try_finish(results).map_err(|mistake| self.structure(mistake.to_string()))?;
-        let Draft { lifter, name, args, .. } = self;
+        let all: Vec<Value> = self.kept.iter().chain(results).copied().collect();
+        let mut func = f.try_finish(&all).map_err(|mistake| self.structure(mistake.to_string()))?;
+        let Draft { lifter, name, args, kept, .. } = self;
         let m = &mut lifter.module;
         let same = |k: &Func| k.params == func.params && k.nodes == func.nodes && k.results == func.results;
         let index = m.funcs.iter().position(same).unwrap_or_else(|| {
@@ -492,8 +454,9 @@ impl<'a> Draft<'_, 'a> {
             m.funcs.len() - 1
         });
         m.step.push(Call { func: index, args });
-        let first = lifter.results;
-        lifter.results += results.len();
+        m.hidden = m.hidden.or(kept.map(|_| lifter.results));
+        let first = lifter.results + all.len() - results.len();
+        lifter.results += all.len();
         Ok(types.into_iter().enumerate().map(|(i, ty)| Carried { result: first + i, ty }).collect())
     }
 }

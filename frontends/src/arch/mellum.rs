@@ -1,15 +1,17 @@
 //! Mellum 2 (JetBrains, 2026): Qwen3 with experts, windows in some layers, whose frequencies are
 //! others.
 //!
-//! The layer after the last, which predicts a further token, is left out.
+//! The layer that predicts a further token is a draft head, and no part of the model.
 
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};
+use super::draft_head::DraftNames;
 use super::entry::Arch;
 use super::experts::{Experts, sparse_by_types};
+use super::layer::Layer;
 use super::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
 use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, WIDTH, WINDOW};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
 use crate::config::rope;
 use llmcc_ir::graph::Router;
@@ -18,13 +20,7 @@ pub(super) const ARCH: Arch = Arch {
     model_type: "mellum",
     class: "MellumForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, WINDOW, OWN],
-    fixed: &[
-        ("use_qk_norm", Neutral::On),
-        ("qk_norm", Neutral::On),
-        ("mtp_layer_types", Neutral::Any),
-        ("mtp_mlp_layer_types", Neutral::Any),
-        ("num_mtp_layers", Neutral::Any),
-    ],
+    fixed: &[("use_qk_norm", Neutral::On), ("qk_norm", Neutral::On), ("num_mtp_layers", Neutral::Any)],
     goldens: &["mellum"],
     names: Names(&[QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
@@ -52,11 +48,22 @@ pub(super) const ARCH: Arch = Arch {
         };
         let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;
         let sparse = sparse_by_types(f, d.layers.len(), 0)?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        let d = d.with_experts(|i| sparse[i].then_some(experts));
+        let [slides, mixes] = ahead(f);
+        let such = |l: &Layer| (l.attention.rotary == Some(usize::from(slides))) && l.experts.is_some() == mixes;
+        Ok(Box::new(d.with_drafts_like(DraftNames::Apart, such)))
     },
 };
 
+/// Of the layer that predicts a further token, whether it has a window, and experts.
+fn ahead(f: &Fields) -> [bool; 2] {
+    let first = |name: &str| f.get(name).value()?.as_array()?.first()?.as_str();
+    [first("mtp_layer_types") != Some("full_attention"), first("mtp_mlp_layer_types") != Some("dense")]
+}
+
 const OWN: &[Field] = &[
+    Field::new("mtp_layer_types", Accepts::Any),
+    Field::new("mtp_mlp_layer_types", Accepts::Any),
     Field::new("mlp_layer_types", Accepts::Any),
     Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
     Field::new("num_experts_per_tok", Accepts::Size(4096)),

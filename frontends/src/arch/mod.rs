@@ -448,9 +448,14 @@ pub fn lift(ckpt: &Checkpoint, options: &Options) -> Result<Module, FrontendErro
     };
     let entry = match options.draft_head {
         Some(number) => draft_head::entry(ckpt, &model, number)?,
-        None => output::entry(ckpt, &model, options.embed)?,
+        None => output::entry(ckpt, &model, options)?,
     };
-    Ok(model.lift(Source::Checkpoint(ckpt), entry, options.kv_dtype, max_context)?.0)
+    let wants_hidden = entry.hidden;
+    let (module, _) = model.lift(Source::Checkpoint(ckpt), entry, options.kv_dtype, max_context)?;
+    if wants_hidden && module.hidden.is_none() {
+        return Err(output::without_hidden(ckpt, model.arch.class));
+    }
+    Ok(module)
 }
 
 #[cfg(test)]

@@ -14,10 +14,12 @@ pub struct Options {
     /// The model's draft head of this number is wanted in its place: the layer that predicts the token
     /// after the next.
     pub draft_head: Option<usize>,
+    /// The hidden states are wanted beside the logits.
+    pub hidden_states: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { kv_dtype: KvDType::F16, max_context: None, embed: false, draft_head: None }
+        Options { kv_dtype: KvDType::F16, max_context: None, embed: false, draft_head: None, hidden_states: false }
     }
 }

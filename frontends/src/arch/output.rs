@@ -6,6 +6,7 @@
 use super::Model;
 use super::entry::Shape;
 use super::names::{CLASSES, Kind, SCORE};
+use super::options::Options;
 use super::yields::{Entry, Top, Yields};
 use crate::checkpoint::Checkpoint;
 use crate::embedding::{self, Embedding};
@@ -25,7 +26,7 @@ impl Entry {
                     normalize: false,
                 }),
                 embedding: Some(Embedding::plain(pool)),
-                draft: None,
+                ..Entry::default()
             },
         }
     }
@@ -38,12 +39,35 @@ impl Model {
     }
 }
 
-/// The output of a checkpoint; `asked`: the user wants embeddings.
+/// The output of a checkpoint.
 ///
 /// # Errors
 /// The model cannot yield what is asked for; files of sentence-transformers that are malformed, or
 /// ask for what is not supported.
-pub(super) fn entry(ckpt: &Checkpoint, model: &Model, asked: bool) -> Result<Entry, FrontendError> {
+pub(super) fn entry(ckpt: &Checkpoint, model: &Model, options: &Options) -> Result<Entry, FrontendError> {
+    let entry = Entry { hidden: options.hidden_states, ..yielded(ckpt, model, options.embed)? };
+    if entry.hidden && entry.output != Output::Logits {
+        return Err(FrontendError::Output {
+            path: ckpt.dir().to_path_buf(),
+            what: "the model yields rows of its last layer, or scores of classes, and no hidden states beside them"
+                .into(),
+            help: "leave out --hidden-states",
+        });
+    }
+    Ok(entry)
+}
+
+/// What is said where an architecture's head does not leave its rows.
+pub(super) fn without_hidden(ckpt: &Checkpoint, class: &str) -> FrontendError {
+    FrontendError::Output {
+        path: ckpt.dir().to_path_buf(),
+        what: format!("the head of {class} leaves no hidden states"),
+        help: "leave out --hidden-states",
+    }
+}
+
+/// What a checkpoint yields; `asked`: the user wants embeddings.
+fn yielded(ckpt: &Checkpoint, model: &Model, asked: bool) -> Result<Entry, FrontendError> {
     let (shape, top) = (&*model.shape, model.top);
     let refuse =
         |what: String, help: &'static str| FrontendError::Output { path: ckpt.dir().to_path_buf(), what, help };
@@ -83,7 +107,7 @@ pub(super) fn entry(ckpt: &Checkpoint, model: &Model, asked: bool) -> Result<Ent
     let embedding = Embedding { keep: kept, ..embedding };
     let pool = if embedding.means_first() { Pool::Last } else { embedding.pool };
     let rows = Rows { name: RowsName::Embedding, width, pool, normalize: embedding.normalize };
-    Ok(Entry { output: Output::Rows(rows), embedding: Some(embedding), draft: None })
+    Ok(Entry { output: Output::Rows(rows), embedding: Some(embedding), ..Entry::default() })
 }
 
 /// A classifier, which has as many classes as its last matrix has rows.
@@ -94,7 +118,7 @@ fn scores(ckpt: &Checkpoint, model: &Model, pool: Pool) -> Result<Entry, Fronten
     match shape {
         Some([width @ 1..=MOST_CLASSES, _]) => {
             let rows = Rows { name: RowsName::Scores, width: *width, pool, normalize: false };
-            Ok(Entry { output: Output::Rows(rows), embedding: None, draft: None })
+            Ok(Entry { output: Output::Rows(rows), ..Entry::default() })
         }
         _ => Err(FrontendError::Output {
             path: ckpt.dir().to_path_buf(),

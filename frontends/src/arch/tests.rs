@@ -22,7 +22,8 @@ pub(crate) use newcomer::dummy_config;
 use serde_json::{Value, json};
 
 /// f32 state, as the goldens have.
-const EXACT: Options = Options { kv_dtype: KvDType::F32, max_context: None, embed: false, draft_head: None };
+const EXACT: Options =
+    Options { kv_dtype: KvDType::F32, max_context: None, embed: false, draft_head: None, hidden_states: false };
 
 /// A checkpoint with random tensors after `edit`.
 fn checkpoint(config: &Value, edit: impl FnOnce(&mut Vec<Tensor>)) -> (Folder, Checkpoint) {

@@ -105,4 +105,6 @@ pub(crate) struct Entry {
     pub embedding: Option<Embedding>,
     /// The draft head that is compiled in the model's place.
     pub draft: Option<DraftHead>,
+    /// Whether the caller gets the hidden states, too.
+    pub hidden: bool,
 }

@@ -164,6 +164,7 @@ pub(crate) fn module(kv: KvSpec) -> Module {
         funcs: vec![embed_func(), layer_func(kv), head_func()],
         step,
         output: LAYERS + 2,
+        hidden: None,
     }
 }
 
@@ -398,6 +399,7 @@ pub(crate) fn plan(kv: KvSpec, format: Format) -> Plan {
         ],
         regimes: vec![regime(Some(1)), regime(None)],
         output: 6,
+        hidden: None,
         candidates: None,
     }
 }

@@ -47,6 +47,28 @@ pub fn eval_module(
     states: &mut [State],
     batch: &Batch,
 ) -> Result<Vec<f64>, EvalError> {
+    Ok(eval_step(module, weights, states, batch)?.output)
+}
+
+/// What a step leaves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Left {
+    /// `[R, columns]`.
+    pub output: Vec<f64>,
+    /// `[T, hidden]`, of a module that has it.
+    pub hidden: Vec<f64>,
+}
+
+/// The same as [`eval_module`], with the hidden states.
+///
+/// # Errors
+/// As [`eval_func`].
+pub fn eval_step(
+    module: &Module,
+    weights: &dyn Fn(usize) -> Vec<f32>,
+    states: &mut [State],
+    batch: &Batch,
+) -> Result<Left, EvalError> {
     let mut results: Vec<Value> = vec![];
     for (i, call) in module.step.iter().enumerate() {
         let place = || format!("call {i} of `{}`", module.name);
@@ -75,10 +97,11 @@ pub fn eval_module(
         }
         results.extend(eval_func(func, &args, states, batch)?.into_iter().map(Value::tensor));
     }
-    match results.get(module.output) {
+    let value = |number: usize| match results.get(number) {
         Some(Value::Tensor(t)) => Ok(t.data.clone()),
-        _ => Err(EvalError::malformed(&module.name, format!("the step has no value {}", module.output))),
-    }
+        _ => Err(EvalError::malformed(&module.name, format!("the step has no value {number}"))),
+    };
+    Ok(Left { output: value(module.output)?, hidden: module.hidden.map(value).transpose()?.unwrap_or_default() })
 }
 
 fn check_args(func: &Func, args: &[Value], states: &[State], batch: &Batch) -> Result<(), EvalError> {

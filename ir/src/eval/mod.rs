@@ -35,7 +35,7 @@ pub use bytes::{
     fp8_rows_from_bytes, fp8_rows_to_bytes, half_rows_from_bytes, half_rows_to_bytes, kv_from_pages, kv_to_pages,
     q8_rows_from_bytes, q8_rows_to_bytes, rows_from_bytes, rows_to_bytes,
 };
-pub use graph::{eval_func, eval_module};
+pub use graph::{Left, eval_func, eval_module, eval_step};
 pub(crate) use kernel::{KernelRun, RowValues};
 pub use kernel::{OperandData, eval_kernel};
 pub use kv::KvState;

@@ -41,6 +41,9 @@ pub struct Module {
     /// The step value that is its output, f32 `[R, columns]` ([`ModelInfo::columns`]): index among
     /// all results of all calls, in order.
     pub output: usize,
+    /// The step value that holds the hidden states, f32 `[T, hidden]`, of a model that leaves them to
+    /// its caller: what its head makes logits of.
+    pub hidden: Option<usize>,
 }
 
 /// Sizes of a model.

@@ -31,6 +31,7 @@ struct Parts {
 struct Step {
     calls: Vec<Call>,
     output: Option<(Output, usize)>,
+    hidden: Option<usize>,
 }
 
 /// `module "name" { … }`
@@ -68,6 +69,7 @@ pub(super) fn module(p: &mut Parser) -> Parsed<Module> {
         funcs: parts.funcs,
         step: step.calls,
         output,
+        hidden: step.hidden,
     })
 }
 
@@ -295,18 +297,10 @@ fn step<'a>(p: &mut Parser<'a>, parts: &Parts) -> Parsed<Step> {
     let mut step = Step::default();
     let mut scope = Scope::new();
     let mut results = 0;
-    let starts = |kind, word: &str| matches!(kind, Kind::Value | Kind::Symbol) || output::WORDS.contains(&word);
+    let starts = |kind, word: &str| matches!(kind, Kind::Value | Kind::Symbol) || yields(word);
     p.statements(starts, |p: &mut Parser<'a>| {
-        let first = p.peek();
-        if output::WORDS.contains(&p.peek_word()) {
-            let read = output::parse(p, |p| {
-                let (label, range) = p.label("the value of the output, `%n`")?;
-                scope.find(&label, range)
-            })?;
-            return match step.output.replace(read) {
-                None => Ok(()),
-                Some(_) => Err(fault("duplicate-name", first.range(), "the output is given twice")),
-            };
+        if yields(p.peek_word()) {
+            return yielded(p, &mut step, &scope);
         }
         let mark = p.mark();
         if let Some(call) = call(p, parts, &mut scope, &mut results)? {
@@ -317,6 +311,28 @@ fn step<'a>(p: &mut Parser<'a>, parts: &Parts) -> Parsed<Step> {
         Ok(())
     })?;
     Ok(step)
+}
+
+/// Words of what a step leaves.
+fn yields(word: &str) -> bool {
+    word == "hidden" || output::WORDS.contains(&word)
+}
+
+/// `logits %n`, or what else the output is; `hidden %n`.
+fn yielded<'a>(p: &mut Parser<'a>, step: &mut Step, scope: &Scope<'a>) -> Parsed<()> {
+    let first = p.peek();
+    let value = |p: &mut Parser<'a>, what| {
+        let (label, range) = p.label(what)?;
+        scope.find(&label, range)
+    };
+    let (again, what) = if p.eat_word("hidden") {
+        let read = value(p, "the value of the hidden states, `%n`")?;
+        (step.hidden.replace(read).is_some(), "the values of hidden states are")
+    } else {
+        let read = output::parse(p, |p| value(p, "the value of the output, `%n`"))?;
+        (step.output.replace(read).is_some(), "the output is")
+    };
+    if again { Err(fault("duplicate-name", first.range(), format!("{what} given twice"))) } else { Ok(()) }
 }
 
 /// `%0, %1 = @func(arg, …)`; nothing if the function's own text was wrong.

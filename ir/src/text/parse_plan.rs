@@ -15,7 +15,8 @@ use crate::state::StateSpec;
 use std::collections::HashMap;
 
 /// Words that start a part of a plan, beside `info` and those of its states.
-const PLAN_WORDS: &[&str] = &["weight", "kernel", "slot", "regime", "logits", "embedding", "scores", "candidates"];
+const PLAN_WORDS: &[&str] =
+    &["weight", "kernel", "slot", "regime", "logits", "embedding", "scores", "hidden", "candidates"];
 
 /// Whether a part of a plan starts so.
 fn starts_part(kind: Kind, word: &str) -> bool {
@@ -34,6 +35,7 @@ struct Parts {
     slots: Vec<Slot>,
     regimes: Vec<Regime>,
     output: Option<(Output, usize)>,
+    hidden: Option<usize>,
     candidates: Option<Candidates>,
     next_state: usize,
     next_weight: usize,
@@ -55,8 +57,8 @@ pub(super) fn plan(p: &mut Parser) -> Parsed<Plan> {
         (None, _) => return Err(lacks("info")),
         (_, None) => return Err(lacks("logits")),
     };
-    let Parts { states, weights, kernels, slots, regimes, candidates, .. } = parts;
-    Ok(Plan { name, info, states, kernels, weights, slots, regimes, output, candidates })
+    let Parts { states, weights, kernels, slots, regimes, hidden, candidates, .. } = parts;
+    Ok(Plan { name, info, states, kernels, weights, slots, regimes, output, hidden, candidates })
 }
 
 fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
@@ -72,6 +74,11 @@ fn statement(p: &mut Parser, parts: &mut Parts) -> Parsed<()> {
                 p.size("the slot's number")
             })?;
             parts.output.replace(read).is_some()
+        }
+        "hidden" => {
+            p.next();
+            p.expect_word("slot")?;
+            parts.hidden.replace(p.size("the slot's number")?).is_some()
         }
         "candidates" => {
             p.next();

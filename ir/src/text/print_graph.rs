@@ -144,6 +144,9 @@ fn step(out: &mut String, m: &Module) {
     }
     out.push_str("    ");
     output::print(out, m.info.output, &format!("%{}", m.output));
+    if let Some(value) = m.hidden {
+        put!(out, "    hidden %{value}\n");
+    }
     out.push_str("  }\n");
 }
 

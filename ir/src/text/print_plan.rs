@@ -32,6 +32,9 @@ pub fn print_plan(p: &Plan) -> String {
     }
     out.push_str("  ");
     output::print(&mut out, p.info.output, &format!("slot {}", p.output));
+    if let Some(slot) = p.hidden {
+        put!(out, "  hidden slot {slot}\n");
+    }
     if let Some(c) = p.candidates {
         put!(out, "  candidates slot {} k={}\n", c.slot, c.k);
     }

@@ -207,8 +207,9 @@ pub fn module() -> impl Strategy<Value = Module> {
         input.prop_map(|i| Err(Arg::Input(i))),
     ];
     let call = (any::<Index>(), vec(arg, 0..6));
-    let parts = (name(), info(), vec(weight(), 0..4), vec(state(), 0..3), funcs(), vec(call, 1..6), any::<Index>());
-    parts.prop_filter_map("the output needs a result", |(name, info, weights, states, funcs, calls, output)| {
+    let yields = (any::<Index>(), option::of(any::<Index>()));
+    let parts = (name(), info(), vec(weight(), 0..4), vec(state(), 0..3), funcs(), vec(call, 1..6), yields);
+    parts.prop_filter_map("the output needs a result", |(name, info, weights, states, funcs, calls, yields)| {
         let mut results = 0;
         let mut step = vec![];
         for (func, args) in calls {
@@ -221,7 +222,9 @@ pub fn module() -> impl Strategy<Value = Module> {
             step.push(Call { func, args: args.into_iter().map(arg).collect() });
             results += funcs[func].results.len();
         }
-        (results > 0).then(|| Module { name, info, weights, states, funcs, step, output: output.index(results) })
+        let number = |of: Index| of.index(results);
+        let (output, hidden) = (results > 0).then(|| (number(yields.0), yields.1.map(number)))?;
+        Some(Module { name, info, weights, states, funcs, step, output, hidden })
     })
 }
 
@@ -441,9 +444,9 @@ pub fn plan() -> impl Strategy<Value = Plan> {
     let kernels = names(1..4).prop_flat_map(|names| names.into_iter().map(kernel_named).collect::<Vec<_>>());
     let slot = (size(), size()).prop_map(|(per_token, per_row)| Slot { per_token, per_row });
     let candidates = option::of((size(), size()).prop_map(|(slot, k)| Candidates { slot, k }));
-    let parts =
-        (name(), info(), vec(state(), 0..3), kernels, vec(packed_weight(), 0..4), vec(slot, 0..4), size(), candidates);
-    parts.prop_flat_map(|(name, info, states, kernels, weights, slots, output, candidates)| {
+    let results = (size(), option::of(size()), candidates);
+    let parts = (name(), info(), vec(state(), 0..3), kernels, vec(packed_weight(), 0..4), vec(slot, 0..4), results);
+    parts.prop_flat_map(|(name, info, states, kernels, weights, slots, (output, hidden, candidates))| {
         vec(regime(kernels.len()), 0..3).prop_map(move |regimes| Plan {
             name: name.clone(),
             info,
@@ -453,6 +456,7 @@ pub fn plan() -> impl Strategy<Value = Plan> {
             slots: slots.clone(),
             regimes,
             output,
+            hidden,
             candidates,
         })
     })

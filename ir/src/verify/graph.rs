@@ -90,6 +90,7 @@ fn step(sink: &mut Sink, module: &Module) {
     }
     shared(sink, module, &uses);
     output(sink, module, &results);
+    hidden(sink, module, &results);
 }
 
 /// How the calls of a step use a state.
@@ -237,6 +238,18 @@ fn output(sink: &mut Sink, module: &Module, results: &[Option<ValueType>]) {
         // An undefined result is reported at its function.
         Some(_) => {}
     }
+}
+
+/// The rows behind the output are of all tokens.
+fn hidden(sink: &mut Sink, module: &Module, results: &[Option<ValueType>]) {
+    let Some(value) = module.hidden else { return };
+    let want: ValueType = TensorType::rows(Dim::Tokens, module.info.hidden).into();
+    let message = match results.get(value) {
+        None => format!("the step has {} values; the hidden states are number {value}", results.len()),
+        Some(Some(ty)) if *ty != want => format!("the hidden states must be {want}, not {ty}"),
+        Some(_) => return,
+    };
+    sink.error("hidden", Place::Whole, message);
 }
 
 fn role_name(role: Role) -> &'static str {

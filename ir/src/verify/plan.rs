@@ -176,9 +176,12 @@ impl<'a> RegimeVerifier<'a> {
             self.launch(i, launch, &mut states, &mut kv);
         }
         let (slot, columns) = (self.plan.output, self.plan.info.columns());
-        self.result(&mut states, "output", slot, columns);
+        self.result(&mut states, "output", slot, (Dim::Rows, columns));
+        if let Some(slot) = self.plan.hidden {
+            self.result(&mut states, "hidden", slot, (Dim::Tokens, self.plan.info.hidden));
+        }
         if let Some(Candidates { slot, k }) = self.plan.candidates {
-            self.result(&mut states, "candidates", slot, llmcc_abi::layout::candidate_cols(k));
+            self.result(&mut states, "candidates", slot, (Dim::Rows, llmcc_abi::layout::candidate_cols(k)));
         }
         self.lifetimes(&states);
         for (buffer, s) in states.iter().enumerate().filter(|(_, s)| s.life.is_none()) {
@@ -361,14 +364,14 @@ impl<'a> RegimeVerifier<'a> {
     }
 
     /// The last buffer of the slot of a result is that result; it lives to the end of the step.
-    fn result(&mut self, states: &mut [State], what: &'static str, slot: usize, cols: usize) {
+    fn result(&mut self, states: &mut [State], what: &'static str, slot: usize, (rows, cols): (Dim, usize)) {
         let place = Place::Regime { regime: self.index };
         let buffers = self.regime.buffers.iter().enumerate().filter(|(_, b)| b.slot == slot);
         let last =
             buffers.filter_map(|(i, b)| Some((states.get(i)?.life?.0, i, b))).max_by_key(|(first, i, _)| (*first, *i));
         match last {
             Some((_, i, b))
-                if (b.rows, b.cols, b.elem) == (Dim::Rows, cols, RowElem::F32)
+                if (b.rows, b.cols, b.elem) == (rows, cols, RowElem::F32)
                     && states[i].written.iter().eq([&(0..cols)]) =>
             {
                 if let Some(life) = &mut states[i].life {
@@ -376,7 +379,7 @@ impl<'a> RegimeVerifier<'a> {
                 }
             }
             _ => {
-                let message = format!("slot {slot} does not end with f32 {what} [R, {cols}], all written");
+                let message = format!("slot {slot} does not end with f32 {what} [{rows}, {cols}], all written");
                 self.sink.error(what, place, message);
             }
         }

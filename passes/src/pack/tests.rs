@@ -51,7 +51,19 @@ fn setup(weights: &[(&str, DType, &[usize])]) -> (Module, Memory) {
         list.push(Weight { name: name.to_string(), ty, data: None });
     }
     let info = ModelInfo { vocab: 1, hidden: 1, max_context: 1, output: llmcc_ir::output::Output::Logits };
-    (Module { name: "m".into(), info, weights: list, states: vec![], funcs: vec![], step: vec![], output: 0 }, source)
+    (
+        Module {
+            name: "m".into(),
+            info,
+            weights: list,
+            states: vec![],
+            funcs: vec![],
+            step: vec![],
+            output: 0,
+            hidden: None,
+        },
+        source,
+    )
 }
 
 fn plan(module: &Module, weights: Vec<(WeightExpr, Storage)>) -> Plan {
@@ -65,6 +77,7 @@ fn plan(module: &Module, weights: Vec<(WeightExpr, Storage)>) -> Plan {
         slots: vec![],
         regimes: vec![],
         output: 0,
+        hidden: None,
         candidates: None,
     }
 }

@@ -260,6 +260,7 @@ impl Toy {
             funcs: vec![self.embed_func(), self.layer_func(), self.head_func()],
             step,
             output: self.layers + 2,
+            hidden: None,
         }
     }
 }

@@ -61,7 +61,7 @@ pub struct llmcc_model_info {
     /// Beginning-of-sequence token, -1: none.
     pub bos_token: i32,
     /// [`LLMCC_HAS_TOKENIZER`], [`LLMCC_HAS_CHAT_TEMPLATE`], [`LLMCC_IS_NORMALIZED`], [`LLMCC_IS_WHOLE`],
-    /// [`LLMCC_HAS_TYPES`], [`LLMCC_NEEDS_HIDDEN`].
+    /// [`LLMCC_HAS_TYPES`], [`LLMCC_NEEDS_HIDDEN`], [`LLMCC_HAS_HIDDEN`].
     pub flags: u32,
     /// Columns of the output.
     pub columns: u64,
@@ -83,6 +83,8 @@ pub const LLMCC_IS_WHOLE: u32 = 8;
 pub const LLMCC_HAS_TYPES: u32 = 16;
 /// Tokens come with rows of the model that this one drafts for.
 pub const LLMCC_NEEDS_HIDDEN: u32 = 32;
+/// Steps leave the hidden states of their tokens.
+pub const LLMCC_HAS_HIDDEN: u32 = 64;
 
 /// The model writes text.
 pub const LLMCC_OUTPUT_LOGITS: u32 = 0;
@@ -109,6 +111,9 @@ pub struct llmcc_batch {
     pub out_rows: *const u32,
     /// A row of each token, `[n_tokens, hidden]`, with [`LLMCC_NEEDS_HIDDEN`]; null: none.
     pub hidden: *const f32,
+    /// Where the hidden state of each token goes, `[n_tokens, hidden]`, with [`LLMCC_HAS_HIDDEN`]; null:
+    /// nowhere.
+    pub hidden_out: *mut f32,
 }
 
 /// What to embed.

@@ -153,6 +153,10 @@ pub struct ModelDesc {
     pub types: u64,
     /// Columns of the rows that the caller gives with the tokens, the model's width; 0: it gives none.
     pub given: u64,
+    /// Columns of the rows that a step leaves of its tokens, the model's width; 0: it leaves none.
+    pub kept: u64,
+    /// Index in the buffer table of those rows, f32 `[T, kept]`.
+    pub kept_buffer: u64,
     /// [`BufferDesc`] per activation slot.
     pub buffers: Table,
     /// [`KernelDesc`] per generated kernel.

@@ -52,7 +52,7 @@ fn structures_have_the_layout_of_the_header() {
     layout!(c, llmcc_options: size threads flags max_tokens max_batch_tokens);
     layout!(c, llmcc_model_info: size vocab hidden layers max_context weights_bytes code_bytes kv_bytes_per_token max_tokens
         max_batch_tokens activation_bytes threads isa bos_token flags columns output reserved);
-    layout!(c, llmcc_batch: size n_tokens tokens seqs n_out out_rows hidden);
+    layout!(c, llmcc_batch: size n_tokens tokens seqs n_out out_rows hidden hidden_out);
     layout!(c, llmcc_embed_rows: size n_rows lengths tokens flags reserved types);
     layout!(c, llmcc_pair: first first_len second second_len);
     layout!(c, llmcc_logit_bias: token value);
@@ -71,6 +71,7 @@ fn structures_have_the_layout_of_the_header() {
         ("LLMCC_IS_WHOLE", LLMCC_IS_WHOLE),
         ("LLMCC_HAS_TYPES", LLMCC_HAS_TYPES),
         ("LLMCC_NEEDS_HIDDEN", LLMCC_NEEDS_HIDDEN),
+        ("LLMCC_HAS_HIDDEN", LLMCC_HAS_HIDDEN),
         ("LLMCC_PAIR_TRUNCATE", LLMCC_PAIR_TRUNCATE),
         ("LLMCC_OUTPUT_LOGITS", LLMCC_OUTPUT_LOGITS),
         ("LLMCC_OUTPUT_EMBEDDING", LLMCC_OUTPUT_EMBEDDING),

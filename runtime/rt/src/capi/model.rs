@@ -1,6 +1,7 @@
 //! Opening, closing and describing a model; steps.
 
 use std::ffi::{CString, c_char};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +9,7 @@ use super::handles::MODELS;
 use super::types::*;
 use super::{Out, OutStruct, array, guard, null, put_text, read_struct};
 use crate::desk::Desk;
-use crate::engine::{Batch, Engine, Options};
+use crate::engine::{Batch, Engine, Keep, Options, Row};
 use crate::error::{Error, Result, Status};
 use crate::image::Image;
 use crate::select;
@@ -217,7 +218,8 @@ pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_
                 | has(desc.flags & flags::NORMALIZE != 0, LLMCC_IS_NORMALIZED)
                 | has(desc.flags & flags::WHOLE != 0, LLMCC_IS_WHOLE)
                 | has(desc.types > 0, LLMCC_HAS_TYPES)
-                | has(desc.given > 0, LLMCC_NEEDS_HIDDEN),
+                | has(desc.given > 0, LLMCC_NEEDS_HIDDEN)
+                | has(desc.kept > 0, LLMCC_HAS_HIDDEN),
             columns: desc.columns,
             output: desc.output,
             reserved: 0,
@@ -232,7 +234,7 @@ pub unsafe extern "C" fn llmcc_info(model: *const llmcc_model, info: *mut llmcc_
 /// None: any value may be passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_manifest(model: *const llmcc_model) -> *const c_char {
-    let mut manifest = std::ptr::null();
+    let mut manifest = ptr::null();
     guard(|| {
         manifest = MODELS.get(model)?.manifest.as_ptr();
         Ok(())
@@ -328,9 +330,20 @@ pub unsafe extern "C" fn llmcc_step(
         if !logits.is_aligned() {
             return Err(Error::invalid("logits is misaligned"));
         }
-        model.engine().step(&batch, &mut |row, values| {
+        let mut failed = Ok(());
+        let mut sink = |row: usize, mut values: Row| match values.values() {
             // SAFETY: `row < n_out`, for which there is room.
-            unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), logits.add(row * columns), columns) }
-        })
+            Ok(values) => unsafe { ptr::copy_nonoverlapping(values.as_ptr(), logits.add(row * columns), columns) },
+            Err(error) => failed = Err(error),
+        };
+        let mut engine = model.engine();
+        let width = engine.image().desc().hidden as usize;
+        // SAFETY: the caller's promise: there is a row for each token.
+        let mut keep = |from: usize, rows: &[f32]| unsafe {
+            ptr::copy_nonoverlapping(rows.as_ptr(), given.hidden_out.add(from * width), rows.len());
+        };
+        let keep: Option<Keep> = if given.hidden_out.is_null() { None } else { Some(&mut keep) };
+        engine.step_keeping(&batch, &[], &mut sink, keep)?;
+        failed
     })
 }

@@ -207,6 +207,10 @@ impl Executor for Gpu {
         self.results.output(&self.device, row)
     }
 
+    fn hidden(&mut self, tokens: usize) -> Result<&[f32]> {
+        self.results.hidden(&self.device, tokens)
+    }
+
     fn candidate_count(&self) -> usize {
         self.results.candidate_count()
     }

@@ -25,6 +25,8 @@ struct Rows {
 pub(crate) struct Results {
     output: Rows,
     candidates: Rows,
+    /// Hidden states, a row for each token.
+    kept: Rows,
     candidate_count: usize,
     /// Which rows of the output are on the host.
     present: Vec<bool>,
@@ -36,15 +38,16 @@ impl Results {
     /// slot lies on the device.
     pub fn new(device: &Arc<Device>, image: &Image, limits: Limits, address: impl Fn(u64) -> u64) -> Result<Results> {
         let desc = image.desc();
-        let rows = |cols: usize, slot: u64, purpose: &str| {
-            let host = Pinned::new(device, 4 * cols * limits.rows, purpose)?;
-            Ok(Rows { host, device: if cols > 0 { address(slot) } else { 0 }, cols, limit: limits.rows })
+        let rows = |cols: usize, (slot, limit): (u64, usize), purpose: &str| {
+            let host = Pinned::new(device, 4 * cols * limit, purpose)?;
+            Ok(Rows { host, device: if cols > 0 { address(slot) } else { 0 }, cols, limit })
         };
         let count = desc.candidates as usize;
         let cols = if count > 0 { candidate_cols(count) } else { 0 };
         Ok(Results {
-            output: rows(desc.columns as usize, desc.output_buffer, "the output of steps")?,
-            candidates: rows(cols, desc.candidates_buffer, "candidates")?,
+            output: rows(desc.columns as usize, (desc.output_buffer, limits.rows), "the output of steps")?,
+            candidates: rows(cols, (desc.candidates_buffer, limits.rows), "candidates")?,
+            kept: rows(desc.kept as usize, (desc.kept_buffer, limits.tokens), "hidden states")?,
             candidate_count: count,
             present: Vec::new(),
             fetched_bytes: 0,
@@ -86,6 +89,14 @@ impl Results {
         Ok(self.output.row(row))
     }
 
+    /// The hidden states of the step's tokens.
+    pub fn hidden(&mut self, device: &Arc<Device>, tokens: usize) -> Result<&[f32]> {
+        let _current = device.current()?;
+        self.fetched_bytes += self.kept.fetch(device, 0, tokens)?;
+        device.synchronize("cannot fetch the hidden states from the GPU")?;
+        Ok(self.kept.rows(0, tokens))
+    }
+
     /// The candidates of a row of which they were wanted.
     pub fn candidates(&self, row: usize) -> &[f32] {
         self.candidates.row(row)
@@ -107,9 +118,13 @@ impl Rows {
     }
 
     fn row(&self, row: usize) -> &[f32] {
-        debug_assert!(row < self.limit);
+        self.rows(row, 1)
+    }
+
+    fn rows(&self, first: usize, n: usize) -> &[f32] {
+        debug_assert!(first + n <= self.limit);
         // SAFETY: within the block, which is page aligned and initialised; no copy to it is under
         // way.
-        unsafe { std::slice::from_raw_parts(self.host.ptr().cast::<f32>().add(row * self.cols), self.cols) }
+        unsafe { std::slice::from_raw_parts(self.host.ptr().cast::<f32>().add(first * self.cols), n * self.cols) }
     }
 }

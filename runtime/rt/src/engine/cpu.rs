@@ -33,6 +33,8 @@ pub(super) struct Cpu {
     /// Columns of the output, and its slot in the arena.
     columns: usize,
     output_slot: usize,
+    /// The same of the hidden states.
+    kept: (usize, usize),
 }
 
 // SAFETY: the raw pointers refer to memory that belongs to the same engine (arena, KV pools) or
@@ -60,9 +62,22 @@ impl Cpu {
             pointers: fixed_pointers(image, &pools),
             columns: desc.columns as usize,
             output_slot: desc.output_buffer as usize,
+            kept: (desc.kept as usize, desc.kept_buffer as usize),
         };
         cpu.grow(image, 1, 1)?;
         Ok(cpu)
+    }
+
+    /// `len` floats of a slot from number `from` on.
+    ///
+    /// # Safety
+    /// The slot has them, and the step just run wrote them.
+    unsafe fn floats(&self, slot: usize, from: usize, len: usize) -> &[f32] {
+        // SAFETY: the caller's promise; slots are 64-byte aligned.
+        unsafe {
+            let first = self.arena.region.ptr().add(self.arena.offsets[slot]).cast::<f32>();
+            std::slice::from_raw_parts(first.add(from), len)
+        }
     }
 
     /// Makes the arena large enough for `tokens` and `rows`.
@@ -144,13 +159,15 @@ impl Executor for Cpu {
     }
 
     fn output(&mut self, row: usize) -> Result<&[f32]> {
-        let offset = self.arena.offsets[self.output_slot];
-        // SAFETY: the slot has room for `rows` rows of the step just run (checked by `Image`), was
-        // written by it, and is 64-byte aligned.
-        unsafe {
-            let first = self.arena.region.ptr().add(offset).cast::<f32>();
-            Ok(std::slice::from_raw_parts(first.add(row * self.columns), self.columns))
-        }
+        // SAFETY: the slot has room for `rows` rows of the step just run (checked by `Image`), and was
+        // written by it.
+        Ok(unsafe { self.floats(self.output_slot, row * self.columns, self.columns) })
+    }
+
+    fn hidden(&mut self, tokens: usize) -> Result<&[f32]> {
+        let (columns, slot) = self.kept;
+        // SAFETY: the same of rows of its tokens.
+        Ok(unsafe { self.floats(slot, 0, tokens * columns) })
     }
 
     fn threads(&self) -> usize {

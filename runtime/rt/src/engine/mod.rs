@@ -10,18 +10,19 @@ mod adapters;
 mod arena;
 mod batch;
 mod cpu;
+mod needs;
 mod pairs;
 mod profile;
 mod row;
 
 use std::sync::Arc;
 
-use llmcc_abi::output::{flags, kind};
+use llmcc_abi::output::flags;
 use llmcc_abi::{NONE, UkTable};
 
 use crate::candidates::Want;
 use crate::cuda::Device;
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::kv::{HostPages, Kv, Layout, PageStore, SeqId};
 use crate::memory;
@@ -98,6 +99,9 @@ pub(crate) struct Step<'a> {
     pub profile: Option<&'a Profile>,
 }
 
+/// Takes the hidden states of the tokens of a batch from one on.
+pub type Keep<'a> = &'a mut dyn FnMut(usize, &[f32]);
+
 /// Runs the kernels of a chunk on some machine.
 pub(crate) trait Executor: Send {
     /// Fails where the machine cannot be used (any more): in a fork of the process.
@@ -108,6 +112,10 @@ pub(crate) trait Executor: Send {
 
     /// Row `row` of the last step's output, which is fetched now if the step was not asked for it.
     fn output(&mut self, row: usize) -> Result<&[f32]>;
+
+    /// The hidden states of all `tokens` tokens of the last step, `[tokens, width]`, of a model that leaves
+    /// them.
+    fn hidden(&mut self, tokens: usize) -> Result<&[f32]>;
 
     /// How many of its most probable tokens a step can find for a row; 0: it has logits only.
     fn candidate_count(&self) -> usize {
@@ -274,46 +282,6 @@ impl Engine {
         failed
     }
 
-    /// Fails unless the model has logits.
-    pub fn need_logits(&self) -> Result<()> {
-        match self.image.desc().output {
-            kind::LOGITS => Ok(()),
-            kind::SCORES => Err(Error::new(
-                Status::Unsupported,
-                "this model gives scores of classes, not logits of tokens, and writes no text: use llmcc_embed \
-                 (`Model.embed` in Python, `llmcc run --embed`)",
-            )),
-            _ => Err(Error::new(
-                Status::Unsupported,
-                "this model makes embeddings and writes no text: use llmcc_embed (`Model.embed` in Python, \
-                 `llmcc run --embed`)",
-            )),
-        }
-    }
-
-    /// Fails unless the model writes text by itself.
-    pub fn need_text(&self) -> Result<()> {
-        match self.image.desc().given {
-            0 => self.need_logits(),
-            _ => Err(Error::new(
-                Status::Unsupported,
-                "this artifact is a draft head, whose tokens come with rows of the model that it drafts for, and \
-                 generates nothing by itself: use llmcc_step with batch.hidden (`hidden=` of `Model.step` in Python)",
-            )),
-        }
-    }
-
-    /// Fails unless the model has rows to pool.
-    pub fn need_pooled(&self) -> Result<()> {
-        match self.image.desc().output {
-            kind::LOGITS => Err(Error::new(
-                Status::Unsupported,
-                "this artifact writes text and makes no embeddings: compile the model with --embed for those",
-            )),
-            _ => Ok(()),
-        }
-    }
-
     /// Most probable tokens that a step can find for a row; 0: it has logits only.
     pub fn candidates(&self) -> usize {
         self.executor.candidate_count()
@@ -328,6 +296,18 @@ impl Engine {
     /// `wants[i]` of `out_rows[i]` (no entry: logits). A row can give its logits in any case, at
     /// the cost of fetching them.
     pub fn step_for(&mut self, batch: &Batch, wants: &[Want], sink: &mut dyn FnMut(usize, Row)) -> Result<()> {
+        self.step_keeping(batch, wants, sink, None)
+    }
+
+    /// The same; `keep(i, rows)` gets the hidden states of the tokens from `i` on, chunk by chunk.
+    pub fn step_keeping(
+        &mut self,
+        batch: &Batch,
+        wants: &[Want],
+        sink: &mut dyn FnMut(usize, Row),
+        mut keep: Option<Keep>,
+    ) -> Result<()> {
+        self.check_keeps(keep.is_some())?;
         self.executor.ready()?;
         let wants = if self.executor.candidate_count() > 0 { wants } else { &[] };
         let wanted = self.check(batch)?;
@@ -340,7 +320,11 @@ impl Engine {
             let (to, upto) = chunk(batch, &order, (from, done), self.limits);
             let result = self
                 .make_room(batch, from..to)
-                .and_then(|()| self.run_chunk(batch, wants, from..to, &order[done..upto]));
+                .and_then(|()| self.run_chunk(batch, wants, from..to, &order[done..upto]))
+                .and_then(|()| match &mut keep {
+                    Some(keep) => self.executor.hidden(to - from).map(|rows| keep(from, rows)),
+                    None => Ok(()),
+                });
             if let Err(error) = result {
                 // Only the machine can fail here.
                 wanted.iter().zip(before).for_each(|(&(slot, _), len)| self.kv.take_back(slot, len));

@@ -23,22 +23,6 @@ impl Engine {
         self.kv.max_context().min(if whole { self.limits.tokens } else { usize::MAX })
     }
 
-    /// Rows come with `n` tokens of a model that takes them, and with no others.
-    pub(crate) fn check_hidden(&self, hidden: &[f32], n: usize) -> Result<()> {
-        match (self.image.desc().given as usize, hidden.len()) {
-            (0, 0) => Ok(()),
-            (0, _) => Err(Error::invalid(
-                "this model takes no rows with its tokens (LLMCC_NEEDS_HIDDEN): leave batch.hidden out",
-            )),
-            (_, 0) => Err(Error::invalid(
-                "this model is a draft head, which takes with each token a row of the model that it drafts for: give \
-                 batch.hidden (`hidden=` in Python)",
-            )),
-            (cols, len) if n.checked_mul(cols) == Some(len) => Ok(()),
-            (cols, len) => Err(Error::invalid(format!("{len} numbers in rows of {n} tokens, of {cols} each"))),
-        }
-    }
-
     /// Types of `n` tokens are types that the model has.
     pub(crate) fn check_types(&self, types: &[i32], n: usize) -> Result<()> {
         if !types.is_empty() && types.len() != n {

@@ -96,6 +96,7 @@ impl Image {
         if d.given != 0 && d.given != d.hidden {
             return Err(damaged(format_args!("rows of {} columns with tokens, of a width of {}", d.given, d.hidden)));
         }
+        self.check_kept()?;
         self.check_output()?;
         if d.candidates == 0 {
             return Ok(());
@@ -110,6 +111,20 @@ impl Image {
             return Err(damaged(format_args!("{} candidates in buffer {}", d.candidates, d.candidates_buffer)));
         }
         Ok(())
+    }
+
+    fn check_kept(&self) -> Result<()> {
+        let d = &self.desc;
+        let buffer = usize::try_from(d.kept_buffer).ok().and_then(|i| self.buffers.get(i));
+        let holds = |b: &BufferDesc| b.per_token >= d.kept * 4;
+        match d.kept {
+            0 => Ok(()),
+            columns if columns == d.hidden && buffer.is_some_and(holds) => Ok(()),
+            columns => Err(damaged(format_args!(
+                "hidden states of {columns} columns in buffer {}, of a width of {}",
+                d.kept_buffer, d.hidden
+            ))),
+        }
     }
 
     fn check_output(&self) -> Result<()> {
