@@ -1,67 +1,123 @@
 #!/usr/bin/env python3
-"""Makes fixtures of draft heads: `drafts/NAME/config.json` to `model.safetensors` (the tensors of the head alone, with table and head of the model) and `golden.safetensors`.
+"""Makes fixtures of draft heads: `drafts/NAME/config.json` to `model.safetensors` (the model with its draft heads) and `golden.safetensors`.
 
     CUDA_VISIBLE_DEVICES= /tmp/tv/bin/python draft_reference.py deepseek_v3
 
-Transformers leaves such layers out. What they compute is written here from the paper (arXiv 2412.19437, section 2.2): norms of embedding and row, both through a matrix;
-the layer, the norm and the head after it are those of Transformers' class with one layer, which is given the result in place of embeddings.
+What heads compute is what `MtpModel` of Transformers computes of the model's last hidden states: head `k` takes those of head `k - 1`, and the tokens after.
+Classes that Transformers has no `num_mtp_layers` for (Qwen3-Next and 3.5, GLM-4.7-Flash) are told how many heads there are and of which kind.
 """
 
 import json
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
 from make import HERE, errors, load, random_weights, seed_of
 from safetensors.torch import load_file, save_file
+from transformers.cache_utils import MtpCache
+from transformers.modeling_layers import MtpModel
 
 TOKENS = 24
-PARTS = ("enorm", "hnorm", "eh_proj")
+# What the files of heads that are no layers by number call their parts.
+APART = {"eh_proj": "mtp.fc", "enorm": "mtp.pre_fc_norm_embedding", "hnorm": "mtp.pre_fc_norm_hidden", "post_norm": "mtp.norm"}
 
 
-def normed(x, gain, eps):
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * gain
+def told(model):
+    """The text configuration with what `MtpModel` asks of it, where the class has no word for it; and the model with what its heads' tensors are called, for its
+    number of layers."""
+    of = model.config.get_text_config()
+    raw = json.loads((Path(model.config.name_or_path) / "config.json").read_text())
+    raw = raw.get("text_config", raw)
+    if getattr(of, "num_mtp_layers", None) is None:
+        of.num_mtp_layers = raw.get("num_nextn_predict_layers", raw.get("mtp_num_hidden_layers", 1))
+    for lists, kinds in (("layer_types", ("full_attention", "deepseek_sparse_attention")), ("mlp_layer_types", ("sparse",))):
+        known = getattr(of, lists, None)
+        if known is not None and getattr(of, f"mtp_{lists}", None) is None:
+            setattr(of, f"mtp_{lists}", [next(kind for kind in kinds if kind in known)] * of.num_mtp_layers)
+    if not is_apart(model):
+        model._keys_to_ignore_on_load_unexpected = [rf"layers\.{of.num_hidden_layers + k}\." for k in range(of.num_mtp_layers)]
+    return of
+
+
+def is_apart(model):
+    """Whether heads are under `mtp.`, and no layers by number."""
+    return any("mtp" in pattern for pattern in model._keys_to_ignore_on_load_unexpected or [])
+
+
+def like(of):
+    """The layer of the model that the first head is like."""
+    lists = [(getattr(of, name), getattr(of, f"mtp_{name}")[0]) for name in ("layer_types", "mlp_layer_types") if getattr(of, name, None) is not None]
+    return max(i for i in range(of.num_hidden_layers) if all(kinds[i] == kind for kinds, kind in lists))
+
+
+def with_heads(model, tensors, seed):
+    """The tensors of random heads, by the names of files."""
+    of = told(model)
+    rng = torch.Generator().manual_seed(seed)
+    apart, width, made = is_apart(model), of.hidden_size, {}
+    [stem] = {name[: name.index("layers.")] for name in tensors if "layers." in name}
+    before = f"{stem}layers.{like(of)}."
+    for k in range(of.num_mtp_layers):
+        at = f"mtp.layers.{k}." if apart else f"{stem}layers.{of.num_hidden_layers + k}."
+        made |= {at + name.removeprefix(before): random(name, tensor, rng) for name, tensor in sorted(tensors.items()) if name.startswith(before)}
+        for part, shape in (("enorm", (width,)), ("hnorm", (width,)), ("post_norm", (width,)), ("eh_proj", (width, 2 * width))):
+            name = APART[part] if apart else at + ("shared_head.norm" if part == "post_norm" else part)
+            made[f"{name}.weight"] = random(part, torch.empty(shape), rng)
+    return {name: tensor.to(model.dtype).contiguous() for name, tensor in made.items()}
+
+
+def random(name, tensor, rng):
+    """With spread enough that a head's logits differ from those of its tokens alone."""
+    if tensor.ndim == 1:
+        return 0.5 + torch.rand(tensor.shape, generator=rng) if "bias" not in name else 0.3 * torch.randn(tensor.shape, generator=rng)
+    return torch.randn(tensor.shape, generator=rng) * (1.2 / tensor.shape[-1] ** 0.5)
 
 
 @torch.no_grad()
-def logits(inner, parts, eps, tokens, rows, dtype):
-    model, _ = load(inner, dtype)
-    enorm, hnorm, eh_proj = (parts[p].to(dtype) for p in PARTS)
-    embedded = model.get_input_embeddings()(torch.tensor([tokens]))
-    joined = torch.cat([normed(embedded, enorm, eps), normed(rows.to(dtype)[None], hnorm, eps)], -1)
-    return model(inputs_embeds=joined @ eh_proj.T, use_cache=False).logits[0]
+def run(folder, tokens, dtype):
+    """Logits and last hidden states of the model, then of each head."""
+    model, _ = load(folder, dtype)
+    of = told(model)
+    heads = MtpModel.from_pretrained(model).eval()
+    for p in heads.parameters():
+        p.data = p.data.to(dtype)
+    ids = torch.tensor([tokens])
+    out = model(ids, use_cache=False, output_hidden_states=True)
+    hidden = out.hidden_states[-1]
+    steps = [(out.logits[0], hidden[0])]
+    cache = MtpCache(config=model.config.get_mtp_config())
+    for k in range(of.num_mtp_layers):
+        ids, hidden = ids[:, 1:], hidden[:, :-1]
+        positions = torch.arange(1 + k, 1 + k + ids.shape[1])[None]
+        hidden = heads.forward_layer(k, hidden, positions, cache, input_ids=ids)
+        steps.append((heads._project_to_logits(hidden)[0], hidden[0]))
+    return steps
 
 
 def make(name):
     folder = HERE / "drafts" / name
-    config = json.loads((folder / "config.json").read_text())
-    seed, layer, width = seed_of(f"draft_{name}"), config["num_hidden_layers"], config["hidden_size"]
-    rng = torch.Generator().manual_seed(seed)
-    with tempfile.TemporaryDirectory() as scratch:
-        inner = Path(scratch)
-        (inner / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1, "first_k_dense_replace": 0}))
-        random_weights(inner, seed)
-        tensors = load_file(inner / "model.safetensors")
-        parts = {
-            "enorm": 0.5 + torch.rand(width, generator=rng),
-            "hnorm": 0.5 + torch.rand(width, generator=rng),
-            "eh_proj": torch.randn(width, 2 * width, generator=rng) * (0.8 / width**0.5),
-        }
-        parts = {k: v.bfloat16() for k, v in parts.items()}
-        tokens = np.random.default_rng(seed).integers(3, config["vocab_size"], TOKENS).tolist()
-        rows = torch.randn(TOKENS, width, generator=rng) * 1.5
-        f64, f32, bf16 = (logits(inner, parts, config["rms_norm_eps"], tokens, rows, t).contiguous() for t in (torch.float64, torch.float32, torch.bfloat16))
-    assert f64.dtype == torch.float64
-    at = f"model.layers.{layer}"
-    named = {k.replace("model.layers.0", at).replace("model.norm", f"{at}.shared_head.norm"): v for k, v in tensors.items()}
-    save_file({**named, **{f"{at}.{k}.weight": v for k, v in parts.items()}}, folder / "model.safetensors", metadata={"format": "pt"})
-    golden = {"tokens": torch.tensor(tokens, dtype=torch.int32), "hidden": rows, "logits_f64": f64, **errors(f64, f32, bf16)}
+    seed = seed_of(f"draft_{name}")
+    random_weights(folder, seed)
+    model, _ = load(folder, torch.bfloat16)
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    save_file({**tensors, **with_heads(model, tensors, seed)}, path, metadata={"format": "pt"})
+    vocab = model.config.get_text_config().vocab_size
+    tokens = np.random.default_rng(seed).integers(3, vocab, TOKENS).tolist()
+    f64, f32, bf16 = (run(folder, tokens, t) for t in (torch.float64, torch.float32, torch.bfloat16))
+    golden = {"tokens": torch.tensor(tokens, dtype=torch.int32)}
+    for i, (exact, single, half) in enumerate(zip(f64, f32, bf16)):
+        which = "model" if i == 0 else f"head{i - 1}"
+        for what, *values in (("logits", exact[0], single[0], half[0]), ("hidden", exact[1], single[1], half[1])):
+            assert values[0].dtype == torch.float64
+            golden[f"{which}.{what}_f64"] = values[0].contiguous()
+            golden |= {f"{which}.{what}_{k}": v for k, v in errors(*values).items() if k == "error_f32"}
+        e32 = (single[0].double() - exact[0]).abs().max()
+        print(f"| {name} {which} | {exact[0].std():.2f} | {exact[0].abs().max():.1f} | {e32:.1e} | {(half[0].double() - exact[0]).abs().max():.2f} |")
     save_file(golden, folder / "golden.safetensors")
     for file in folder.iterdir():
         file.chmod(0o644)
-    print(f"| {name} | {f64.std():.2f} | {f64.abs().max():.1f} | {(f32.double() - f64).abs().max():.1e} | {(bf16.double() - f64).abs().max():.2f} |")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-//! Draft heads against what Transformers' classes compute of the rows that they are given.
+//! Models and their draft heads against what Transformers' `MtpModel` computes.
 
 use super::*;
+use crate::error::FrontendError;
+use llmcc_ir::eval::{Left, eval_step};
 
-const NAMES: [&str; 2] = ["deepseek_v3", "glm4_moe"];
+/// Each with the number of its heads.
+const NAMES: [(&str, usize); 4] = [("deepseek_v3", 2), ("glm4_moe", 1), ("mellum", 1), ("qwen3_5", 1)];
 
 fn opened(name: &str) -> Checkpoint {
     Checkpoint::open(&golden(&format!("drafts/{name}"))).unwrap()
@@ -12,51 +15,82 @@ fn draft(number: usize) -> Options {
     Options { draft_head: Some(number), ..EXACT }
 }
 
-/// The evaluated graph is closer to the f64 reference than that in f32 is; rows of other tokens, or none,
-/// give other logits.
+/// The evaluated step of what is lifted.
+fn step(ckpt: &Checkpoint, options: &Options, batch: &Batch) -> Left {
+    let module = lift(ckpt, options).unwrap();
+    assert_eq!(verify_module(&module), vec![]);
+    let weights = |i: usize| ckpt.to_f32(&module.weights[i].name).unwrap();
+    let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
+    eval_step(&module, &weights, &mut states, batch).unwrap()
+}
+
+/// Logits and hidden states of the model, and of each head that gets the golden ones of what is before it, are
+/// closer to the f64 reference than those in f32 are.
 #[test]
-fn logits_of_draft_heads() {
-    for name in NAMES {
+fn logits_and_hidden_states() {
+    for (name, heads) in NAMES {
         let ckpt = opened(name);
-        let module = lift(&ckpt, &draft(0)).unwrap();
-        assert_eq!(verify_module(&module), vec![], "{name}");
         let expected = Checkpoint::open(&golden(&format!("drafts/{name}/golden.safetensors"))).unwrap();
         let data = |t: &str| expected.tensor(t).unwrap().data;
         let doubles = |t: &str| -> Vec<f64> { data(t).as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect() };
         let tokens: Vec<i32> = data("tokens").as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect();
-        let batch = Batch { hidden: expected.to_f32("hidden").unwrap(), ..Batch::single(&tokens, 0) };
-        let weights = |i: usize| ckpt.to_f32(&module.weights[i].name).unwrap();
-        let eval = |batch: &Batch| {
-            let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
-            eval_module(&module, &weights, &mut states, batch)
+        let width = doubles("model.hidden_f64").len() / tokens.len();
+        let near = |of: &str, what: &str, ours: &[f64]| {
+            let (f64s, f32s) = (doubles(&format!("{of}.{what}_f64")), doubles(&format!("{of}.{what}_error_f32")));
+            let (entitled, error) = (f32s.into_iter().fold(0.0, f64::max), furthest(ours, &f64s));
+            assert!(error <= entitled, "{name}, {what} of {of}: off by {error:e}, Transformers in f32 by {entitled:e}");
         };
-        let f64s = doubles("logits_f64");
-        let error = |ours: &[f64]| ours.iter().zip(&f64s).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-        let entitled = doubles("error_f32").into_iter().fold(0.0, f64::max);
-        let ours = eval(&batch).unwrap();
-        assert_eq!(ours.len(), f64s.len());
-        assert!(error(&ours) <= entitled, "{name}: off by {:e}, Transformers in f32 by {entitled:e}", error(&ours));
-        let mut other = batch.clone();
-        other.hidden.rotate_left(module.info.hidden);
-        assert!(error(&eval(&other).unwrap()) > 0.1);
-        assert!(eval(&Batch { hidden: vec![], ..batch }).is_err());
+        let mut batch = Batch::single(&tokens, 0);
+        let left = step(&ckpt, &Options { hidden_states: true, ..EXACT }, &batch);
+        near("model", "logits", &left.output);
+        near("model", "hidden", &left.hidden);
+        assert!(step(&ckpt, &EXACT, &batch).hidden.is_empty());
+        let mut before = "model".to_string();
+        for head in 0..heads {
+            let hidden: Vec<f32> = doubles(&format!("{before}.hidden_f64")).iter().map(|x| *x as f32).collect();
+            batch = Batch::single(&tokens[1 + head..], 0);
+            batch.hidden = hidden[..hidden.len() - width].to_vec();
+            let left = step(&ckpt, &draft(head), &batch);
+            before = format!("head{head}");
+            near(&before, "logits", &left.output);
+            near(&before, "hidden", &left.hidden);
+            batch.hidden.rotate_left(width);
+            let other = step(&ckpt, &draft(head), &batch);
+            assert!(furthest(&other.output, &left.output) > 0.1, "{name}: hidden states do not count");
+        }
     }
+}
+
+fn furthest(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
 /// What cannot be had is refused in words.
 #[test]
 fn draft_heads_that_are_not_there() {
     let message = |ckpt: &Checkpoint, number| lift(ckpt, &draft(number)).unwrap_err().to_string();
-    let text = message(&opened("deepseek_v3"), 1);
+    let text = message(&opened("glm4_moe"), 1);
     assert!(text.contains("there is no draft head 1: `num_nextn_predict_layers` says that 1 layers"), "{text}");
+    let text = message(&opened("qwen3_5"), 1);
+    assert!(text.contains("there is no tensor `mtp.layers.1.post_attention_layernorm.weight`"), "{text}");
     let (_folder, ckpt) = checkpoint(&config("llama"), |_| ());
     let text = message(&ckpt, 0);
-    assert!(
-        text.contains("draft heads of LlamaForCausalLM are not compiled, but those of glm4_moe, deepseek_v3"),
-        "{text}"
-    );
+    assert!(text.contains("draft heads of LlamaForCausalLM are not compiled, but those of deepseek_v3"), "{text}");
     let says = with(config("deepseek_v3"), json!({ "num_nextn_predict_layers": 1 }));
     let (_folder, ckpt) = checkpoint(&says, |_| ());
     let text = message(&ckpt, 0);
     assert!(text.contains("draft head 0 is not in the checkpoint: there is no tensor `model.layers."), "{text}");
+}
+
+/// Hidden states are of models that write text, and whose heads leave them.
+#[test]
+fn hidden_states_that_are_not_there() {
+    let refused = |name: &str| {
+        let ckpt = Checkpoint::open(&golden(name)).unwrap();
+        let error: FrontendError = lift(&ckpt, &Options { hidden_states: true, ..EXACT }).unwrap_err();
+        error.to_string()
+    };
+    assert!(refused("bert").contains("no hidden states beside them"), "{}", refused("bert"));
+    assert!(refused("gemma3n").contains("leaves no hidden states"), "{}", refused("gemma3n"));
 }
