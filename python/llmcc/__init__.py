@@ -11,6 +11,7 @@ from ._model import Model, load
 from ._pairs import Ranked
 from ._pieces import Completion, Piece, TokenLogprob
 from ._session import Session
+from ._speculate import Speculation
 
 __version__ = "0.1.0"
-__all__ = ["Completion", "LlmccError", "Model", "Piece", "Ranked", "Session", "Status", "TokenLogprob", "compile", "load", "__version__"]
+__all__ = ["Completion", "LlmccError", "Model", "Piece", "Ranked", "Session", "Speculation", "Status", "TokenLogprob", "compile", "load", "__version__"]

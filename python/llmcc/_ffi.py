@@ -39,6 +39,7 @@ EMBED_NORMALIZE = 1
 EMBED_RAW = 2
 HAS_TYPES = 16
 NEEDS_HIDDEN = 32
+HAS_HIDDEN = 64
 PAIR_TRUNCATE = 1
 
 
@@ -91,6 +92,7 @@ class Batch(Sized):
         ("n_out", c.c_size_t),
         ("out_rows", c.POINTER(c.c_uint32)),
         ("hidden", c.POINTER(c.c_float)),
+        ("hidden_out", c.POINTER(c.c_float)),
     ]
 
 
@@ -453,6 +455,8 @@ def float_row(values: Any, what: str) -> Any:
 
     :raises TypeError: not a row of numbers.
     """
+    if isinstance(values, c.Array) and getattr(values, "_type_", None) is c.c_float:
+        return values
     try:
         view = memoryview(values)
     except TypeError:

@@ -16,12 +16,13 @@ from ._batch import Texts as _texts
 from ._errors import LlmccError, Status
 from ._params import GenParams as _GenParams, native_sampling, natural as _natural, positive as _positive, utf8 as _utf8
 from ._pieces import Completion, Piece, TokenLogprob
-from ._rows import Rows, batch_rows, hidden_rows
+from ._rows import Rows, batch_rows, hidden_rows, rows_of
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ._session import Session
+    from ._speculate import Speculation
 
 Prompt = Union[str, Sequence[int]]
 Prompts = Sequence[Prompt]
@@ -450,6 +451,36 @@ class Model:
         results = _score.score(self, items, top)
         return results[0] if batch is None else results
 
+    def speculate(
+        self,
+        heads: Union[Model, Sequence[Model]],
+        prompt: Prompt,
+        *,
+        max_tokens: Optional[int] = None,
+        guesses: Optional[int] = None,
+        stop_tokens: Sequence[int] = (),
+        ignore_eos: bool = False,
+        show_special: bool = False,
+        **sampling: Any,
+    ) -> Speculation:
+        """Continues ``prompt`` with the help of the model's draft heads: the tokens of :meth:`complete` with the same parameters, in fewer steps of the model.
+
+        The model is compiled with ``--hidden-states``, the heads with ``--draft-head`` (of several the next with ``--draft-head=1``, and so on).
+
+        :param heads: a head, or all of them in order.
+        :param guesses: how many tokens are guessed for a step; by default as many as there are heads. More are guessed by the last head from its own guesses.
+        :param sampling: ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``repetition_penalty``, ``repetition_window``, ``seed``, ``logit_bias``, as in
+            :meth:`generate`; the other parameters likewise.
+        """
+        from ._speculate import speculate
+
+        heads = [heads] if isinstance(heads, Model) else list(heads)
+        guesses = len(heads) if guesses is None else _positive(guesses, "guesses", 31)
+        tokens = self.tokenize(prompt) if isinstance(prompt, str) else ffi.integers(prompt, "the prompt")
+        most = None if max_tokens is None else _positive(max_tokens, "max_tokens", 64)
+        ending: dict[str, Any] = {"stop_tokens": ffi.integers(stop_tokens, "stop_tokens"), "ignore_eos": ignore_eos, "show_special": show_special}
+        return speculate(self, heads, tokens, max_tokens=most, guesses=guesses, sampling=sampling, **ending)
+
     def sample(self, logits: Any, *, history: Sequence[int] = (), draw: int = 0, **sampling: Any) -> int:
         """Chooses a token from one row of logits, as :meth:`generate` does.
 
@@ -490,10 +521,10 @@ class Model:
             self._seq_free(seq)
 
     @overload
-    def step(self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: None = None, hidden: Optional[Sequence[Any]] = None, numpy: bool = True) -> np.ndarray[Any, Any]: ...
+    def step(self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: None = None, hidden: Optional[Sequence[Any]] = None, hidden_out: Optional[list[Any]] = None, numpy: bool = True) -> np.ndarray[Any, Any]: ...
 
     @overload
-    def step(self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: Union[str, Sequence[Rows]], hidden: Optional[Sequence[Any]] = None, numpy: bool = True) -> list[np.ndarray[Any, Any]]: ...
+    def step(self, batch: Sequence[tuple[Session, Sequence[int]]], *, rows: Union[str, Sequence[Rows]], hidden: Optional[Sequence[Any]] = None, hidden_out: Optional[list[Any]] = None, numpy: bool = True) -> list[np.ndarray[Any, Any]]: ...
 
     def step(
         self,
@@ -501,6 +532,7 @@ class Model:
         *,
         rows: Union[None, str, Sequence[Rows]] = None,
         hidden: Optional[Sequence[Any]] = None,
+        hidden_out: Optional[list[Any]] = None,
         numpy: bool = True,
     ) -> Union[np.ndarray[Any, Any], list[np.ndarray[Any, Any]]]:
         """Appends tokens to several sessions at once, prompts and single tokens mixed, and returns the logits after the last token of each:
@@ -508,8 +540,9 @@ class Model:
 
         :param rows: after which tokens logits are wanted; then the result is a list of float32 ``[rows, vocab]``, one per session (parts of one array).
             ``"all"`` or ``"last"`` for all sessions, or a choice for each: ``"all"``, ``"last"``, or any indices of its tokens, which may be negative.
-        :param hidden: of a draft head (``info["needs_hidden"]``), and of nothing else: for each session an array ``[tokens, hidden]``, with each token the row
-            that the model has of the token before it.
+        :param hidden: of a draft head (``info["needs_hidden"]``), and of nothing else: for each session an array ``[tokens, hidden]``, with each token the
+            hidden state that the model has of the token before it.
+        :param hidden_out: a list that gets the hidden states of the tokens (``info["keeps_hidden"]``): float32 ``[tokens, hidden]`` for each session.
         """
         entries = [(session, ffi.integers(tokens, "tokens")) for session, tokens in map(_entry, batch)]
         wanted = batch_rows(rows, [len(tokens) for _, tokens in entries])
@@ -529,9 +562,13 @@ class Model:
             all_tokens += [*pending, *tokens]
             seqs += [session._need_seq()] * (len(pending) + len(tokens))
         array = ffi.int32_array(all_tokens, "tokens")
-        logits: np.ndarray[Any, Any] = self._step(array, seqs, out, numpy, given)
-        for session, tokens in entries:
+        left = None if hidden_out is None else (c.c_float * (len(array) * self._info["hidden"]))()
+        logits: np.ndarray[Any, Any] = self._step(array, seqs, out, numpy, given, left)
+        ends = list(itertools.accumulate(seqs.count(session._need_seq()) for session, _ in entries))
+        for (session, tokens), end in zip(entries, ends):
             session._tokens.extend(tokens)
+            if hidden_out is not None:
+                hidden_out.append(rows_of(left, (end - len(tokens), end), self._info["hidden"], numpy))
         if rows is None:
             return logits
         ends = list(itertools.accumulate(len(indices) for indices in wanted))
@@ -573,17 +610,22 @@ class Model:
         with self._use() as handle:
             return _score.step_logprobs(self._lib, handle, batch, targets, top)
 
-    def _step(self, tokens: Any, seqs: Sequence[int], rows: Sequence[int], numpy: bool, hidden: Any = None) -> Any:
+    def _step(self, tokens: Any, seqs: Sequence[int], rows: Sequence[int], numpy: bool, hidden: Any = None, left: Any = None) -> Any:
         vocab = self._info["columns"]
         np = _numpy() if numpy else None
         logits: Any = np.empty((len(rows), vocab), dtype=np.float32) if np else (c.c_float * (len(rows) * vocab))()
+        self._step_into(tokens, seqs, rows, logits.ctypes.data_as(c.c_void_p) if np else logits, hidden, left)
+        return logits if np else [list(logits[i * vocab : (i + 1) * vocab]) for i in range(len(rows))]
+
+    def _step_into(self, tokens: Any, seqs: Sequence[int], rows: Sequence[int], logits: Any, hidden: Any, left: Any) -> None:
+        """A step with C arrays of floats for its results, and for the hidden states that it takes and leaves (or ``None``)."""
         batch = _native_batch(tokens, seqs, rows)
         if hidden is not None:
             batch.hidden = hidden
+        if left is not None:
+            batch.hidden_out = left
         with self._use() as handle:
-            pointer = logits.ctypes.data_as(c.c_void_p) if np else c.cast(logits, c.c_void_p)
-            self._lib.step(handle, c.byref(batch), pointer, len(rows) * vocab)
-        return logits if np else [list(logits[i * vocab : (i + 1) * vocab]) for i in range(len(rows))]
+            self._lib.step(handle, c.byref(batch), c.cast(logits, c.c_void_p), len(rows) * self._info["columns"])
 
     def _pieces(self, seq: int, tokens: Sequence[int], params: _GenParams) -> Iterator[Piece]:
         # Here, not in the iterator, so that errors come from the call itself.
@@ -609,6 +651,7 @@ class Model:
         result["whole"] = bool(info.flags & ffi.IS_WHOLE)
         result["has_types"] = bool(info.flags & ffi.HAS_TYPES)
         result["needs_hidden"] = bool(info.flags & ffi.NEEDS_HIDDEN)
+        result["keeps_hidden"] = bool(info.flags & ffi.HAS_HIDDEN)
         result["bos_token"] = info.bos_token if info.bos_token >= 0 else None
         result["eos_tokens"] = eos
         result["has_tokenizer"] = bool(info.flags & ffi.HAS_TOKENIZER)

@@ -59,3 +59,13 @@ def hidden_rows(hidden: Optional[Sequence[Any]], lengths: Sequence[int], width: 
         for row in rows:
             values.extend(map(float, row))
     return (c.c_float * len(values))(*values)
+
+
+def rows_of(values: Any, range_: tuple[int, int], width: int, numpy: bool) -> Any:
+    """The rows of a C array of floats: float32 ``[rows, width]``, or nested lists."""
+    start, end = range_
+    if not numpy:
+        return [list(values[i * width : (i + 1) * width]) for i in range(start, end)]
+    import numpy as np
+
+    return np.ctypeslib.as_array(values).reshape(-1, width)[start:end]

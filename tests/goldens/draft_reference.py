@@ -31,7 +31,7 @@ def told(model):
     raw = raw.get("text_config", raw)
     if getattr(of, "num_mtp_layers", None) is None:
         of.num_mtp_layers = raw.get("num_nextn_predict_layers", raw.get("mtp_num_hidden_layers", 1))
-    for lists, kinds in (("layer_types", ("full_attention", "deepseek_sparse_attention")), ("mlp_layer_types", ("sparse",))):
+    for lists, kinds in (("layer_types", ("full_attention", "indexed_attention")), ("mlp_layer_types", ("sparse",))):
         known = getattr(of, lists, None)
         if known is not None and getattr(of, f"mtp_{lists}", None) is None:
             setattr(of, f"mtp_{lists}", [next(kind for kind in kinds if kind in known)] * of.num_mtp_layers)
@@ -76,7 +76,7 @@ def random(name, tensor, rng):
 
 @torch.no_grad()
 def run(folder, tokens, dtype):
-    """Logits and last hidden states of the model, then of each head."""
+    """Logits and last hidden states of the model, then of each head; and the tokens that the heads guess after the last."""
     model, _ = load(folder, dtype)
     of = told(model)
     heads = MtpModel.from_pretrained(model).eval()
@@ -85,6 +85,8 @@ def run(folder, tokens, dtype):
     ids = torch.tensor([tokens])
     out = model(ids, use_cache=False, output_hidden_states=True)
     hidden = out.hidden_states[-1]
+    positions = torch.arange(1, ids.shape[1])[None]
+    drafted, _, _ = heads(ids[:, 1:], hidden[:, :-1], None, positions, MtpCache(config=model.config.get_mtp_config()))
     steps = [(out.logits[0], hidden[0])]
     cache = MtpCache(config=model.config.get_mtp_config())
     for k in range(of.num_mtp_layers):
@@ -92,7 +94,7 @@ def run(folder, tokens, dtype):
         positions = torch.arange(1 + k, 1 + k + ids.shape[1])[None]
         hidden = heads.forward_layer(k, hidden, positions, cache, input_ids=ids)
         steps.append((heads._project_to_logits(hidden)[0], hidden[0]))
-    return steps
+    return steps, drafted[0]
 
 
 def make(name):
@@ -105,8 +107,9 @@ def make(name):
     save_file({**tensors, **with_heads(model, tensors, seed)}, path, metadata={"format": "pt"})
     vocab = model.config.get_text_config().vocab_size
     tokens = np.random.default_rng(seed).integers(3, vocab, TOKENS).tolist()
-    f64, f32, bf16 = (run(folder, tokens, t) for t in (torch.float64, torch.float32, torch.bfloat16))
-    golden = {"tokens": torch.tensor(tokens, dtype=torch.int32)}
+    (f64, drafted), (f32, again), (bf16, _) = (run(folder, tokens, t) for t in (torch.float64, torch.float32, torch.bfloat16))
+    assert torch.equal(drafted, again)
+    golden = {"tokens": torch.tensor(tokens, dtype=torch.int32), "drafted": drafted.int()}
     for i, (exact, single, half) in enumerate(zip(f64, f32, bf16)):
         which = "model" if i == 0 else f"head{i - 1}"
         for what, *values in (("logits", exact[0], single[0], half[0]), ("hidden", exact[1], single[1], half[1])):

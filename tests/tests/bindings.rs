@@ -95,6 +95,18 @@ fn python_package() {
         ..options(&golden("adapters/base"))
     };
     let slots = Artifact::compile(&slots);
+    // A model with two draft heads, and one with a recurrent state.
+    let drafted = tempfile::tempdir().expect("folder");
+    for (name, heads) in [("deepseek_v3", 2), ("qwen3_5", 1)] {
+        let exact = options(&golden("drafts").join(name));
+        let whole = CompileOptions { hidden_states: true, ..exact.clone() };
+        let head = |k| CompileOptions { draft_head: Some(k), ..exact.clone() };
+        let all = (0..heads).map(|k| (format!("head{k}"), head(k))).chain([("model".to_string(), whole)]);
+        for (which, options) in all {
+            let made = Artifact::compile(&options);
+            std::fs::copy(&made.path, drafted.path().join(format!("{name}.{which}.so"))).expect("copied");
+        }
+    }
     // The adapter for lm-evaluation-harness must not be skipped where `make test` has installed the
     // harness (LLMCC_TEST_EVAL).
     let out = run(Command::new(python)
@@ -106,6 +118,8 @@ fn python_package() {
         .env("LLMCC_TEST_RANKER", &ranker.path)
         .env("LLMCC_TEST_SLOTS", &slots.path)
         .env("LLMCC_TEST_ADAPTERS", golden("slots"))
+        .env("LLMCC_TEST_DRAFTED", drafted.path())
+        .env("LLMCC_TEST_GOLDENS", golden("drafts"))
         .env("LLMCC_TEST_PROMPT", "def read_file(path):")
         .env("PYTHONDONTWRITEBYTECODE", "1"));
     assert!(out.contains(" passed") && !out.contains("failed"), "{out}");

@@ -34,7 +34,7 @@ pub(super) const ARCH: Arch = Arch {
         }
         let d = latent_decoder::decoder(f, defaults, latent)?;
         let experts = second_experts(f, &d)?;
-        with_dense(f, d, experts, 0)
+        Ok(Box::new(with_dense(f, d, experts, 0)))
     },
 };
 

@@ -34,7 +34,7 @@ pub(super) const ARCH: Arch = Arch {
             bias: f.flag("attention_bias"),
             ..Latent::DEEPSEEK
         };
-        let d = latent_decoder::decoder(f, defaults, latent)?.with_drafts(DraftNames::OfLayer);
+        let d = latent_decoder::decoder(f, defaults, latent)?;
         let router = Router {
             score: Score::Sigmoid,
             top: f.size("num_experts_per_tok").or(8),
@@ -46,7 +46,7 @@ pub(super) const ARCH: Arch = Arch {
             pairs: true,
         };
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
-        with_dense(f, d, experts, 3)
+        Ok(Box::new(with_dense(f, d, experts, 3).with_drafts(DraftNames::OfLayer, |_| true)))
     },
 };
 

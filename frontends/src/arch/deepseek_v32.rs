@@ -24,14 +24,14 @@ pub(super) const ARCH: Arch = Arch {
     read: |f| {
         let defaults = Defaults { vocab: Some(129_280), heads: Some(128), max_position: 163_840, ..Defaults::LLAMA };
         let latent = Latent { bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
-        let d = dense(f, latent_decoder::decoder(f, defaults, latent)?).with_drafts(DraftNames::OfLayer);
+        let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
         let router = sigmoids(f, 8, 2.5)?;
         let groups = f.size("n_group").or(8);
         let router = Router { groups, kept: f.size("topk_group").or(4), pairs: groups > 1, ..router };
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
         let first = f.count("first_k_dense_replace").unwrap_or(3);
         let sparse = sparse_by_types(f, d.layers.len(), first)?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts)).with_drafts(DraftNames::OfLayer, |_| true)))
     },
 };
 

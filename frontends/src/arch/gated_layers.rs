@@ -22,10 +22,14 @@ pub(super) fn decoder(f: &Fields, defaults: &Defaults, delta: GatedDelta) -> Res
     d.norm.from_one = true;
     let linear = linear_layers(f, d.facts.layers)?;
     let d = d.with_mixers(|i| linear.get(i).copied().unwrap_or(false).then_some(Mixer::Delta(delta)));
-    let d = d.with_attention(|_, a| {
+    Ok(d.with_attention(|_, a| {
         (a.gate, a.qk_norm, a.qkv_bias, a.out_bias) = (Some(Gate::BesideQueries), Some(QkNorm::Head), bias, bias);
-    });
-    Ok(d.with_drafts_like(DraftNames::Apart, |layer| layer.mixer.is_none()))
+    }))
+}
+
+/// The model, with draft heads that are as its layers with attention are.
+pub(super) fn drafted(d: Decoder) -> Decoder {
+    d.with_drafts(DraftNames::Apart, |layer| layer.mixer.is_none())
 }
 
 /// What [`delta`] reads.

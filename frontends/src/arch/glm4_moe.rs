@@ -26,7 +26,6 @@ pub(super) const ARCH: Arch = Arch {
         let defaults =
             Defaults { kv_heads: Some(8), max_position: 131_072, eps: 1e-5, partial: 0.5, ..Defaults::LLAMA };
         let d = Decoder::read(f, &defaults)?.with_attention(|_, a| (a.qkv_bias, a.qk_norm) = (bias, qk_norm));
-        let d = d.with_drafts(DraftNames::OfLayer);
         let router = sigmoids(f, 8, 1.0)?;
         let ffn = f.size("moe_intermediate_size").or(1408);
         let beside = f.count("n_shared_experts").unwrap_or(1).min(1 << 12);
@@ -38,7 +37,7 @@ pub(super) const ARCH: Arch = Arch {
         };
         let experts = experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])?;
         let dense = f.count("first_k_dense_replace").unwrap_or(1);
-        Ok(Box::new(d.with_experts(|i| (i >= dense).then_some(experts))))
+        Ok(Box::new(d.with_experts(|i| (i >= dense).then_some(experts)).with_drafts(DraftNames::OfLayer, |_| true)))
     },
 };
 

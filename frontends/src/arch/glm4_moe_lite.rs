@@ -38,11 +38,11 @@ pub(super) const ARCH: Arch = Arch {
             bias: f.flag("attention_bias"),
             ..Latent::DEEPSEEK
         };
-        let d = latent_decoder::decoder(f, defaults, latent)?.with_drafts(DraftNames::OfLayer);
+        let d = latent_decoder::decoder(f, defaults, latent)?;
         let router = sigmoids(f, 4, 1.8)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [64, 1, 1536])? };
         let sparse = sparse_by_types(f, d.layers.len(), 1)?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts)).with_drafts(DraftNames::OfLayer, |_| true)))
     },
 };
 

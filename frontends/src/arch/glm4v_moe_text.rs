@@ -35,10 +35,9 @@ pub(super) const ARCH: Arch = Arch {
         };
         let bias = f.flag_or("attention_bias", true);
         let d = Decoder::read(f, &defaults)?.with_attention(|_, a| a.qkv_bias = bias);
-        let d = d.with_drafts(DraftNames::OfLayer);
         let experts = experts(f, &d, sigmoids(f, 8, 1.0)?, [128, 1, 1408])?;
         let experts = Experts { correction: Some(CORRECTION), ..experts };
-        with_dense(f, d, experts, 1)
+        Ok(Box::new(with_dense(f, d, experts, 1).with_drafts(DraftNames::OfLayer, |_| true)))
     },
 };
 

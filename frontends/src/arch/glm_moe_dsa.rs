@@ -25,12 +25,12 @@ pub(super) const ARCH: Arch = Arch {
             Defaults { vocab: Some(154_880), heads: Some(64), max_position: 202_752, eps: 1e-5, ..Defaults::LLAMA };
         let latent =
             Latent { bias: f.flag("attention_bias"), q_rank: Some(2048), nope: 192, value: 256, ..Latent::DEEPSEEK };
-        let d = dense(f, latent_decoder::decoder(f, defaults, latent)?).with_drafts(DraftNames::OfLayer);
+        let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
         let router = sigmoids(f, 8, 2.5)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
         let first = f.count("first_k_dense_replace").unwrap_or(3);
         let sparse = sparse_by_types(f, d.layers.len(), first)?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts)).with_drafts(DraftNames::OfLayer, |_| true)))
     },
 };
 

@@ -2,7 +2,6 @@
 //! layers with an MLP for all tokens and the chosen ones.
 
 use super::decoder::Decoder;
-use super::entry::Shape;
 use super::experts::{Experts, Shared};
 use crate::config::ConfigError;
 use crate::config::common::WIDTH;
@@ -10,14 +9,9 @@ use crate::config::fields::{Accepts, Field, Fields};
 use llmcc_ir::graph::{F32, Router, Score};
 
 /// Layers with experts from the one that `first_k_dense_replace` names on.
-pub(super) fn with_dense(
-    f: &Fields,
-    d: Decoder,
-    experts: Experts,
-    first: usize,
-) -> Result<Box<dyn Shape>, ConfigError> {
+pub(super) fn with_dense(f: &Fields, d: Decoder, experts: Experts, first: usize) -> Decoder {
     let first = f.count("first_k_dense_replace").unwrap_or(first);
-    Ok(Box::new(d.with_experts(|i| (i >= first).then_some(experts))))
+    d.with_experts(|i| (i >= first).then_some(experts))
 }
 
 /// The experts, checked; `default`: how many there are, of how many widths the MLP for all tokens

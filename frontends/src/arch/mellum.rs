@@ -3,9 +3,9 @@
 //!
 //! The layer that predicts a further token is a draft head, and no part of the model.
 
-use super::blocks::QkNorm;
+use super::blocks::{Attention, QkNorm};
 use super::decoder::{Decoder, Defaults};
-use super::draft_head::DraftNames;
+use super::draft_head::{DraftNames, Drafts};
 use super::entry::Arch;
 use super::experts::{Experts, sparse_by_types};
 use super::layer::Layer;
@@ -50,8 +50,13 @@ pub(super) const ARCH: Arch = Arch {
         let sparse = sparse_by_types(f, d.layers.len(), 0)?;
         let d = d.with_experts(|i| sparse[i].then_some(experts));
         let [slides, mixes] = ahead(f);
-        let such = |l: &Layer| (l.attention.rotary == Some(usize::from(slides))) && l.experts.is_some() == mixes;
-        Ok(Box::new(d.with_drafts_like(DraftNames::Apart, such)))
+        let draft = d.layers.last().map(|layer| {
+            let (window, rotary) = (window.filter(|_| slides), Some(usize::from(slides)));
+            let attention = Attention { window, rotary, ..layer.attention };
+            let layer = Layer { attention, experts: mixes.then_some(experts), ..*layer };
+            Drafts { names: DraftNames::Apart, layer }
+        });
+        Ok(Box::new(Decoder { draft, ..d }))
     },
 };
 
@@ -62,8 +67,8 @@ fn ahead(f: &Fields) -> [bool; 2] {
 }
 
 const OWN: &[Field] = &[
-    Field::new("mtp_layer_types", Accepts::Any),
-    Field::new("mtp_mlp_layer_types", Accepts::Any),
+    Field::new("mtp_layer_types", Accepts::ListOf(&["sliding_attention", "full_attention"])),
+    Field::new("mtp_mlp_layer_types", Accepts::ListOf(&["sparse", "dense"])),
     Field::new("mlp_layer_types", Accepts::Any),
     Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
     Field::new("num_experts_per_tok", Accepts::Size(4096)),

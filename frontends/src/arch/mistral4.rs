@@ -44,7 +44,7 @@ pub(super) const ARCH: Arch = Arch {
             ..Router::softmax(f.size("num_experts_per_tok").or(4), f.flag_or("norm_topk_prob", true))
         };
         let experts = experts(f, &d, router, [128, 1, 2048])?;
-        with_dense(f, d, experts, 0)
+        Ok(Box::new(with_dense(f, d, experts, 0)))
     },
 };
 

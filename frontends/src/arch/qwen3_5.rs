@@ -3,7 +3,7 @@
 
 use super::decoder::Defaults;
 use super::entry::Arch;
-use super::gated_layers::{DELTA, LAYERS, NAMES, decoder, delta};
+use super::gated_layers::{DELTA, LAYERS, NAMES, decoder, delta, drafted};
 use super::names::{HUGGING_FACE, Names};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
 use crate::config::fields::IDENTITY;
@@ -26,6 +26,6 @@ pub(super) const ARCH: Arch = Arch {
             partial: 0.25,
             ..Defaults::LLAMA
         };
-        Ok(Box::new(decoder(f, &defaults, delta(f)?)?))
+        Ok(Box::new(drafted(decoder(f, &defaults, delta(f)?)?)))
     },
 };

@@ -3,7 +3,7 @@
 
 use super::decoder::Defaults;
 use super::entry::Arch;
-use super::gated_layers::{DELTA, EXPERTS, LAYERS, NAMES, decoder, delta, experts};
+use super::gated_layers::{DELTA, EXPERTS, LAYERS, NAMES, decoder, delta, drafted, experts};
 use super::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
 use crate::config::common::{ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, PARTIAL_ROTARY, RMS_NORM};
 use crate::config::fields::{Accepts, Field, IDENTITY};
@@ -30,7 +30,7 @@ pub(super) const ARCH: Arch = Arch {
         };
         let d = decoder(f, &defaults, delta(f)?)?;
         let experts = experts(f, &d, [256, 8], true)?;
-        Ok(Box::new(d.with_experts(|_| Some(experts))))
+        Ok(Box::new(drafted(d.with_experts(|_| Some(experts)))))
     },
 };
 

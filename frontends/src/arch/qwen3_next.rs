@@ -4,7 +4,7 @@
 use super::decoder::Defaults;
 use super::entry::Arch;
 use super::experts::Experts;
-use super::gated_layers::{self, DELTA, EXPERTS, LAYERS, decoder, delta, experts};
+use super::gated_layers::{self, DELTA, EXPERTS, LAYERS, decoder, delta, drafted, experts};
 use super::names::{HUGGING_FACE, Names, QWEN_EXPERTS, Table};
 use super::recurrent::{DELTA_QKV, DELTA_RATE, GatedDelta, Projections};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
@@ -32,7 +32,7 @@ pub(super) const ARCH: Arch = Arch {
         let d = decoder(f, &defaults, delta)?;
         let experts = experts(f, &d, [512, 10], f.flag_or("norm_topk_prob", true))?;
         let sparse = Experts::sparse_layers(f, d.layers.len());
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        Ok(Box::new(drafted(d.with_experts(|i| sparse[i].then_some(experts)))))
     },
 };
 

@@ -76,7 +76,7 @@ fn draft_heads_that_are_not_there() {
     assert!(text.contains("there is no tensor `mtp.layers.1.post_attention_layernorm.weight`"), "{text}");
     let (_folder, ckpt) = checkpoint(&config("llama"), |_| ());
     let text = message(&ckpt, 0);
-    assert!(text.contains("draft heads of LlamaForCausalLM are not compiled, but those of deepseek_v3"), "{text}");
+    assert!(text.contains("draft heads of LlamaForCausalLM are not compiled, but those of DeepSeek-V3"), "{text}");
     let says = with(config("deepseek_v3"), json!({ "num_nextn_predict_layers": 1 }));
     let (_folder, ckpt) = checkpoint(&says, |_| ());
     let text = message(&ckpt, 0);

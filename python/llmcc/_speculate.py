@@ -1,0 +1,255 @@
+"""Speculative decoding with a model's own draft heads (Leviathan et al., arXiv 2211.17192; heads as in arXiv 2412.19437).
+
+Each round the heads guess some tokens, and one step of the model judges all of them. The model draws its own token at each place, as it would without heads,
+and goes on as long as the guesses are what it drew: so the tokens are those of :meth:`Model.generate`, whatever the heads guess.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
+
+from . import _ffi as ffi
+from ._errors import LlmccError
+from ._pieces import Completion
+
+if TYPE_CHECKING:
+    from ._model import Model
+
+
+@dataclass(frozen=True)
+class Speculation(Completion):
+    """A generation with draft heads: ``drafted`` tokens were guessed in ``rounds`` steps of the model, of which ``accepted`` are part of the text."""
+
+    drafted: int = 0
+    accepted: int = 0
+    rounds: int = 0
+
+
+class _Sequence:
+    """A sequence of a model, and the hidden states of its last tokens."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.seq = model._seq_new()
+        # Tokens in the cache, and of the last of them the hidden states, as bytes of float32.
+        self.length = 0
+        self._hidden: list[bytes] = []
+
+    def close(self) -> None:
+        self.model._seq_free(self.seq)
+
+    def fork(self) -> _Sequence:
+        """A copy that goes its own way."""
+        copy = _Sequence.__new__(_Sequence)
+        copy.model, copy.seq = self.model, self.model._seq_fork(self.seq)
+        copy.length, copy._hidden = self.length, list(self._hidden)
+        return copy
+
+    def step(self, tokens: Sequence[int], given: Sequence[bytes], rows: int) -> list[Any]:
+        """Appends tokens, each with a hidden state if it takes one. Returns the logits after the last ``rows``: C arrays."""
+        n, columns, width = len(tokens), self.model.info["columns"], self.model.info["hidden"]
+        logits, left = (c.c_float * (rows * columns))(), (c.c_float * (n * width))()
+        hidden = (c.c_float * (n * width)).from_buffer_copy(b"".join(given)) if given else None
+        self.model._step_into(ffi.int32_array(tokens, "tokens"), [self.seq] * n, range(n - rows, n), logits, hidden, left)
+        bytes_of_row, data = 4 * width, memoryview(left).cast("B")
+        self._hidden += [bytes(data[i * bytes_of_row : (i + 1) * bytes_of_row]) for i in range(n)]
+        self.length += n
+        return [(c.c_float * columns).from_buffer(logits, 4 * columns * i) for i in range(rows)]
+
+    def hidden(self, start: int, end: int) -> list[bytes]:
+        """The hidden states of tokens ``start..end``."""
+        first = self.length - len(self._hidden)
+        assert first <= start
+        return self._hidden[start - first : end - first]
+
+    def forget_before(self, start: int) -> None:
+        """Hidden states that nothing reads any more."""
+        first = self.length - len(self._hidden)
+        del self._hidden[: max(0, start - first)]
+
+
+class _Target(_Sequence):
+    """The sequence of the model: one that can go back, whatever its states are."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self._before: Optional[int] = None
+        # Tokens that a sequence which went back has to see again.
+        self._again: list[int] = []
+
+    def close(self) -> None:
+        super().close()
+        self._drop_before()
+
+    def _drop_before(self) -> None:
+        before, self._before = self._before, None
+        if before is not None:
+            self.model._seq_free(before)
+
+    def judge(self, tokens: Sequence[int], draw: Callable[[int, Any], Optional[int]]) -> int:
+        """Appends a known token and guesses after it; ``draw(i, logits)`` gives the token that follows the ``i``-th of them, or none at the end.
+        Returns how many guesses are what was drawn."""
+        self._drop_before()
+        self._before = self.model._seq_fork(self.seq)
+        again, self._again = self._again, []
+        hidden = self._hidden
+        self.length -= len(again)
+        self._hidden = hidden[: len(hidden) - len(again)] if again else hidden
+        rows = self.step([*again, *tokens], [], len(tokens))
+        start = self.length - len(tokens)
+        right = 0
+        while right < len(tokens):
+            token = draw(right, rows[right])
+            if token is None or right + 1 == len(tokens) or token != tokens[right + 1]:
+                break
+            right += 1
+        self._go_back(start + right + 1, [*again, *tokens[: right + 1]])
+        return right
+
+    def _go_back(self, length: int, tokens: list[int]) -> None:
+        """Forgets the tokens from ``length`` on, of a step that had the wanted ``tokens`` and maybe more."""
+        if length == self.length:
+            return
+        try:
+            self.model._seq_truncate(self.seq, length)
+        except LlmccError:
+            # A recurrent state, or a window that has moved on: what was before the step is at hand.
+            assert self._before is not None
+            self.model._seq_free(self.seq)
+            self.seq, self._before = self._before, None
+            self._again = tokens
+        del self._hidden[len(self._hidden) - (self.length - length) :]
+        self.length = length
+
+
+class _Heads:
+    """Draft heads in a row, each with a sequence of its own: entry ``i`` of the ``k``-th is token ``i + 1 + k`` with the hidden state of entry ``i`` before it.
+
+    The sequences have known tokens only: guesses are made on copies.
+    """
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        self.sequences: list[_Sequence] = []
+        try:
+            for model in models:
+                self.sequences.append(_Sequence(model))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        for sequence in self.sequences:
+            sequence.close()
+
+    def guess(self, target: _Sequence, tokens: Sequence[int], n: int) -> list[int]:
+        """``n`` tokens after ``tokens``, of which ``target`` has seen all but the last."""
+        known, before, first = target.length, target, None
+        for k, head in enumerate(self.sequences):
+            start, end = head.length, known - k
+            if start < end:
+                [logits] = head.step(tokens[start + 1 + k : end + 1 + k], before.hidden(start, end), 1)
+                first = logits if k == 0 else first
+            before = head
+        assert first is not None
+        guesses = [self.sequences[0].model.sample(first)]
+        copies: list[_Sequence] = []
+        try:
+            before = self.sequences[0]
+            while len(guesses) < n:
+                k = len(guesses)
+                if k < len(self.sequences):
+                    copies.append(self.sequences[k].fork())
+                    given = before.hidden(copies[-1].length, known)
+                else:
+                    # Past the last head, which goes on with what it left itself.
+                    given = before.hidden(before.length - 1, before.length)
+                    if not copies:
+                        copies.append(before.fork())
+                own = [*tokens, *guesses][-len(given) :]
+                [logits] = copies[-1].step(own, given, 1)
+                guesses.append(copies[-1].model.sample(logits))
+                before = copies[-1]
+        finally:
+            for copy in copies:
+                copy.close()
+        # The next round begins behind what is known now, less one for each head.
+        for sequence in [target, *self.sequences]:
+            sequence.forget_before(known - len(self.sequences) - 1)
+        return guesses
+
+
+def speculate(
+    model: Model,
+    heads: Sequence[Model],
+    prompt: Sequence[int],
+    *,
+    max_tokens: Optional[int],
+    guesses: int,
+    stop_tokens: Sequence[int],
+    ignore_eos: bool,
+    show_special: bool,
+    sampling: dict[str, Any],
+) -> Speculation:
+    """See :meth:`Model.speculate`."""
+    _check(model, heads)
+    ends = {*stop_tokens, *(() if ignore_eos else model.eos_tokens)}
+    room = model.info["max_context"] - len(prompt)
+    most = room if max_tokens is None else min(max_tokens, room)
+    if len(prompt) == 0 or most < 1:
+        raise LlmccError(f"a prompt of {len(prompt)} tokens for a context of {model.info['max_context']}, and {max_tokens} tokens wanted: there is nothing to generate")
+    tokens, drafted, accepted, rounds, finish = list(prompt), 0, 0, 0, None
+    target = _Target(model)
+    try:
+        drafts = _Heads(heads)
+        try:
+
+            def draw(_: int, logits: Any) -> Optional[int]:
+                nonlocal finish
+                token = model.sample(logits, history=tokens, draw=len(tokens) - len(prompt), **sampling)
+                tokens.append(token)
+                made = len(tokens) - len(prompt)
+                if token in ends:
+                    finish = "token"
+                elif made == most:
+                    finish = "length" if made == max_tokens else "context"
+                return token if finish is None else None
+
+            draw(0, target.step(tokens, [], 1)[0])
+            while finish is None:
+                n = min(guesses, most - (len(tokens) - len(prompt)) - 1)
+                guessed = drafts.guess(target, tokens, n) if n > 0 else []
+                before = len(tokens)
+                right = target.judge([tokens[-1], *guessed], draw)
+                # The last guess that was right may be where the text ends.
+                ended = finish is not None and len(tokens) - before <= len(guessed) and tokens[-1] == guessed[len(tokens) - before - 1]
+                drafted, accepted, rounds = drafted + len(guessed), accepted + right + bool(ended), rounds + 1
+        finally:
+            drafts.close()
+    finally:
+        target.close()
+    made = tokens[len(prompt) :]
+    text = _text(model, prompt, made, show_special)
+    return Speculation(text, made, finish, list(prompt), drafted=drafted, accepted=accepted, rounds=rounds)
+
+
+def _check(model: Model, heads: Sequence[Model]) -> None:
+    if not model.info["keeps_hidden"] or model.info["needs_hidden"]:
+        raise LlmccError("speculate is for a model compiled with --hidden-states, whose draft heads (compiled with --draft-head) it takes")
+    if not heads:
+        raise LlmccError("speculate needs at least one draft head: compile the model with --draft-head, too")
+    for head in heads:
+        if not head.info["needs_hidden"]:
+            raise LlmccError(f"{head!r} is no draft head: compile the model with --draft-head")
+        for size in ("vocab", "hidden"):
+            if head.info[size] != model.info[size]:
+                raise LlmccError(f"{head!r} is the draft head of another model: its {size} is {head.info[size]}, the model's {model.info[size]}")
+
+
+def _text(model: Model, prompt: Sequence[int], made: list[int], show_special: bool) -> str:
+    """The text of what was made after a prompt; empty without a tokenizer."""
+    if not model.info["has_tokenizer"]:
+        return ""
+    before, whole = (model.detokenize(t, show_special) for t in (prompt, [*prompt, *made]))
+    return whole[len(before) :] if whole.startswith(before) else model.detokenize(made, show_special)

@@ -1,0 +1,125 @@
+"""Draft heads: artifacts in ``LLMCC_TEST_DRAFTED`` of the fixtures in ``LLMCC_TEST_GOLDENS``, which say what Transformers' ``MtpModel`` guesses."""
+
+import json
+import os
+import random
+import struct
+from pathlib import Path
+
+import pytest
+
+import llmcc
+from llmcc import _speculate
+
+FOLDER, GOLDENS = os.environ.get("LLMCC_TEST_DRAFTED"), Path(os.environ.get("LLMCC_TEST_GOLDENS", "."))
+pytestmark = pytest.mark.skipif(not FOLDER, reason="LLMCC_TEST_DRAFTED names no folder of artifacts")
+HEADS = {"deepseek_v3": 2, "qwen3_5": 1}
+
+
+def artifact(name, which):
+    return llmcc.load(Path(FOLDER) / f"{name}.{which}.so", threads=1)
+
+
+def opened(name):
+    return artifact(name, "model"), [artifact(name, f"head{k}") for k in range(HEADS[name])]
+
+
+def integers(name, tensor):
+    """An int32 tensor of a golden file."""
+    data = (GOLDENS / name / "golden.safetensors").read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    start, end = json.loads(data[8 : 8 + n])[tensor]["data_offsets"]
+    return list(struct.unpack(f"<{(end - start) // 4}i", data[8 + n + start : 8 + n + end]))
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_guesses_are_those_of_transformers(name):
+    model, heads = opened(name)
+    tokens, drafted = integers(name, "tokens"), integers(name, "drafted")
+    target, drafts = _speculate._Target(model), _speculate._Heads(heads)
+    target.step(tokens[:-1], [], 1)
+    assert drafts.guess(target, tokens, len(heads)) == drafted
+    # The same where the heads have seen a part of it before.
+    target, drafts = _speculate._Target(model), _speculate._Heads(heads)
+    target.step(tokens[:9], [], 1)
+    drafts.guess(target, tokens[:10], len(heads) + 2)
+    target.step(tokens[9:-1], [], 1)
+    assert drafts.guess(target, tokens, len(heads)) == drafted
+
+
+def plans(vocab, n):
+    """Prompts and parameters."""
+    for seed in range(n):
+        r = random.Random(seed)
+        prompt = [r.randrange(3, vocab) for _ in range(r.randrange(1, 60))]
+        params = {"max_tokens": r.randrange(1, 60), "ignore_eos": r.random() < 0.5}
+        if seed % 2:
+            params |= {"temperature": 0.4, "seed": seed, "top_k": 20, "repetition_penalty": 1.1}
+        yield prompt, params
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_tokens_are_those_without_heads(name):
+    model, heads = opened(name)
+    for prompt, params in plans(model.vocab_size, 4):
+        want = model.complete(prompt, **params)
+        for guesses in (None, 1, 4):
+            got = model.speculate(heads, prompt, guesses=guesses, **params)
+            assert (got.tokens, got.finish, got.prompt_tokens) == (want.tokens, want.finish, prompt)
+    assert model.stats()["sequences"] == 0 and all(h.stats()["sequences"] == 0 for h in heads)
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("right", [0.5, 0.9, 1.0])
+def test_right_guesses_save_steps(name, right, monkeypatch):
+    """With heads that know the text, and are wrong now and then."""
+    model, heads = opened(name)
+    for prompt, params in plans(model.vocab_size, 4):
+        want = model.complete(prompt, **params)
+        text, r = prompt + want.tokens + [3] * 8, random.Random(7)
+
+        def guess(self, target, tokens, n):
+            assert tokens == text[: len(tokens)] and target.length == len(tokens) - 1
+            known = target.hidden(target.length - 1, target.length)
+            assert len(known) == 1 and len(known[0]) == 4 * model.info["hidden"]
+            target.forget_before(target.length - 2)
+            following = text[len(tokens) : len(tokens) + n]
+            return [t if r.random() < right else (t + 1) % model.vocab_size for t in following]
+
+        monkeypatch.setattr(_speculate._Heads, "guess", guess)
+        got = model.speculate(heads, prompt, guesses=3, **params)
+        assert got.tokens == want.tokens and got.finish == want.finish
+        # Of each step one token is the model's own, unless a guess that was right ended the text.
+        assert got.rounds + got.accepted <= len(got.tokens) <= 1 + got.rounds + got.accepted
+        if right == 1.0:
+            assert got.rounds <= -(-len(got.tokens) // 4)
+
+
+def test_hidden_states_of_steps():
+    model, [first, _] = opened("deepseek_v3")
+    tokens = integers("deepseek_v3", "tokens")
+    with model.session() as s, model.session() as t:
+        kept = []
+        model.step([(s, tokens[:5]), (t, tokens)], hidden_out=kept)
+        assert [k.shape for k in kept] == [(5, model.info["hidden"]), (len(tokens), model.info["hidden"])]
+        assert (kept[0] == kept[1][:5]).all()
+        with first.session() as u:
+            [rows] = first.step([(u, tokens[1:])], rows="all", hidden=[kept[1][:-1]])
+            assert rows.shape == (len(tokens) - 1, model.vocab_size)
+
+
+def test_mistakes_are_told():
+    model, heads = opened("deepseek_v3")
+    other = artifact("qwen3_5", "head0")
+    for wrong, words in [
+        (lambda: model.speculate([], [3]), "needs at least one draft head"),
+        (lambda: model.speculate(model, [3]), "is no draft head"),
+        (lambda: model.speculate(other, [3]), "draft head of another model"),
+        (lambda: heads[0].speculate(heads[1], [3]), "compiled with --hidden-states"),
+        (lambda: model.speculate(heads, []), "nothing to generate"),
+        (lambda: model.speculate(heads, [3], guesses=0), "guesses is 0"),
+        (lambda: heads[0].generate([3]), "draft head"),
+        (lambda: artifact("qwen3_5", "head0").forward([3]), "takes with each token a row"),
+    ]:
+        with pytest.raises(llmcc.LlmccError, match=words):
+            wrong()
