@@ -15,7 +15,7 @@ Option = Union[str, int, float, bool, None]
 def compile(path: Union[str, os.PathLike[str]], out: Union[str, os.PathLike[str]], **options: Option) -> str:
     """Compiles the checkpoint at ``path`` to the artifact ``out`` and returns its path.
 
-    ``options`` are those of ``llmcc compile``: ``w4=True`` becomes ``--w4``, ``max_context=2048`` becomes ``--max-context 2048``; ``None`` and ``False``
+    ``options`` are those of ``llmcc compile``: ``w4=True`` becomes ``--w4``, ``max_context=2048`` becomes ``--max-context=2048``; ``None`` and ``False``
     are left out. Uses the program named by the environment variable ``LLMCC``, else the ``llmcc`` in ``PATH``.
     """
     program = os.environ.get("LLMCC") or shutil.which("llmcc")
@@ -40,5 +40,5 @@ def arguments(options: dict[str, Option]) -> list[str]:
         if value is True:
             result.append(flag)
         elif value is not None and value is not False:
-            result += [flag, str(value)]
+            result.append(f"{flag}={value}")
     return result

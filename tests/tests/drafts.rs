@@ -1,44 +1,107 @@
-//! Compiled draft heads: logits against the reference, in pieces and in batches; what they refuse.
+//! Compiled models that leave hidden states, and their draft heads, against Transformers' `MtpModel`: in pieces
+//! and in batches; what they refuse.
 
-use llmcc_cli::loaded::GenOptions;
+use llmcc_cli::loaded::{GenOptions, Model};
 use llmcc_cli::options::CompileOptions;
 use llmcc_frontends::Checkpoint;
 use llmcc_tests::{Artifact, golden, options};
 
-const NAMES: [&str; 2] = ["deepseek_v3", "glm4_moe"];
+/// Each with the number of its heads.
+const NAMES: [(&str, usize); 4] = [("deepseek_v3", 2), ("glm4_moe", 1), ("mellum", 1), ("qwen3_5", 1)];
+
+/// What the reference says.
+struct Golden {
+    name: &'static str,
+    file: Checkpoint,
+}
+
+impl Golden {
+    fn tokens(&self) -> Vec<i32> {
+        self.file.tensor("tokens").unwrap().data.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect()
+    }
+
+    fn doubles(&self, tensor: &str) -> Vec<f64> {
+        self.file.tensor(tensor).unwrap().data.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect()
+    }
+
+    /// `ours` of the model or a head is at most twice as far off as Transformers in f32.
+    #[track_caller]
+    fn near(&self, of: &str, what: &str, ours: &[f32]) {
+        let f64s = self.doubles(&format!("{of}.{what}_f64"));
+        let allowed = 2.0 * self.doubles(&format!("{of}.{what}_error_f32")).into_iter().fold(0.0, f64::max);
+        let error = ours.iter().zip(&f64s).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
+        println!("{} {of}: error of {what} {error:.2e}, allowed {allowed:.2e}", self.name);
+        assert!(ours.len() == f64s.len() && error <= allowed, "{}: {what} of {of} off by {error:.2e}", self.name);
+    }
+}
+
+/// Logits and hidden states of a sequence in pieces of so many tokens, each with a hidden state if there are any.
+fn in_pieces(model: &Model, tokens: &[i32], hidden: &[f32], piece: usize) -> (Vec<f32>, Vec<f32>) {
+    let (seq, width) = (model.seq_new().unwrap(), model.info().hidden);
+    let (mut logits, mut left) = (vec![], vec![]);
+    for (i, tokens) in tokens.chunks(piece).enumerate() {
+        let wanted: Vec<u32> = (0..tokens.len() as u32).collect();
+        let from = i * piece * width;
+        let given = hidden.get(from..from + tokens.len() * width).unwrap_or_default();
+        let made = model.step_given((tokens, given), &vec![seq; tokens.len()], &wanted).unwrap();
+        logits.extend(made.0);
+        left.extend(made.1);
+    }
+    model.seq_free(seq).unwrap();
+    (logits, left)
+}
 
 #[test]
-fn logits_of_draft_heads() {
-    for name in NAMES {
+fn logits_and_hidden_states() {
+    for (name, heads) in NAMES {
         let folder = golden(&format!("drafts/{name}"));
-        let expected = Checkpoint::open(&folder.join("golden.safetensors")).unwrap();
-        let data = |t: &str| expected.tensor(t).unwrap().data;
-        let doubles = |t: &str| -> Vec<f64> { data(t).as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect() };
-        let tokens: Vec<i32> = data("tokens").as_chunks().0.iter().map(|b| i32::from_le_bytes(*b)).collect();
-        let (hidden, f64s) = (expected.to_f32("hidden").unwrap(), doubles("logits_f64"));
-        let allowed = 2.0 * doubles("error_f32").into_iter().fold(0.0, f64::max);
-        let artifact = Artifact::compile(&CompileOptions { draft_head: Some(0), ..options(&folder) });
-        let model = artifact.open(2);
-        let width = hidden.len() / tokens.len();
-        let mut first = None;
-        for piece in [tokens.len(), 1, 7] {
-            let seq = model.seq_new().unwrap();
-            let mut logits = vec![];
-            for (tokens, rows) in tokens.chunks(piece).zip(hidden.chunks(piece * width)) {
-                let wanted: Vec<u32> = (0..tokens.len() as u32).collect();
-                logits.extend(model.step_given((tokens, rows), &vec![seq; tokens.len()], &wanted).unwrap().0);
+        let golden = Golden { name, file: Checkpoint::open(&folder.join("golden.safetensors")).unwrap() };
+        let plain = options(&folder);
+        let whole = CompileOptions { hidden_states: true, ..plain.clone() };
+        let head = |k| CompileOptions { draft_head: Some(k), ..plain.clone() };
+        let all =
+            std::iter::once(("model".to_string(), whole)).chain((0..heads).map(|k| (format!("head{k}"), head(k))));
+        let mut hidden: Vec<f32> = vec![];
+        for (i, (of, options)) in all.enumerate() {
+            let artifact = Artifact::compile(&options);
+            let model = artifact.open(2);
+            let tokens = &golden.tokens()[i..];
+            let (logits, left) = in_pieces(&model, tokens, &hidden, tokens.len());
+            golden.near(&of, "logits", &logits);
+            golden.near(&of, "hidden", &left);
+            for piece in [1, 7] {
+                let again = in_pieces(&model, tokens, &hidden, piece);
+                assert!(again == (logits.clone(), left.clone()), "{name} {of}: pieces of {piece} change bits");
             }
-            let error = logits.iter().zip(&f64s).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
-            println!("{name} in pieces of {piece}: error {error:.2e}, allowed {allowed:.2e}");
-            assert!(logits.len() == f64s.len() && error <= allowed, "{name}: error {error:.2e}, allowed {allowed:.2e}");
-            assert_eq!(*first.get_or_insert_with(|| logits.clone()), logits, "{name}: pieces of {piece} change bits");
+            // Hidden states come to the token behind, for the head that is next.
+            hidden = left[..left.len() - model.info().hidden].to_vec();
         }
-        let seq = model.seq_new().unwrap();
-        let refused = model.step(&[1], &[seq], &[0]).unwrap_err().to_string();
-        assert!(refused.contains("this model is a draft head, which takes with each token a row"), "{refused}");
-        let refused = model.generate(None, &[1], &GenOptions::default()).err().map(|e| e.to_string());
-        assert!(refused.is_some_and(|e| e.contains("generates nothing by itself")), "{name}");
     }
+}
+
+/// Logits are those of the artifact that leaves nothing else.
+#[test]
+fn hidden_states_change_no_bits() {
+    let folder = golden("drafts/mellum");
+    let golden = Golden { name: "mellum", file: Checkpoint::open(&folder.join("golden.safetensors")).unwrap() };
+    let [with, without] = [true, false].map(|hidden_states| {
+        let artifact = Artifact::compile(&CompileOptions { hidden_states, ..options(&folder) });
+        in_pieces(&artifact.open(2), &golden.tokens(), &[], 24)
+    });
+    assert!(!with.1.is_empty() && without.1.is_empty());
+    assert_eq!(with.0, without.0);
+}
+
+#[test]
+fn what_is_refused() {
+    let head = CompileOptions { draft_head: Some(0), ..options(&golden("drafts/glm4_moe")) };
+    let artifact = Artifact::compile(&head);
+    let model = artifact.open(1);
+    let seq = model.seq_new().unwrap();
+    let refused = model.step(&[1], &[seq], &[0]).unwrap_err().to_string();
+    assert!(refused.contains("this model is a draft head, which takes with each token a row"), "{refused}");
+    let refused = model.generate(None, &[1], &GenOptions::default()).err().map(|e| e.to_string());
+    assert!(refused.is_some_and(|e| e.contains("generates nothing by itself")));
     let model = Artifact::compile(&options(&golden("qwen3"))).open(1);
     let (seq, rows) = (model.seq_new().unwrap(), vec![0.0; model.info().hidden]);
     let refused = model.step_given((&[1], &rows), &[seq], &[0]).unwrap_err().to_string();

@@ -70,6 +70,20 @@ fn wrong_batches_change_nothing() {
 }
 
 #[test]
+fn hidden_states_are_of_models_that_leave_them() {
+    let mut engine = toy_engine_as(Options::default(), |desc| desc.kept = 0);
+    let seq = engine.kv_mut().seq_new().unwrap();
+    let error = step_keeping(&mut engine, &[1], &[seq], &[]).unwrap_err();
+    assert!(error.message.contains("leaves no hidden states"), "{error}");
+    assert_eq!(engine.kv().tokens(seq).unwrap(), &[] as &[i32]);
+    let columns = changed(toy_data("{}", "", ""), |desc| desc.kept = 2);
+    let buffer = changed(toy_data("{}", "", ""), |desc| desc.kept_buffer = 2);
+    for bad in [columns, buffer] {
+        assert!(toy_image_from(&bad).err().unwrap().message.contains("hidden states of "));
+    }
+}
+
+#[test]
 fn profiles_count_every_kernel() {
     let mut engine = toy_engine(Options { threads: 2, profile: true, ..Options::default() });
     let seq = engine.kv_mut().seq_new().unwrap();

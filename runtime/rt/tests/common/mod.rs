@@ -169,6 +169,8 @@ pub fn toy_desc_with(
         output_buffer: 2,
         candidates_buffer: 3,
         candidates: candidates as u64,
+        kept: 1,
+        kept_buffer: 1,
         buffers: data.table(&buffers),
         kernels: data.table(kernels),
         regimes: data.table(&[regime(FEW, 0), regime(NONE, each)]),
@@ -250,12 +252,28 @@ impl Rng {
 
 /// Runs a step; logits per wanted row.
 pub fn step(engine: &mut Engine, tokens: &[i32], seqs: &[SeqId], out_rows: &[u32]) -> llmcc_rt::Result<Vec<Vec<f32>>> {
-    let mut logits = vec![Vec::new(); out_rows.len()];
-    engine.step(&Batch { tokens, seqs, out_rows, types: &[], hidden: &[] }, &mut |i, row| {
+    Ok(step_keeping(engine, tokens, seqs, out_rows)?.0)
+}
+
+/// The same, with the hidden states, which are [`expected`] of the first column.
+pub fn step_keeping(
+    engine: &mut Engine,
+    tokens: &[i32],
+    seqs: &[SeqId],
+    out_rows: &[u32],
+) -> llmcc_rt::Result<(Vec<Vec<f32>>, Vec<f32>)> {
+    let (mut logits, mut kept) = (vec![Vec::new(); out_rows.len()], vec![]);
+    let mut sink = |i: usize, mut row: llmcc_rt::engine::Row| {
         assert!(logits[i].is_empty());
-        logits[i] = row.to_vec();
-    })?;
-    Ok(logits)
+        logits[i] = row.values().unwrap().to_vec();
+    };
+    let mut keep = |from: usize, rows: &[f32]| {
+        assert_eq!(from, kept.len());
+        kept.extend(rows);
+    };
+    let batch = Batch { tokens, seqs, out_rows, types: &[], hidden: &[] };
+    engine.step_keeping(&batch, &[], &mut sink, Some(&mut keep))?;
+    Ok((logits, kept))
 }
 
 /// Takes up to nine sequences through random steps, forks, truncations and ends, and compares all
@@ -296,7 +314,8 @@ pub fn check_random_steps(engine: &mut Engine, seed: u64, steps: usize) {
                 let out: Vec<u32> = (0..if tokens.is_empty() { 0 } else { rng.below(12) })
                     .map(|_| rng.below(tokens.len()) as u32)
                     .collect();
-                let logits = step(engine, &tokens, &seqs, &out).unwrap();
+                let (logits, kept) = step_keeping(engine, &tokens, &seqs, &out).unwrap();
+                assert_eq!(kept, want.iter().map(|w| w[0]).collect::<Vec<f32>>());
                 for (row, got) in out.iter().zip(&logits) {
                     assert_eq!(got[..VOCAB - 1], want[*row as usize][..]);
                 }
