@@ -2,7 +2,6 @@
 //! them. Layers that predict further tokens (section 2.2) are draft heads, and no part of the model.
 
 use super::decoder::Defaults;
-use super::draft_head::DraftNames;
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts};
 use super::latent::{self, LATENT, Latent};
@@ -46,7 +45,7 @@ pub(super) const ARCH: Arch = Arch {
             pairs: true,
         };
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
-        Ok(Box::new(with_dense(f, d, experts, 3).with_drafts(DraftNames::OfLayer, |_| true)))
+        Ok(Box::new(with_dense(f, d, experts, 3).with_numbered_drafts()))
     },
 };
 

@@ -81,6 +81,11 @@ pub(crate) struct Drafts {
 }
 
 impl Decoder {
+    /// Has draft heads that are layers by number, each as the last of its layers with experts is.
+    pub(super) fn with_numbered_drafts(self) -> Decoder {
+        self.with_drafts(DraftNames::OfLayer, |layer| layer.experts.is_some())
+    }
+
     /// Has draft heads that are as the last of such layers is, if there is one.
     pub(super) fn with_drafts(mut self, names: DraftNames, such: impl Fn(&Layer) -> bool) -> Decoder {
         self.draft = self.layers.iter().rfind(|layer| such(layer)).map(|layer| Drafts { names, layer: *layer });
@@ -119,6 +124,13 @@ impl Entry {
             }
             None => names.tensor_of(part, kind, place, has),
         })
+    }
+}
+
+impl Model {
+    /// How many draft heads of the model a checkpoint has.
+    pub fn draft_heads(&self, ckpt: &Checkpoint) -> usize {
+        (0..).take_while(|k| entry(ckpt, self, *k).is_ok()).count()
     }
 }
 

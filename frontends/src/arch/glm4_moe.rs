@@ -5,7 +5,6 @@
 
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};
-use super::draft_head::DraftNames;
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts, Shared};
 use super::latent_experts::sigmoids;
@@ -37,7 +36,7 @@ pub(super) const ARCH: Arch = Arch {
         };
         let experts = experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])?;
         let dense = f.count("first_k_dense_replace").unwrap_or(1);
-        Ok(Box::new(d.with_experts(|i| (i >= dense).then_some(experts)).with_drafts(DraftNames::OfLayer, |_| true)))
+        Ok(Box::new(d.with_experts(|i| (i >= dense).then_some(experts)).with_numbered_drafts()))
     },
 };
 

@@ -3,7 +3,6 @@
 //! The layers after the last, which predict further tokens, are draft heads and no part of the model.
 
 use super::decoder::Defaults;
-use super::draft_head::DraftNames;
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts, sparse_by_types};
 use super::latent::{self, LATENT, Latent};
@@ -42,7 +41,7 @@ pub(super) const ARCH: Arch = Arch {
         let router = sigmoids(f, 4, 1.8)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [64, 1, 1536])? };
         let sparse = sparse_by_types(f, d.layers.len(), 1)?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts)).with_drafts(DraftNames::OfLayer, |_| true)))
+        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts)).with_numbered_drafts()))
     },
 };
 

@@ -3,7 +3,6 @@
 //! its rotation.
 
 use super::decoder::{Decoder, Defaults};
-use super::draft_head::DraftNames;
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts};
 use super::latent_experts::{EXPERTS, experts, sigmoids, with_dense};
@@ -37,7 +36,7 @@ pub(super) const ARCH: Arch = Arch {
         let d = Decoder::read(f, &defaults)?.with_attention(|_, a| a.qkv_bias = bias);
         let experts = experts(f, &d, sigmoids(f, 8, 1.0)?, [128, 1, 1408])?;
         let experts = Experts { correction: Some(CORRECTION), ..experts };
-        Ok(Box::new(with_dense(f, d, experts, 1).with_drafts(DraftNames::OfLayer, |_| true)))
+        Ok(Box::new(with_dense(f, d, experts, 1).with_numbered_drafts()))
     },
 };
 

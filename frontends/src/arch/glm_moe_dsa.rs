@@ -2,7 +2,6 @@
 //! selects; contexts of which no token is left out are compiled.
 
 use super::decoder::Defaults;
-use super::draft_head::DraftNames;
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts, sparse_by_types};
 use super::latent::{self, LATENT, Latent};
@@ -30,7 +29,7 @@ pub(super) const ARCH: Arch = Arch {
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
         let first = f.count("first_k_dense_replace").unwrap_or(3);
         let sparse = sparse_by_types(f, d.layers.len(), first)?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts)).with_drafts(DraftNames::OfLayer, |_| true)))
+        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts)).with_numbered_drafts()))
     },
 };
 

@@ -281,7 +281,7 @@ const METADATA: &str = "transformers_version for_llm_compressor torch_dtype dtyp
      _experts_implementation _output_attentions transformers.js_config is_llama_config unsloth_fixed unsloth_version language license base_model \
      finetuning_task task_specific_params problem_type id2label label2id num_labels classifier_dropout classifier_dropout_prob classifier_bias \
      classifier_activation predict_special_tokens summary_type summary_use_proj summary_activation summary_first_dropout summary_last_dropout summary_proj_to_labels \
-     initial_context_length num_nextn_predict_layers num_mtp_layers mtp_loss_scaling_factor reorder_and_upcast_attn eod_token_id initializer_range embedding_initializer_range lambda_std_dev initializer_factor initializer_cutoff_factor init_std rescale_prenorm_residual use_cache cache_implementation \
+     initial_context_length num_nextn_predict_layers num_mtp_layers mtp_use_dedicated_embeddings mtp_loss_scaling_factor reorder_and_upcast_attn eod_token_id initializer_range embedding_initializer_range lambda_std_dev initializer_factor initializer_cutoff_factor init_std rescale_prenorm_residual use_cache cache_implementation \
      gradient_checkpointing attention_dropout residual_in_fp32 hidden_dropout hidden_dropout_prob attention_probs_dropout_prob attn_pdrop embd_pdrop emb_pdrop \
      resid_pdrop residual_dropout resid_dropout embedding_dropout embed_dropout activation_dropout mlp_dropout dropout dropout_p layerdrop \
      router_aux_loss_coef aux_loss_coef router_jitter_noise input_jitter_noise router_z_loss_coef z_loss_coefficient moe_loss_weight \

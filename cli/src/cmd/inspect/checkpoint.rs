@@ -37,6 +37,7 @@ pub fn describe(path: &Path) -> Result<Value, Error> {
         json!({
             "architecture": m.arch.model_type, "class": m.arch.class, "name": f.name, "layers": f.layers,
             "hidden": f.hidden, "vocabulary": f.vocab, "context": f.max_position, "tied": f.tied, "unread": m.unread,
+            "draft_heads": m.draft_heads(&checkpoint),
         })
     });
     Ok(json!({
@@ -61,6 +62,9 @@ pub fn words(about: &Value) -> String {
         let [layers, hidden, vocabulary, context] =
             ["layers", "hidden", "vocabulary", "context"].map(|name| text(&model[name]));
         let _ = writeln!(s, "sizes       {layers} layers, hidden {hidden}, vocabulary {vocabulary}, context {context}");
+    }
+    if model["draft_heads"].as_u64().is_some_and(|n| n > 0) {
+        let _ = writeln!(s, "draft heads {} (--draft-head)", model["draft_heads"]);
     }
     let list = |v: &Value| v.as_array().cloned().unwrap_or_default();
     for t in list(&about["types"]) {

@@ -40,6 +40,7 @@ fn logits_and_hidden_states() {
             let (entitled, error) = (f32s.into_iter().fold(0.0, f64::max), furthest(ours, &f64s));
             assert!(error <= entitled, "{name}, {what} of {of}: off by {error:e}, Transformers in f32 by {entitled:e}");
         };
+        assert_eq!(crate::arch::config(&ckpt).unwrap().draft_heads(&ckpt), heads);
         let mut batch = Batch::single(&tokens, 0);
         let left = step(&ckpt, &Options { hidden_states: true, ..EXACT }, &batch);
         near("model", "logits", &left.output);
