@@ -316,6 +316,7 @@ fn pass_options(
         o.act = ActPolicy::F32;
     }
     o.keep_codes = !coded.is_empty();
+    o.keep_types = options.weights.is_none() && options.choose.error_budget.is_none();
     if let Some(act) = options.act.filter(|a| target.multiplies(*a)) {
         o.act = act;
     }

@@ -72,6 +72,9 @@ pub struct Options {
     /// Whether matrices that the checkpoint has as codes are stored as these, instead of in one of
     /// [`Options::formats`].
     pub keep_codes: bool,
+    /// Whether matrices that the checkpoint has in another float type than the one format keep that: nobody
+    /// has asked for the format, which is that of most.
+    pub keep_types: bool,
     /// Allowed types of cached keys and values; empty: as the module says.
     pub kv: Vec<KvDType>,
     /// What to tell of the choices.
@@ -106,7 +109,16 @@ impl Options {
             (Family::Gpu, _) => ActPolicy::Bf16,
         };
         let formats = vec![weights.with_packing(target.packing())];
-        Options { target, formats, act, error_budget: None, keep_codes: true, kv: vec![], explain: Explain::default() }
+        Options {
+            target,
+            formats,
+            act,
+            error_budget: None,
+            keep_codes: true,
+            keep_types: false,
+            kv: vec![],
+            explain: Explain::default(),
+        }
     }
 
     /// The fastest combination of formats within an error budget. Activations: int8 for products
@@ -115,7 +127,7 @@ impl Options {
         let act = of_codes(target);
         let formats = formats.into_iter().map(|f| f.with_packing(target.packing())).collect();
         let (error_budget, explain) = (Some(error_budget), Explain::default());
-        Options { target, formats, act, error_budget, keep_codes: true, kv: vec![], explain }
+        Options { target, formats, act, error_budget, keep_codes: true, keep_types: false, kv: vec![], explain }
     }
 }
 

@@ -223,7 +223,8 @@ impl<'a> Products<'a> {
             return vec![(self.plain(m), None)];
         }
         if let [only] = self.opts.formats[..] {
-            return vec![(only, None)];
+            let own = self.opts.keep_types.then(|| self.moved(m)).flatten();
+            return vec![(own.unwrap_or(only), None)];
         }
         let error = |f: &Format| Some((*f, m.error(*f, self.measured)?));
         let mut formats: Vec<(Format, f64)> = self.opts.formats.iter().filter_map(error).collect();
@@ -282,17 +283,30 @@ impl<'a> Products<'a> {
     /// Matrices that choose experts are stored so: they are a hundredth of what a token reads, and
     /// a logit that is rounded may choose another expert.
     fn plain(&self, m: &Matrix) -> Format {
+        let of_f32 = || Format { elem: Format::F32.elem, group: Format::F32.group, ..self.opts.formats[0] };
+        self.moved(m).unwrap_or_else(of_f32)
+    }
+
+    /// The type that holds all numbers of a matrix which is of the checkpoint as it is, but for its order.
+    fn moved(&self, m: &Matrix) -> Option<Format> {
         let mut types = vec![];
-        if let Some(expr) = m.bound.first().filter(|expr| moved_only(expr)) {
-            expr.leaves(&mut |w| types.extend(self.module.weights.get(w).map(|w| w.ty.dtype)));
+        for expr in &m.bound {
+            if !moved_only(expr) {
+                return None;
+            }
+            // What a front end computed, as zeros that are joined, has no type of the checkpoint's.
+            let of_file = |w: usize| self.module.weights.get(w).filter(|w| w.data.is_none()).map(|w| w.ty.dtype);
+            expr.leaves(&mut |w| types.extend(of_file(w)));
         }
-        let all = |dtype: DType| !types.is_empty() && types.iter().all(|t| *t == dtype);
-        let plain = match () {
-            () if all(DType::F16) => Format::F16,
-            () if all(DType::Bf16) => Format::BF16,
-            () => Format::F32,
+        if types.iter().any(|t| t.coded().is_some()) {
+            return None;
+        }
+        let plain = match types.split_first()? {
+            (DType::F16, rest) if rest.iter().all(|t| *t == DType::F16) => Format::F16,
+            (DType::Bf16, rest) if rest.iter().all(|t| *t == DType::Bf16) => Format::BF16,
+            _ => Format::F32,
         };
-        Format { elem: plain.elem, group: plain.group, ..self.opts.formats[0] }
+        Some(Format { elem: plain.elem, group: plain.group, ..self.opts.formats[0] })
     }
 
     fn cache_types(&self, spec: KvSpec) -> Vec<(KvDType, Option<F32>)> {

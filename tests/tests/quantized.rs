@@ -5,6 +5,9 @@ use llmcc_cli::manifest::Manifest;
 use llmcc_ir::quant::Format;
 use llmcc_passes::ActPolicy;
 use llmcc_tests::{Artifact, Golden, argmax, golden, greedy, logits_in_pieces, options, shared};
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView};
+use std::collections::HashMap;
 use std::path::Path;
 
 /// Logits of 24 tokens.
@@ -29,6 +32,48 @@ fn difference(a: &[f32], b: &[f32]) -> f32 {
 fn a_converted_model_computes_the_same() {
     let (converted, original) = (golden("gguf/llama_f16.gguf"), golden("llama_f16"));
     assert_eq!(logits(&options(&converted)), logits(&options(&original)));
+}
+
+/// The bits of a number in f16; what has no exponent there is 0.
+fn half(x: f32) -> u16 {
+    let bits = llmcc_ir::quant::round_f16(x).to_bits();
+    let of_exponent = (bits >> 23 & 0xff).checked_sub(113).map(|e| (e + 1) << 10 | (bits >> 13 & 0x3ff));
+    (bits >> 16 & 0x8000) as u16 | of_exponent.unwrap_or(0) as u16
+}
+
+/// A matrix that is not of the type of most keeps its numbers, whatever stands beside it in a product.
+#[test]
+fn matrices_keep_their_types() {
+    let (from, to) = (golden("llama_bf16"), tempfile::tempdir().expect("a folder"));
+    let bytes = std::fs::read(from.join("model.safetensors")).expect("weights");
+    let file = SafeTensors::deserialize(&bytes).expect("safetensors");
+    let other = |name: &str, bf16: &[u8]| {
+        let numbers = bf16.as_chunks().0.iter().map(|b| f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16));
+        let numbers = numbers.map(|x| x * 1.003_906_2 + 1e-5);
+        match name {
+            "model.layers.1.mlp.down_proj.weight" => Some((Dtype::F32, numbers.flat_map(f32::to_le_bytes).collect())),
+            "model.layers.0.self_attn.q_proj.weight" => {
+                let halves = numbers.flat_map(|x| half(x).to_le_bytes());
+                Some((Dtype::F16, halves.collect::<Vec<u8>>()))
+            }
+            _ => None,
+        }
+    };
+    let made: HashMap<String, (Dtype, Vec<u8>)> =
+        file.iter().filter_map(|(name, t)| Some((name.to_string(), other(name, t.data())?))).collect();
+    assert_eq!(made.len(), 2);
+    let views = file.iter().map(|(name, t)| match made.get(name) {
+        Some((dtype, data)) => (name, TensorView::new(*dtype, t.shape().to_vec(), data).expect("a tensor")),
+        None => (name, t),
+    });
+    safetensors::serialize_to_file(views, None, &to.path().join("model.safetensors")).expect("written");
+    std::fs::copy(from.join("config.json"), to.path().join("config.json")).expect("copied");
+    let own = options(to.path());
+    let exact = logits(&llmcc_cli::session::CompileOptions { weights: Some(Format::F32), ..own.clone() });
+    let found = difference(&exact, &logits(&own));
+    assert!(found < 2e-6, "{found:e}");
+    let rounded = logits(&llmcc_cli::session::CompileOptions { weights: Some(Format::BF16), ..own });
+    assert!(difference(&exact, &rounded) > 1e-4);
 }
 
 /// Codes of every type are what they stand for: with f32 rows only the order of rounding differs,
