@@ -361,7 +361,9 @@ impl Plan {
         let called = e.b.ins().call_indirect(signature, function, &[call]);
         let complete = e.b.inst_results(called)[0];
         match self.out_elem {
-            RowElem::Q8 { group } => e.when(complete, |e| self.quantize(low, e, out, work, results, group)),
+            RowElem::Q8 { group } | RowElem::I8 { group } => {
+                e.when(complete, |e| self.quantize(low, e, out, work, results, group))
+            }
             RowElem::Bf16 => e.when(complete, |e| self.shorten(low, e, out, work, results)),
             RowElem::F32 | RowElem::F16 | RowElem::Fp8 => {}
         }
@@ -397,7 +399,7 @@ impl Plan {
             let x = e.index(results, i, self.width * 4);
             let first = e.times(head, self.width);
             let width = e.int(self.width as i64);
-            quant::quantize(low, e, x, width, row, first, &layout, group);
+            quant::quantize(low, e, x, width, row, first, &layout, self.out_elem);
         });
     }
 }

@@ -118,6 +118,8 @@ impl<'a> Rows<'a> {
             }
             Op::PlaceCols => return placed(exactly(op, args)?),
             Op::Binary(f) => return elementwise(*f, exactly(op, args)?),
+            // With one row: no more of the matrix than a row at a time.
+            Op::MulTransposed if matches!(args[..], [_, Rows { n: 1, .. }]) => return dots(op, exactly(op, args)?),
             Op::UnitRows => return Ok(of_one(exactly(op, args)?, Node::UnitRows)),
             Op::Unary(f) => return Ok(of_one(exactly(op, args)?, |x| Node::Unary(*f, x))),
             // Nothing to stream: the whole of it, by the definition of the operation.
@@ -324,6 +326,19 @@ fn exactly<'a, const N: usize>(op: &Op, args: Vec<Rows<'a>>) -> Result<[Rows<'a>
 /// What is as large as what it is made of.
 fn of_one<'a>([x]: [Rows<'a>; 1], node: impl FnOnce(Box<Rows<'a>>) -> Node<'a>) -> Rows<'a> {
     Rows { n: x.n, k: x.k, rank: x.rank, stack: 1, node: node(Box::new(x)) }
+}
+
+/// The products of the rows of a matrix with one row.
+fn dots<'a>(op: &Op, [a, b]: [Rows<'a>; 2]) -> Result<Rows<'a>, RowsError> {
+    let types = [&a, &b].map(|x| TensorType::rows(x.n.into(), x.k).into());
+    op.infer(&types).map_err(RowsError::Shape)?;
+    let (with, mut row) = (b.all(), vec![0f32; a.k]);
+    let dot = |i: usize| {
+        a.fill(i, &mut row);
+        row.iter().zip(&with).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>() as f32
+    };
+    let values: Vec<f32> = (0..a.n).map(dot).collect();
+    Ok(Rows { n: a.n, k: 1, rank: 2, stack: 1, node: Node::Values(values.into()) })
 }
 
 /// An operation evaluated at once.

@@ -28,6 +28,8 @@ pub(crate) trait Kernel<I: Isa> {
     const LONG: bool = false;
     /// Whether tiles of 1, 4, 6 and 8 rows must do, for the same reason.
     const SOME: bool = false;
+    /// Whether activations of −128 are to be looked for, see [`Tile::least`].
+    const LOOKS_FOR_LEAST: bool = false;
     /// Computes `MR` rows × `NV` vectors of `c`.
     ///
     /// # Safety
@@ -57,6 +59,9 @@ pub(crate) struct Tile {
     q8: Q8Row,
     /// Bytes from what is read to what is asked for in advance, see [`Tile::ahead`].
     ahead: usize,
+    /// Whether an int8 activation of the panel may be −128, which [`Isa::dot8`] may not take. Rows with
+    /// scales of their own have none; those of fixed scales may, and rarely do.
+    least: bool,
 }
 
 impl Tile {
@@ -78,6 +83,7 @@ impl Tile {
             block: layout::block(&weights.in_groups(group), k),
             q8: if group > 0 { layout::q8_row(k, group) } else { Q8Row { scales: 0, sums: 0, bytes: 0 } },
             ahead: 0,
+            least: false,
         }
     }
 
@@ -212,7 +218,12 @@ impl Place {
 #[inline(always)]
 pub(crate) unsafe fn run<I: Isa, K: Kernel<I>>(p: &PanelArgs) {
     let (m, vectors) = (p.m as usize, p.blocks as usize * (BLOCK / I::LANES));
-    let first = Tile::new(p, K::ENCODING);
+    let mut first = Tile::new(p, K::ENCODING);
+    if const { K::LOOKS_FOR_LEAST } {
+        for i in 0..m {
+            first.least |= unsafe { has_least(first.a.add(i * first.a_stride), first.kp) };
+        }
+    }
     let mut v = 0;
     unsafe {
         let one_stream = m <= K::SHAPE.few && const { K::SHAPE.single * I::LANES <= BLOCK };
@@ -240,6 +251,19 @@ pub(crate) unsafe fn run<I: Isa, K: Kernel<I>>(p: &PanelArgs) {
             v += 1;
         }
     }
+}
+
+/// Whether one of `n` bytes from `p` is −128; `n` is a multiple of [`K_PAD`](layout::K_PAD).
+#[inline(always)]
+unsafe fn has_least(p: *const u8, n: usize) -> bool {
+    let mut found = 0;
+    for at in (0..n).step_by(layout::K_PAD) {
+        // Without leaving early, so that the compiler makes vectors of it.
+        for i in 0..layout::K_PAD {
+            found |= u8::from(unsafe { p.add(at + i).read() } == 0x80);
+        }
+    }
+    found != 0
 }
 
 /// Computes a panel with f32 rows: many by [`many`], few as all others.

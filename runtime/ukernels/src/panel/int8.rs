@@ -4,7 +4,7 @@
 //! One kernel for all lines of [`INT8_PANELS`](llmcc_abi::INT8_PANELS): what differs follows from
 //! their descriptions when it is compiled.
 
-use llmcc_abi::encoding::{Encoding, ScaleKind};
+use llmcc_abi::encoding::{Code, Encoding, ScaleKind};
 use llmcc_abi::layout::{self, BLOCK, K_PAD};
 
 use super::slice::{self, Dots, PanelWeights, parts};
@@ -268,6 +268,8 @@ impl<I: Isa, const F: usize> Kernel<I> for Int8<F> {
     // Of formats that are read from checkpoints only, some tiles must do.
     const SHAPE: Shape = if Self::USED_MOST { I::INT8 } else { Shape { single: 1, ..I::INT8 } };
     const SOME: bool = !Self::USED_MOST;
+    const LOOKS_FOR_LEAST: bool =
+        !I::DOT8_LEAST && matches!(PanelWeights::<F>::ENCODING.code, Code::Int { bits: 8, .. });
 
     #[inline(always)]
     unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile) {

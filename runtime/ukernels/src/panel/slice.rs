@@ -4,7 +4,7 @@ use llmcc_abi::INT8_PANELS;
 use llmcc_abi::encoding::{Code, Encoding, planes};
 use llmcc_abi::layout::K_PAD;
 
-use super::Tile;
+use super::{Tile, has_least};
 use crate::isa::Isa;
 
 /// Dot products of a tile, in up to four parts that are added up in the end: a small tile has too
@@ -79,7 +79,8 @@ impl<const F: usize> PanelWeights<F> {
 
 /// Calls of [`Isa::dot4`] between two of [`Isa::settle`]: 1, 2, 4 or 8.
 const fn calls(most: i32) -> usize {
-    match i16::MAX as i32 / (2 * 127 * most) {
+    // Activations are −128 to 127: all sums that far down are numbers of 16 bits.
+    match -(i16::MIN as i32) / (2 * 128 * most) {
         0 | 1 => 1,
         2 | 3 => 2,
         4..=7 => 4,
@@ -128,7 +129,19 @@ pub(super) unsafe fn add<
 ) {
     unsafe {
         match const { PanelWeights::<F>::ENCODING.code } {
-            Code::Int { bits: 8, .. } => add_bytes::<I, MR, NV>(t, dots, w, a),
+            Code::Int { bits: 8, .. } => {
+                let mut least = false;
+                if const { !I::DOT8_LEAST } && t.least {
+                    for m in 0..MR {
+                        least |= has_least(a.add(m * t.a_stride), K_PAD);
+                    }
+                }
+                if least {
+                    add_bytes::<I, MR, NV, true>(t, dots, w, a);
+                } else {
+                    add_bytes::<I, MR, NV, false>(t, dots, w, a);
+                }
+            }
             Code::Int { bits: 4, .. } => add_nibbles::<I, MR, NV>(t, dots, w, a),
             Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } | Code::Float(_) => {
                 for eight in FROM..TO {
@@ -140,9 +153,9 @@ pub(super) unsafe fn add<
     }
 }
 
-/// 8-bit codes.
+/// 8-bit codes. `LEAST`: activations may be −128.
 #[inline(always)]
-unsafe fn add_bytes<I: Isa, const MR: usize, const NV: usize>(
+unsafe fn add_bytes<I: Isa, const MR: usize, const NV: usize, const LEAST: bool>(
     t: &Tile,
     dots: &mut Dots<I, MR, NV>,
     w: &[*const u8; NV],
@@ -158,7 +171,7 @@ unsafe fn add_bytes<I: Isa, const MR: usize, const NV: usize>(
             for m in 0..MR {
                 let z = I::splat_word(a.add(m * t.a_stride + chunk * 4));
                 for v in 0..NV {
-                    acc[m][v] = I::dot8(acc[m][v], x[v], z);
+                    acc[m][v] = if LEAST { I::dot8_any(acc[m][v], x[v], z) } else { I::dot8(acc[m][v], x[v], z) };
                 }
             }
         }
