@@ -362,6 +362,11 @@ impl<'a> Draft<'_, 'a> {
         self.constant(name, constant, data, Role::Weight)
     }
 
+    /// The same as a matrix of one row.
+    pub(super) fn computed_row(&mut self, name: &str, constant: &str, data: Vec<f32>) -> Value {
+        self.table(name, constant, [1, data.len()], data, Role::Weight)
+    }
+
     /// The same, which other functions read too.
     pub(super) fn shared_constant(&mut self, name: &str, constant: &str, data: Vec<f32>) -> Value {
         self.constant(name, constant, data, Role::SharedWeight)

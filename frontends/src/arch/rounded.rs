@@ -168,7 +168,9 @@ impl Draft<'_, '_> {
     #[track_caller]
     fn sums_of_rows(&mut self, w: Value, times: Option<Value>) -> Value {
         let k = self.columns(w);
-        let ones = self.shared_table(&format!("ones{k}"), &format!("$ones.{k}"), [1, k], vec![1.0; k]);
+        // Of one function alone, so that it may be changed.
+        let [layer, half] = self.place().map(|i| i.map_or_else(String::new, |i| i.to_string()));
+        let ones = self.computed_row(&format!("ones{k}"), &format!("$ones.{k}.{layer}.{half}"), vec![1.0; k]);
         let row = times.map_or(ones, |times| self.mul(ones, times));
         let sums = self.op(Op::MulTransposed, &[w, row]);
         self.op(Op::Flatten, &[sums])
