@@ -360,12 +360,10 @@ impl Plan {
         let function = super::rope::microkernel(low, e, which);
         let called = e.b.ins().call_indirect(signature, function, &[call]);
         let complete = e.b.inst_results(called)[0];
-        match self.out_elem {
-            RowElem::Q8 { group } | RowElem::I8 { group } => {
-                e.when(complete, |e| self.quantize(low, e, out, work, results, group))
-            }
-            RowElem::Bf16 => e.when(complete, |e| self.shorten(low, e, out, work, results)),
-            RowElem::F32 | RowElem::F16 | RowElem::Fp8 => {}
+        if let Some(group) = self.out_elem.group() {
+            e.when(complete, |e| self.quantize(low, e, out, work, results, group));
+        } else if self.out_elem == RowElem::Bf16 {
+            e.when(complete, |e| self.shorten(low, e, out, work, results));
         }
     }
 

@@ -362,11 +362,6 @@ impl<'a> Draft<'_, 'a> {
         self.constant(name, constant, data, Role::Weight)
     }
 
-    /// The same as a matrix of one row.
-    pub(super) fn computed_row(&mut self, name: &str, constant: &str, data: Vec<f32>) -> Value {
-        self.table(name, constant, [1, data.len()], data, Role::Weight)
-    }
-
     /// The same, which other functions read too.
     pub(super) fn shared_constant(&mut self, name: &str, constant: &str, data: Vec<f32>) -> Value {
         self.constant(name, constant, data, Role::SharedWeight)
@@ -377,7 +372,7 @@ impl<'a> Draft<'_, 'a> {
         self.table(name, constant, shape, data, Role::SharedWeight)
     }
 
-    fn table(&mut self, name: &str, constant: &str, shape: [usize; 2], data: Vec<f32>, role: Role) -> Value {
+    pub(super) fn table(&mut self, name: &str, constant: &str, shape: [usize; 2], data: Vec<f32>, role: Role) -> Value {
         let ty = TensorType::new(DType::F32, shape.map(Dim::Static));
         self.constant_of(name, constant, ty, data, role)
     }

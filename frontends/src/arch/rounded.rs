@@ -3,7 +3,7 @@
 use super::lifter::Draft;
 use super::rounded_inputs::{RoundedInput, RoundedSlots};
 use crate::checkpoint::InputRounding;
-use llmcc_ir::graph::{BinaryOp, Op, Value};
+use llmcc_ir::graph::{BinaryOp, Op, Role, Value};
 
 impl Draft<'_, '_> {
     /// `x·wᵀ`; the input rounded, where the checkpoint says so of the matrix that `w` has its rows of.
@@ -65,7 +65,7 @@ impl Draft<'_, '_> {
     pub(super) fn as_input_of(&mut self, w: Value, x: Value) -> Value {
         let Some(how) = self.input_of(w) else { return x };
         let input = self.rounded_input(x, how);
-        let numbers = input.less.map_or(input.codes, |less| self.add(input.codes, less));
+        let numbers = self.codes_less_zero(input);
         self.mul(numbers, input.scale)
     }
 
@@ -170,7 +170,8 @@ impl Draft<'_, '_> {
         let k = self.columns(w);
         // Of one function alone, so that it may be changed.
         let [layer, half] = self.place().map(|i| i.map_or_else(String::new, |i| i.to_string()));
-        let ones = self.computed_row(&format!("ones{k}"), &format!("$ones.{k}.{layer}.{half}"), vec![1.0; k]);
+        let constant = format!("$ones.{k}.{layer}.{half}");
+        let ones = self.table(&format!("ones{k}"), &constant, [1, k], vec![1.0; k], Role::Weight);
         let row = times.map_or(ones, |times| self.mul(ones, times));
         let sums = self.op(Op::MulTransposed, &[w, row]);
         self.op(Op::Flatten, &[sums])
@@ -196,12 +197,34 @@ impl Draft<'_, '_> {
     #[track_caller]
     fn rounded_product(&mut self, x: Value, w: Value, how: InputRounding) -> Value {
         let input = self.rounded_input(x, how);
-        let mut y = (**self).matmul(input.codes, w);
-        if let Some(less) = input.less {
-            let less = self.sums_of_rows(w, Some(less));
-            y = self.add(y, less);
-        }
+        let y = match input.less {
+            // Nothing is made of what other functions read too.
+            Some(_) if self.is_shared(w) => {
+                let numbers = self.codes_less_zero(input);
+                (**self).matmul(numbers, w)
+            }
+            Some(less) => {
+                let y = (**self).matmul(input.codes, w);
+                let less = self.sums_of_rows(w, Some(less));
+                self.add(y, less)
+            }
+            None => (**self).matmul(input.codes, w),
+        };
         self.mul(y, input.scale)
+    }
+
+    /// The numbers of an input: its codes, less the zero.
+    #[track_caller]
+    fn codes_less_zero(&mut self, input: RoundedInput) -> Value {
+        input.less.map_or(input.codes, |less| self.add(input.codes, less))
+    }
+
+    /// Whether a weight is made of one that other functions read too.
+    fn is_shared(&self, w: Value) -> bool {
+        match self.made_by(w) {
+            Some((_, args)) => args.iter().any(|w| self.is_shared(*w)),
+            None => self.role(w) == Some(Role::SharedWeight),
+        }
     }
 
     #[track_caller]

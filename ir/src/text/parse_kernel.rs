@@ -54,9 +54,10 @@ pub(super) fn kernel(p: &mut Parser) -> Parsed<Kernel> {
 pub(super) fn row_elem(p: &mut Parser) -> Parsed<RowElem> {
     let word = p.peek_word();
     let Some(elem) = RowElem::parse(word) else {
-        return Err(
-            p.unexpected("the storage of rows: `f32`, `f16`, `bf16`, `fp8`, or `q8g32` for int8 in groups of 32 (`i8g32`: with scales of 1)")
-        );
+        return Err(p.unexpected(
+            "the storage of rows: `f32`, `f16`, `bf16`, `fp8`, or `q8g32` for int8 in groups of 32, \
+             `i8g32` for integers",
+        ));
     };
     p.next();
     Ok(elem)

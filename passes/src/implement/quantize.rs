@@ -1,5 +1,5 @@
-//! int8, 16-bit and fp8 rows, and rows of integers of 8 bits: the producer of a value writes it quantized, or a row-wise kernel
-//! does.
+//! int8, 16-bit and fp8 rows, and rows of integers of 8 bits: the producer of a value writes it
+//! quantized, or a row-wise kernel does.
 
 use super::Context;
 use super::generic::int;

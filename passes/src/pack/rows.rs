@@ -118,8 +118,6 @@ impl<'a> Rows<'a> {
             }
             Op::PlaceCols => return placed(exactly(op, args)?),
             Op::Binary(f) => return elementwise(*f, exactly(op, args)?),
-            // With one row: no more of the matrix than a row at a time.
-            Op::MulTransposed if matches!(args[..], [_, Rows { n: 1, .. }]) => return dots(op, exactly(op, args)?),
             Op::UnitRows => return Ok(of_one(exactly(op, args)?, Node::UnitRows)),
             Op::Unary(f) => return Ok(of_one(exactly(op, args)?, |x| Node::Unary(*f, x))),
             // Nothing to stream: the whole of it, by the definition of the operation.
@@ -328,7 +326,7 @@ fn of_one<'a>([x]: [Rows<'a>; 1], node: impl FnOnce(Box<Rows<'a>>) -> Node<'a>) 
     Rows { n: x.n, k: x.k, rank: x.rank, stack: 1, node: node(Box::new(x)) }
 }
 
-/// The products of the rows of a matrix with one row.
+/// The products of the rows of a matrix with one row: a row at a time.
 fn dots<'a>(op: &Op, [a, b]: [Rows<'a>; 2]) -> Result<Rows<'a>, RowsError> {
     let types = [&a, &b].map(|x| TensorType::rows(x.n.into(), x.k).into());
     op.infer(&types).map_err(RowsError::Shape)?;
@@ -343,6 +341,9 @@ fn dots<'a>(op: &Op, [a, b]: [Rows<'a>; 2]) -> Result<Rows<'a>, RowsError> {
 
 /// An operation evaluated at once.
 fn whole<'a>(op: &Op, args: Vec<Rows<'a>>) -> Result<Rows<'a>, RowsError> {
+    if matches!((op, &args[..]), (Op::MulTransposed, [_, Rows { n: 1, .. }])) {
+        return dots(op, exactly(op, args)?);
+    }
     let tensor = |x: Rows<'_>| {
         let shape: &[usize] = match x.rank {
             0 => &[],

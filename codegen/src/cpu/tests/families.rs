@@ -89,14 +89,21 @@ proptest! {
     /// Nor has rounding to integers: what the evaluator has, of ties, of what is out of range, and of what
     /// is no number.
     #[test]
-    fn rows_of_integers_equal_the_evaluator(seed in any::<u64>(), k in 1usize..300, group in prop_oneof![Just(16usize), Just(32), Just(128)]) {
+    fn rows_of_integers_equal_the_evaluator(
+        seed in any::<u64>(),
+        k in 1usize..300,
+        group in prop_oneof![Just(16usize), Just(32), Just(128)],
+    ) {
         let mut g = random(seed, 3, 40);
         g.rows = Dim::Tokens;
         let x = g.input(g.rows, k);
         let out = g.output(k, RowElem::I8 { group });
         let mut case = g.case(Body::RowNorm(RowNorm::plain(x, out)));
         let OperandData::Rows(rows) = &mut case.operands[x] else { unreachable!() };
-        let special = [0.5, 1.5, -0.5, -2.5, 126.5, 127.5, -128.5, -129.0, 1e30, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -0.0, 1e-45];
+        let special = [
+            0.5, 1.5, -0.5, -2.5, 126.5, 127.5, -128.5, -129.0, 1e30, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -0.0,
+            1e-45,
+        ];
         for (i, v) in rows.data.iter_mut().enumerate() {
             *v *= 100.0;
             if (seed.rotate_left(i as u32) & 15) == 0 {

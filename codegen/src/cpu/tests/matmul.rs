@@ -107,7 +107,11 @@ proptest! {
 
     /// With the scale of their input after the product, as checkpoints have it.
     #[test]
-    fn matmul_of_integers(seed in any::<u64>(), k in 1usize..300, group in prop_oneof![Just(32usize), Just(64), Just(128)]) {
+    fn matmul_of_integers(
+        seed in any::<u64>(),
+        k in 1usize..300,
+        group in prop_oneof![Just(32usize), Just(64), Just(128)],
+    ) {
         let mut g = random(seed, 6, 40);
         let x = g.input_integers(k, group);
         let n = g.rng.below(1, 80);
@@ -133,7 +137,11 @@ proptest! {
 
     /// Where sums of products are numbers that f32 holds, nothing is rounded: integers times integers.
     #[test]
-    fn products_of_integers_are_exact(seed in any::<u64>(), k in 1usize..600, group in prop_oneof![Just(32usize), Just(128)]) {
+    fn products_of_integers_are_exact(
+        seed in any::<u64>(),
+        k in 1usize..600,
+        group in prop_oneof![Just(32usize), Just(128)],
+    ) {
         let mut g = random(seed, 6, 40);
         let x = g.input_integers(k, group);
         let (n, format) = (g.rng.below(1, 60), Format::new(Elem::W8, group as u16));
