@@ -146,7 +146,12 @@ pub(crate) trait Isa: Copy {
     /// Adds to each lane the dot product of 4 codes (see [`Isa::W8_UNSIGNED`]) and 4 i8 of `a` in
     /// `-127..=127`, or −128 too if [`Isa::DOT8_LEAST`].
     unsafe fn dot8(acc: Self::Dot, w: Self::W8, a: Self::I) -> Self::Dot;
-    /// The same for any i8.
+    /// 8-bit codes made ready for [`Isa::dot8_any`].
+    #[inline(always)]
+    unsafe fn prepare_dot8_any(x: Self::I) -> Self::W8 {
+        unsafe { Self::prepare_dot8(x) }
+    }
+    /// [`Isa::dot8`] for any i8.
     #[inline(always)]
     unsafe fn dot8_any(acc: Self::Dot, w: Self::W8, a: Self::I) -> Self::Dot {
         unsafe { Self::dot8(acc, w, a) }

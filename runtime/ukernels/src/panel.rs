@@ -28,8 +28,6 @@ pub(crate) trait Kernel<I: Isa> {
     const LONG: bool = false;
     /// Whether tiles of 1, 4, 6 and 8 rows must do, for the same reason.
     const SOME: bool = false;
-    /// Whether activations of −128 are to be looked for, see [`Tile::least`].
-    const LOOKS_FOR_LEAST: bool = false;
     /// Computes `MR` rows × `NV` vectors of `c`.
     ///
     /// # Safety
@@ -59,9 +57,6 @@ pub(crate) struct Tile {
     q8: Q8Row,
     /// Bytes from what is read to what is asked for in advance, see [`Tile::ahead`].
     ahead: usize,
-    /// Whether an int8 activation of the panel may be −128, which [`Isa::dot8`] may not take. Rows with
-    /// scales of their own have none; those of fixed scales may, and rarely do.
-    least: bool,
 }
 
 impl Tile {
@@ -83,7 +78,6 @@ impl Tile {
             block: layout::block(&weights.in_groups(group), k),
             q8: if group > 0 { layout::q8_row(k, group) } else { Q8Row { scales: 0, sums: 0, bytes: 0 } },
             ahead: 0,
-            least: false,
         }
     }
 
@@ -218,12 +212,7 @@ impl Place {
 #[inline(always)]
 pub(crate) unsafe fn run<I: Isa, K: Kernel<I>>(p: &PanelArgs) {
     let (m, vectors) = (p.m as usize, p.blocks as usize * (BLOCK / I::LANES));
-    let mut first = Tile::new(p, K::ENCODING);
-    if const { K::LOOKS_FOR_LEAST } {
-        for i in 0..m {
-            first.least |= unsafe { has_least(first.a.add(i * first.a_stride), first.kp) };
-        }
-    }
+    let first = Tile::new(p, K::ENCODING);
     let mut v = 0;
     unsafe {
         let one_stream = m <= K::SHAPE.few && const { K::SHAPE.single * I::LANES <= BLOCK };
@@ -253,14 +242,33 @@ pub(crate) unsafe fn run<I: Isa, K: Kernel<I>>(p: &PanelArgs) {
     }
 }
 
-/// Whether one of `n` bytes from `p` is −128; `n` is a multiple of [`K_PAD`](layout::K_PAD).
+/// Computes a panel with int8 rows. Of 8-bit weights some instruction sets multiply −128 by other
+/// instructions ([`Isa::dot8_any`]), which takes longer: rows with scales of their own have none, those of
+/// integers may.
+///
+/// # Safety
+/// As [`run`].
 #[inline(always)]
-unsafe fn has_least(p: *const u8, n: usize) -> bool {
+pub(crate) unsafe fn run_int8<I: Isa, const F: usize>(p: &PanelArgs) {
+    unsafe {
+        if const { !I::DOT8_LEAST && slice::PanelWeights::<F>::ENCODING.bits() == 8 } && has_least(p) {
+            return run::<I, int8::Int8<F, true>>(p);
+        }
+        run::<I, int8::Int8<F, false>>(p)
+    }
+}
+
+/// Whether a code of int8 rows is −128.
+#[inline(always)]
+unsafe fn has_least(p: &PanelArgs) -> bool {
     let mut found = 0;
-    for at in (0..n).step_by(layout::K_PAD) {
-        // Without leaving early, so that the compiler makes vectors of it.
-        for i in 0..layout::K_PAD {
-            found |= u8::from(unsafe { p.add(at + i).read() } == 0x80);
+    for row in 0..p.m as usize {
+        let row = p.a.wrapping_add(row * p.a_stride as usize);
+        for at in (0..layout::padded_k(p.k as usize)).step_by(layout::K_PAD) {
+            // Without leaving early, so that the compiler makes vectors of it.
+            for i in 0..layout::K_PAD {
+                found |= u8::from(unsafe { row.add(at + i).read() } == 0x80);
+            }
         }
     }
     found != 0

@@ -18,7 +18,7 @@ pub(crate) struct Dot {
 
 /// Signed 8-bit weights and their magnitudes: `maddubs` wants one unsigned operand, and
 /// `|w| · (sign(w)·a)` cannot saturate (2·128·127 < 2^15). Of an activation of −128 there is no
-/// negative: it is multiplied as −127 and −1.
+/// negative: where there are some, these are the even bytes and the odd ones as numbers of 16 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct Signed8 {
     value: __m256i,
@@ -43,6 +43,12 @@ impl Avx2 {
             _mm256_sub_ps(number, _mm256_set1_ps(f32::from_bits(exponent as u32) + zero))
         }
     }
+}
+
+/// The even bytes and the odd ones, as numbers of 16 bits.
+#[inline(always)]
+unsafe fn halves(x: __m256i) -> [__m256i; 2] {
+    unsafe { [_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(x)), _mm256_srai_epi16::<8>(x)] }
 }
 
 impl Isa for Avx2 {
@@ -185,11 +191,18 @@ impl Isa for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn prepare_dot8_any(x: __m256i) -> Signed8 {
+        unsafe {
+            let [even, odd] = halves(_mm256_xor_si256(x, _mm256_set1_epi8(-128)));
+            Signed8 { value: even, magnitude: odd }
+        }
+    }
+    #[inline(always)]
     unsafe fn dot8_any(acc: Dot, w: Signed8, a: __m256i) -> Dot {
         unsafe {
-            // −1 where the activation is −128, else 0.
-            let least = _mm256_cmpeq_epi8(a, _mm256_set1_epi8(-128));
-            Self::dot8(Self::dot8(acc, w, _mm256_sub_epi8(a, least)), w, least)
+            let [even, odd] = halves(a);
+            let (even, odd) = (_mm256_madd_epi16(w.value, even), _mm256_madd_epi16(w.magnitude, odd));
+            Dot { wide: _mm256_add_epi32(acc.wide, _mm256_add_epi32(even, odd)), narrow: acc.narrow }
         }
     }
     #[inline(always)]

@@ -4,7 +4,7 @@ use llmcc_abi::INT8_PANELS;
 use llmcc_abi::encoding::{Code, Encoding, planes};
 use llmcc_abi::layout::K_PAD;
 
-use super::{Tile, has_least};
+use super::Tile;
 use crate::isa::Isa;
 
 /// Dot products of a tile, in up to four parts that are added up in the end: a small tile has too
@@ -121,6 +121,7 @@ pub(super) unsafe fn add<
     const NV: usize,
     const FROM: usize,
     const TO: usize,
+    const ANY: bool,
 >(
     t: &Tile,
     dots: &mut Dots<I, MR, NV>,
@@ -129,19 +130,7 @@ pub(super) unsafe fn add<
 ) {
     unsafe {
         match const { PanelWeights::<F>::ENCODING.code } {
-            Code::Int { bits: 8, .. } => {
-                let mut least = false;
-                if const { !I::DOT8_LEAST } && t.least {
-                    for m in 0..MR {
-                        least |= has_least(a.add(m * t.a_stride), K_PAD);
-                    }
-                }
-                if least {
-                    add_bytes::<I, MR, NV, true>(t, dots, w, a);
-                } else {
-                    add_bytes::<I, MR, NV, false>(t, dots, w, a);
-                }
-            }
+            Code::Int { bits: 8, .. } => add_bytes::<I, MR, NV, ANY>(t, dots, w, a),
             Code::Int { bits: 4, .. } => add_nibbles::<I, MR, NV>(t, dots, w, a),
             Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } | Code::Float(_) => {
                 for eight in FROM..TO {
@@ -153,9 +142,9 @@ pub(super) unsafe fn add<
     }
 }
 
-/// 8-bit codes. `LEAST`: activations may be −128.
+/// 8-bit codes. `ANY`: activations may be −128.
 #[inline(always)]
-unsafe fn add_bytes<I: Isa, const MR: usize, const NV: usize, const LEAST: bool>(
+unsafe fn add_bytes<I: Isa, const MR: usize, const NV: usize, const ANY: bool>(
     t: &Tile,
     dots: &mut Dots<I, MR, NV>,
     w: &[*const u8; NV],
@@ -165,13 +154,14 @@ unsafe fn add_bytes<I: Isa, const MR: usize, const NV: usize, const LEAST: bool>
         let mut x = [I::prepare_dot8(I::zero_words()); NV];
         for chunk in 0..K_PAD / 4 {
             for v in 0..NV {
-                x[v] = I::prepare_dot8(words::<I, MR, NV>(t, v, w[v].add(chunk * 64)));
+                let words = words::<I, MR, NV>(t, v, w[v].add(chunk * 64));
+                x[v] = if ANY { I::prepare_dot8_any(words) } else { I::prepare_dot8(words) };
             }
             let acc = &mut dots[chunk % parts::<I, MR, NV>()];
             for m in 0..MR {
                 let z = I::splat_word(a.add(m * t.a_stride + chunk * 4));
                 for v in 0..NV {
-                    acc[m][v] = if LEAST { I::dot8_any(acc[m][v], x[v], z) } else { I::dot8(acc[m][v], x[v], z) };
+                    acc[m][v] = if ANY { I::dot8_any(acc[m][v], x[v], z) } else { I::dot8(acc[m][v], x[v], z) };
                 }
             }
         }
