@@ -48,6 +48,9 @@ struct Args {
     /// unless less is asked for.
     #[arg(long, default_value_t = 256)]
     pool: usize,
+    /// int8 rows have codes of −128, as those of fixed scales may, and others have not.
+    #[arg(long)]
+    least: bool,
     /// Rounds, of which the median is printed.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -75,7 +78,7 @@ fn main() {
             .filter(|s| if args.shape.is_empty() { s.name != "small" } else { wanted(&args.shape, s.name) })
         {
             for &rows in &args.rows {
-                let case = Case::new(
+                let mut case = Case::new(
                     format,
                     shape,
                     rows,
@@ -85,6 +88,9 @@ fn main() {
                     args.pages == "huge",
                     args.threads,
                 );
+                if args.least {
+                    case.put_least();
+                }
                 let mut runs: Vec<(f64, Peaks)> = (0..args.rounds.max(1))
                     .map(|_| {
                         let peaks = peaks::measure(team, level, format.rows);

@@ -185,8 +185,8 @@ pub fn row_bytes(cols: usize, elem: RowElem) -> usize {
         RowElem::F16 | RowElem::Bf16 if cols > usize::MAX / 32 => usize::MAX,
         RowElem::F16 | RowElem::Bf16 => llmcc_abi::layout::half_row(cols),
         // Codes, scales and padding are less than 16 bytes per column and 128 more.
-        RowElem::Q8 { .. } if cols > usize::MAX / 32 => usize::MAX,
-        RowElem::Q8 { group } => crate::quant::q8_row_bytes(cols, group),
+        RowElem::Q8 { .. } | RowElem::I8 { .. } if cols > usize::MAX / 32 => usize::MAX,
+        RowElem::Q8 { group } | RowElem::I8 { group } => crate::quant::q8_row_bytes(cols, group),
         RowElem::Fp8 if cols > usize::MAX / 32 => usize::MAX,
         RowElem::Fp8 => llmcc_abi::layout::fp8_row(cols).bytes,
     }

@@ -286,7 +286,7 @@ fn choose_forms(s: &mut State<'_>) -> Result<(), PassError> {
 fn implement(s: &mut State<'_>) -> Result<(), PassError> {
     for f in &mut s.funcs {
         let read_often = crate::implement::read_often(f.func, &f.values);
-        crate::implement::implement(&mut f.graph, s.opts.act, &f.storages, &read_often);
+        crate::implement::implement(&mut f.graph, s.opts.act, s.opts.target, &f.storages, &read_often);
         f.stats.nodes = f.graph.total_number_of_nodes();
     }
     Ok(())

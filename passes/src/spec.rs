@@ -186,7 +186,7 @@ impl fmt::Display for Spec {
             parts.extend(p.norm.map(|n| norm_word(n).to_string()));
             parts.extend(p.gain.map(|_| "gain".to_string()));
             parts.extend(p.bias.map(|_| "bias".to_string()));
-            parts.extend(p.elem.group().map(|g| format!("q8g{g}")));
+            parts.extend(p.elem.group().map(|_| p.elem.to_string()));
             parts.extend(p.elem.is_half().then(|| p.elem.to_string()));
         }
         if let Body::RowNorm(n) = &self.kernel.body {

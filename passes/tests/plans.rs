@@ -103,6 +103,45 @@ fn int8_activations_stay_near() {
     }
 }
 
+/// Inputs that the graph rounds to integers are multiplied as such, on CPUs, whatever others are rounded
+/// to: the plan computes what the graph says.
+#[test]
+fn integers_are_multiplied_as_such() {
+    let toy = Toy { rounds: true, ..Toy::llama() };
+    // Columns of experts are whole groups.
+    let experts = Toy { experts: 6, ffn: 128, hidden: 128, ..toy };
+    let products = |compiled: &Compiled| -> Vec<RowElem> {
+        let multiplied = |k: &llmcc_ir::kernel::Kernel| {
+            let product = k.body.product()?;
+            let rows = product.prologue.map(|p| p.elem).or(match k.params[product.x].kind {
+                ParamKind::Rows { elem, .. } => Some(elem),
+                _ => None,
+            });
+            rows.filter(|_| k.name.starts_with("layer."))
+        };
+        compiled.plan.kernels.iter().filter_map(multiplied).collect()
+    };
+    for toy in [toy, Toy { bias: true, qk_norm: true, ..toy }, experts] {
+        for format in ["w8g32", "w8zg128", "w4g64"] {
+            // But for the router, whose matrix is f32.
+            let group = Format::parse(format).unwrap().encoding().integer_group().unwrap();
+            let fits = |e: &RowElem| *e == RowElem::I8 { group } || toy.experts > 0 && *e == RowElem::F32;
+            for opts in [f32_activations(format), options(format)] {
+                let tolerance = if opts.act == ActPolicy::F32 { 1e-5 } else { 0.05 };
+                let rows = products(&check(toy, opts, tolerance));
+                assert!(rows.iter().all(fits) && rows.contains(&RowElem::I8 { group }), "{toy:?} {format}: {rows:?}");
+            }
+        }
+        // Floats, tables and GPUs have no such rows.
+        for (target, format) in [("x86-64-v4", "f32"), ("x86-64-v4", "iq4nl"), ("sm90", "w8g32")] {
+            let opts = Options::new(target::find(target).unwrap(), Format::parse(format).unwrap());
+            let compiled = compile(&toy.module(), &opts).unwrap();
+            let rows = products(&compiled);
+            assert!(!rows.iter().any(|e| matches!(e, RowElem::I8 { .. })), "{target} {format}: {rows:?}");
+        }
+    }
+}
+
 fn layer_kernels(plan: &Plan, regime: usize) -> Vec<&str> {
     plan.regimes[regime].launches.iter().filter(|l| l.call == 1).map(|l| plan.kernels[l.kernel].name.as_str()).collect()
 }

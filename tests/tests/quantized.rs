@@ -2,6 +2,8 @@
 //! numbers do.
 
 use llmcc_cli::manifest::Manifest;
+use llmcc_codegen::cpu::CpuBackend;
+use llmcc_ir::kernel::{Kernel, ParamId, ParamKind, RowElem};
 use llmcc_ir::quant::Format;
 use llmcc_passes::ActPolicy;
 use llmcc_tests::{Artifact, Golden, argmax, golden, greedy, logits_in_pieces, options, shared};
@@ -224,13 +226,41 @@ fn gguf_files_of_codes_compute_what_transformers_does() {
     }
 }
 
-/// Inputs that have fixed scales in a checkpoint are rounded by these, and not once more unless that is
-/// asked for.
+/// Inputs that have fixed scales in a checkpoint are rounded by these, and integers not once more.
 #[test]
 fn fixed_scales_are_the_only_ones() {
     let path = golden("quantized_models/fixed");
     let with = |act| logits(&llmcc_cli::session::CompileOptions { act, ..options(&path) });
     let exact = with(Some(ActPolicy::F32));
     assert_eq!(with(None), exact);
-    assert_ne!(with(Some(ActPolicy::Int8)), exact);
+    assert_eq!(with(Some(ActPolicy::Int8)), exact);
+}
+
+/// On every CPU the integers among them are multiplied as int8 rows by microkernels, with zeros and
+/// without; e4m3 numbers are f32 rows, which have none for `fp8`.
+#[test]
+fn inputs_of_fixed_scales_are_int8_rows() {
+    for (name, products) in [("fixed", 4 * 2), ("fixed_experts", 0)] {
+        let folder = golden(&format!("quantized_models/{name}"));
+        for target in ["x86-64", "x86-64-v3", "x86-64-v4"] {
+            let targets = vec![llmcc_cli::session::find_target(target).expect("a target")];
+            let o = llmcc_cli::session::CompileOptions { targets, ..options(&folder) };
+            let l = llmcc_cli::session::lower(&o, &CpuBackend::default()).unwrap_or_else(|e| panic!("{e}"));
+            let v = l.preferred();
+            let rows = |k: &Kernel, p: ParamId| match k.params[p].kind {
+                ParamKind::Rows { elem, .. } => Some(elem),
+                _ => None,
+            };
+            let mut found = 0;
+            for (k, object) in v.compiled.plan.kernels.iter().zip(&v.objects) {
+                let Some(product) = k.body.product() else { continue };
+                let read = product.prologue.map(|p| p.elem).or_else(|| rows(k, product.x));
+                if let Some(RowElem::I8 { .. }) = read {
+                    assert!(object.generic.is_none(), "{name} for {target}: {:?}", object.generic);
+                    found += k.body.segments().iter().map(|s| s.weights.len()).sum::<usize>();
+                }
+            }
+            assert!(found >= products, "{name} for {target}: {found}");
+        }
+    }
 }

@@ -60,7 +60,8 @@ fn of_numbers(e: Encoding) -> f64 {
 
 /// The bound for what a kernel stores and what it multiplies.
 fn rounding(kernel: &Kernel) -> f64 {
-    let of_rows = |e: RowElem| of_numbers(e.encoding());
+    // An operation has made integers of what is stored as such.
+    let of_rows = |e: RowElem| if matches!(e, RowElem::I8 { .. }) { EXACT } else { of_numbers(e.encoding()) };
     let prologue = match &kernel.body {
         Body::Matmul(m) => m.prologue.map(|p| of_rows(p.elem)),
         _ => None,

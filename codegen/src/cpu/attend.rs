@@ -360,10 +360,10 @@ impl Plan {
         let function = super::rope::microkernel(low, e, which);
         let called = e.b.ins().call_indirect(signature, function, &[call]);
         let complete = e.b.inst_results(called)[0];
-        match self.out_elem {
-            RowElem::Q8 { group } => e.when(complete, |e| self.quantize(low, e, out, work, results, group)),
-            RowElem::Bf16 => e.when(complete, |e| self.shorten(low, e, out, work, results)),
-            RowElem::F32 | RowElem::F16 | RowElem::Fp8 => {}
+        if let Some(group) = self.out_elem.group() {
+            e.when(complete, |e| self.quantize(low, e, out, work, results, group));
+        } else if self.out_elem == RowElem::Bf16 {
+            e.when(complete, |e| self.shorten(low, e, out, work, results));
         }
     }
 
@@ -397,7 +397,7 @@ impl Plan {
             let x = e.index(results, i, self.width * 4);
             let first = e.times(head, self.width);
             let width = e.int(self.width as i64);
-            quant::quantize(low, e, x, width, row, first, &layout, group);
+            quant::quantize(low, e, x, width, row, first, &layout, self.out_elem);
         });
     }
 }

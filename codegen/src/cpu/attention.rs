@@ -385,7 +385,7 @@ impl Plan {
             let first = e.times(head, count);
             let width = e.int(count as i64);
             let layout = layout::q8_row(self.out_cols, group);
-            return quant::quantize(low, e, sums, width, row, first, &layout, group);
+            return quant::quantize(low, e, sums, width, row, first, &layout, self.out_elem);
         }
         let row = e.index(row, head, count * 4);
         let whole = count / LANES * LANES;

@@ -219,7 +219,7 @@ impl Input {
     /// Copies a slot's columns to `to`.
     fn bring(&self, low: &Lowering, e: &mut Emit, pair: (Value, Value), to: Value) {
         let from = self.slot(low, e, pair);
-        let RowElem::Q8 { group } = self.elem else {
+        let Some(group) = self.elem.group() else {
             return copy(e, from, to, self.k * self.elem.encoding().bits() as usize / 8);
         };
         if !self.own {

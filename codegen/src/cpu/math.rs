@@ -191,7 +191,7 @@ impl<'f> Emit<'f> {
     }
 
     /// Between two numbers; NaN stays.
-    fn clamp(&mut self, x: Value, least: f32, most: f32) -> Value {
+    pub fn clamp(&mut self, x: Value, least: f32, most: f32) -> Value {
         let (least, most) = (self.floats(least), self.floats(most));
         let x = self.fmax(least, x);
         self.fmin(most, x)

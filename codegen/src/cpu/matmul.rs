@@ -239,7 +239,7 @@ pub(super) fn panel_kernel(weights: Format, rows: RowElem) -> Option<Uk> {
     let reads = match rows {
         RowElem::F32 => Reads::F32,
         RowElem::Bf16 => Reads::Bf16,
-        RowElem::Q8 { .. } => Reads::Int8,
+        RowElem::Q8 { .. } | RowElem::I8 { .. } => Reads::Int8,
         RowElem::F16 | RowElem::Fp8 => return None,
     };
     let encoding = weights.encoding();
@@ -296,7 +296,9 @@ impl Rows {
         let Prologue { norm, gain, bias, elem } = *p;
         let work = RowWork { x, norm, gain, bias, residual: None };
         let (dest, stride) = match elem {
-            RowElem::Q8 { group } => (Dest::Q8 { start: 0, cols: n, group }, layout::q8_row(n, group).bytes),
+            RowElem::Q8 { group } | RowElem::I8 { group } => {
+                (Dest::Int8 { start: 0, cols: n, elem, group }, layout::q8_row(n, group).bytes)
+            }
             RowElem::F32 => {
                 let stride = (n * 4).next_multiple_of(64);
                 (Dest::F32 { start: 0, stride }, stride)

@@ -1,5 +1,5 @@
-//! int8 quantization of rows, by the rule of [`llmcc_abi::layout`]: a call of the microkernel
-//! `QuantRows`, or code that gives the same codes, scales and sums.
+//! int8 quantization of rows, by the rules of [`llmcc_abi::layout`]: a call of the microkernel
+//! `QuantRows`, or code that gives the same codes, scales and sums; of integers always code.
 
 use super::Lowering;
 use super::emit::{Emit, F32, LANES};
@@ -7,6 +7,7 @@ use super::wide::{self, Codes};
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::layout::{K_PAD, Q8Row};
+use llmcc_ir::kernel::RowElem;
 
 /// Largest magnitude as i32 bits: as integers, magnitudes order like the numbers and NaN above
 /// infinity, so that NaN is never lost.
@@ -83,11 +84,15 @@ pub(super) fn quantize(
     row: Value,
     first: Value,
     layout: &Q8Row,
-    group: usize,
+    elem: RowElem,
 ) {
+    let Some(group) = elem.group() else { unreachable!("`{elem}` rows are not int8") };
     let (number, _) = e.div_mod(first, group);
     let factors = e.index(row, number, 4);
     let out = e.add(row, first);
+    if matches!(elem, RowElem::I8 { .. }) {
+        return integers(e, x, width, (out, factors), layout, group);
+    }
     if !low.portable {
         let to = Codes { codes: out, scales: e.offset(factors, layout.scales), sums: e.offset(factors, layout.sums) };
         return wide::quantize(low, e, x, width, group, &to);
@@ -126,6 +131,47 @@ pub(super) fn quantize(
             vec![e.add(sum[0], four)]
         });
         let sum = e.sum_lanes(sums[0]);
+        e.store(scale, carried[0], layout.scales);
+        e.store(sum, carried[0], layout.sums);
+        vec![e.offset(carried[0], 4)]
+    });
+}
+
+/// Rounds `width` f32 at `x` to integers: codes at `out`, scales and sums in the row at `factors`. The
+/// code of what is no number is 0, and the scale of its group NaN.
+fn integers(e: &mut Emit, x: Value, width: Value, (out, factors): (Value, Value), layout: &Q8Row, group: usize) {
+    let zero = e.int(0);
+    let padded = e.offset(width, K_PAD - 1);
+    let padded = e.b.ins().band_imm_s(padded, -(K_PAD as i64));
+    e.range(zero, padded, group, &[factors], |e, start, carried| {
+        let end = e.offset(start, group);
+        let end = e.min(end, padded);
+        let (none, all) = (e.ints(0), e.ints(u32::MAX));
+        let found = e.range(start, end, 16, &[none, all], |e, at, found| {
+            let p = e.index(x, at, 4);
+            let (mut sum, mut numbers) = (found[0], found[1]);
+            let c: Vec<Value> = (0..4)
+                .map(|i| {
+                    let v = e.load_lanes(p, i * 16, LANES);
+                    let number = e.lanes_where(FloatCC::Ordered, v, v);
+                    let within = e.clamp(v, -128.0, 127.0);
+                    let (_, code) = e.round(within);
+                    let code = e.b.ins().band(code, number);
+                    sum = e.add(sum, code);
+                    numbers = e.b.ins().band(numbers, number);
+                    code
+                })
+                .collect();
+            let (low, high) = (e.b.ins().snarrow(c[0], c[1]), e.b.ins().snarrow(c[2], c[3]));
+            let bytes = e.b.ins().snarrow(low, high);
+            let p = e.add(out, at);
+            e.store(bytes, p, 0);
+            vec![sum, numbers]
+        });
+        // Four quarters, which are 1, or NaN.
+        let (quarter, nan) = (e.floats(0.25), e.floats(f32::NAN));
+        let scale = e.choose(found[1], quarter, nan);
+        let (scale, sum) = (e.sum_lanes(scale), e.sum_lanes(found[0]));
         e.store(scale, carried[0], layout.scales);
         e.store(sum, carried[0], layout.sums);
         vec![e.offset(carried[0], 4)]

@@ -32,11 +32,13 @@ pub(super) enum Dest {
         stride: usize,
     },
     /// int8 rows.
-    Q8 {
+    Int8 {
         /// First column, a multiple of the group.
         start: usize,
         /// Columns of a row.
         cols: usize,
+        /// By which rule.
+        elem: RowElem,
         /// Columns per scale.
         group: usize,
     },
@@ -74,7 +76,7 @@ impl Dest {
         match elem {
             RowElem::F32 => Dest::F32 { start, stride },
             RowElem::Bf16 => Dest::Bf16 { start, stride },
-            RowElem::Q8 { group } => Dest::Q8 { start, cols, group },
+            RowElem::Q8 { group } | RowElem::I8 { group } => Dest::Int8 { start, cols, elem, group },
             RowElem::F16 | RowElem::Fp8 => unreachable!("`supported` refuses such rows"),
         }
     }
@@ -143,14 +145,14 @@ impl Dest {
                     e.store_bf16(v, to, 0, lanes);
                 });
             }
-            Dest::Q8 { start, cols, group } => {
+            Dest::Int8 { start, cols, elem, group } => {
                 let x = program.address(low, e, span);
                 let layout = layout::q8_row(*cols, *group);
                 let row = e.index(target.base, target.row, layout.bytes);
                 let col = span.column(e);
                 let first = e.offset(col, *start);
                 quant::pad_row(e, x, span.width, span.n);
-                quant::quantize(low, e, x, span.width, row, first, &layout, *group);
+                quant::quantize(low, e, x, span.width, row, first, &layout, *elem);
             }
             Dest::Kv { spec, key } => {
                 let x = program.address(low, e, span);

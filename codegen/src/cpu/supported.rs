@@ -72,7 +72,7 @@ fn multiplies(kernel: Checked<'_>, portable: bool) -> Result<(), CodegenError> {
     let mut weights = kernel.body.segments().iter().flat_map(|s| &s.weights);
     let is_bf16 = |format: Format| format.encoding().float() == Some(Float::Bf16);
     let fits = match rows {
-        RowElem::F32 | RowElem::Q8 { .. } => true,
+        RowElem::F32 | RowElem::Q8 { .. } | RowElem::I8 { .. } => true,
         RowElem::Bf16 => !portable && weights.all(|w| is_bf16(kernel.matrix(*w).format)),
         RowElem::F16 | RowElem::Fp8 => false,
     };

@@ -385,7 +385,7 @@ impl<'a> Draft<'_, 'a> {
         self.table(name, constant, shape, data, Role::SharedWeight)
     }
 
-    fn table(&mut self, name: &str, constant: &str, shape: [usize; 2], data: Vec<f32>, role: Role) -> Value {
+    pub(super) fn table(&mut self, name: &str, constant: &str, shape: [usize; 2], data: Vec<f32>, role: Role) -> Value {
         let ty = TensorType::new(DType::F32, shape.map(Dim::Static));
         self.constant_of(name, constant, ty, data, role)
     }

@@ -3,7 +3,7 @@
 use super::lifter::Draft;
 use super::rounded_inputs::{RoundedInput, RoundedSlots};
 use crate::checkpoint::InputRounding;
-use llmcc_ir::graph::{BinaryOp, Op, Value};
+use llmcc_ir::graph::{BinaryOp, Op, Role, Value};
 
 impl Draft<'_, '_> {
     /// `x·wᵀ`; the input rounded, where the checkpoint says so of the matrix that `w` has its rows of.
@@ -65,7 +65,8 @@ impl Draft<'_, '_> {
     pub(super) fn as_input_of(&mut self, w: Value, x: Value) -> Value {
         let Some(how) = self.input_of(w) else { return x };
         let input = self.rounded_input(x, how);
-        self.mul(input.numbers, input.scale)
+        let numbers = self.codes_less_zero(input);
+        self.mul(numbers, input.scale)
     }
 
     /// `[T, top·rows]`: `x`, or the columns of it that each slot has, times the matrices of the experts of
@@ -83,12 +84,19 @@ impl Draft<'_, '_> {
         let Some(each) = self.inputs_of_experts(w, experts) else { return self.op(product, &[x, blocks, routes]) };
         if each.iter().all(|how| *how == each[0]) {
             let input = self.rounded_input(x, each[0]);
-            let y = self.op(product, &[input.numbers, blocks, routes]);
+            let mut y = self.op(product, &[input.codes, blocks, routes]);
+            if let Some(less) = input.less {
+                let vector = self.sums_of_rows(w, Some(less));
+                let less = self.op(Op::ExpertVector { experts, top }, &[vector, routes]);
+                y = self.add(y, less);
+            }
             return self.mul(y, input.scale);
         }
+        let less = self.less_of_experts(w, &each, top, routes);
         let known = self.rounded.of_experts.iter().find(|i| i.x == x && i.each == each).cloned();
         let input = known.unwrap_or_else(|| self.rounded_slots(x, w, routes, (top, each)));
-        let y = self.op(product, &[input.numbers, blocks, routes]);
+        let y = self.op(product, &[input.codes, blocks, routes]);
+        let y = less.map_or(y, |less| self.add(y, less));
         let scales = self.slots(input.scales, top, y);
         self.mul(y, scales)
     }
@@ -127,18 +135,46 @@ impl Draft<'_, '_> {
         let scales = of_slots("scale", |how| how.scale);
         let zeros = each.iter().any(|how| how.zero != 0.0).then(|| of_slots("zero", |how| how.zero));
         let wide = self.slots(scales, top, own);
-        let mut numbers = self.op(Op::Binary(BinaryOp::Div), &[own, wide]);
-        let zeros = zeros.map(|zeros| self.slots(zeros, top, own));
+        let mut codes = self.op(Op::Binary(BinaryOp::Div), &[own, wide]);
         if let Some(zeros) = zeros {
-            numbers = self.add(numbers, zeros);
+            let zeros = self.slots(zeros, top, own);
+            codes = self.add(codes, zeros);
         }
-        numbers = self.unary(each[0].number, numbers);
-        if let Some(zeros) = zeros {
-            numbers = self.op(Op::Binary(BinaryOp::Sub), &[numbers, zeros]);
-        }
-        let input = RoundedSlots { x, each, numbers, scales };
+        codes = self.unary(each[0].number, codes);
+        let input = RoundedSlots { x, each, codes, scales };
         self.rounded.of_experts.push(input.clone());
         input
+    }
+
+    /// What products with the matrices of experts have too much of, taken off: of row `j` of expert `e`
+    /// `−zero_e·Σ w_j`, for each slot. `None` where all zeros are 0.
+    #[track_caller]
+    fn less_of_experts(&mut self, w: Value, each: &[InputRounding], top: usize, routes: Value) -> Option<Value> {
+        if each.iter().all(|how| how.zero == 0.0) {
+            return None;
+        }
+        let sums = self.sums_of_rows(w, None);
+        let rows = self.ty(w).and_then(|t| t.tensor()).and_then(|t| t.shape.first()?.known()).unwrap_or(0);
+        let of_row = |i: usize| -each[i * each.len() / rows.max(1)].zero;
+        let name = format!("experts_less{}", self.rounded.less_of_experts);
+        self.rounded.less_of_experts += 1;
+        let [layer, half] = self.place().map(|i| i.map_or_else(String::new, |i| i.to_string()));
+        let less = self.computed(&name, &format!("${name}.{layer}.{half}"), (0..rows).map(of_row).collect());
+        let vector = self.mul(sums, less);
+        Some(self.op(Op::ExpertVector { experts: each.len(), top }, &[vector, routes]))
+    }
+
+    /// `[n]`, the sum of each row of a weight matrix `[n, k]`, or of its products with a number.
+    #[track_caller]
+    fn sums_of_rows(&mut self, w: Value, times: Option<Value>) -> Value {
+        let k = self.columns(w);
+        // Of one function alone, so that it may be changed.
+        let [layer, half] = self.place().map(|i| i.map_or_else(String::new, |i| i.to_string()));
+        let constant = format!("$ones.{k}.{layer}.{half}");
+        let ones = self.table(&format!("ones{k}"), &constant, [1, k], vec![1.0; k], Role::Weight);
+        let row = times.map_or(ones, |times| self.mul(ones, times));
+        let sums = self.op(Op::MulTransposed, &[w, row]);
+        self.op(Op::Flatten, &[sums])
     }
 
     /// `[T, top]` as wide as `like`: a number for each column of a slot.
@@ -156,13 +192,39 @@ impl Draft<'_, '_> {
         self.ty(v).and_then(|t| t.tensor()).and_then(|t| t.cols()).unwrap_or(0)
     }
 
-    /// `scale·(number(x / scale + zero) − zero)·wᵀ`: the scale after the product, so that what is
-    /// multiplied are numbers that 16 bits hold.
+    /// `scale·(number(x / scale + zero)·wᵀ − zero·Σ w)`: scale and zero after the product, so that what is
+    /// multiplied are codes, which 8 bits hold.
     #[track_caller]
     fn rounded_product(&mut self, x: Value, w: Value, how: InputRounding) -> Value {
         let input = self.rounded_input(x, how);
-        let y = (**self).matmul(input.numbers, w);
+        let y = match input.less {
+            // Nothing is made of what other functions read too.
+            Some(_) if self.is_shared(w) => {
+                let numbers = self.codes_less_zero(input);
+                (**self).matmul(numbers, w)
+            }
+            Some(less) => {
+                let y = (**self).matmul(input.codes, w);
+                let less = self.sums_of_rows(w, Some(less));
+                self.add(y, less)
+            }
+            None => (**self).matmul(input.codes, w),
+        };
         self.mul(y, input.scale)
+    }
+
+    /// The numbers of an input: its codes, less the zero.
+    #[track_caller]
+    fn codes_less_zero(&mut self, input: RoundedInput) -> Value {
+        input.less.map_or(input.codes, |less| self.add(input.codes, less))
+    }
+
+    /// Whether a weight is made of one that other functions read too.
+    fn is_shared(&self, w: Value) -> bool {
+        match self.made_by(w) {
+            Some((_, args)) => args.iter().any(|w| self.is_shared(*w)),
+            None => self.role(w) == Some(Role::SharedWeight),
+        }
     }
 
     #[track_caller]
@@ -171,16 +233,15 @@ impl Draft<'_, '_> {
             return *known;
         }
         let scale = self.fixed_number("scale", how.scale);
-        let codes = self.op(Op::Binary(BinaryOp::Div), &[x, scale]);
-        let numbers = if how.zero == 0.0 {
-            self.unary(how.number, codes)
-        } else {
+        let mut codes = self.op(Op::Binary(BinaryOp::Div), &[x, scale]);
+        let mut less = None;
+        if how.zero != 0.0 {
             let zero = self.fixed_number("zero", how.zero);
-            let codes = self.add(codes, zero);
-            let codes = self.unary(how.number, codes);
-            self.op(Op::Binary(BinaryOp::Sub), &[codes, zero])
-        };
-        let input = RoundedInput { x, how, numbers, scale };
+            codes = self.add(codes, zero);
+            less = Some(self.fixed_number("less", -how.zero));
+        }
+        let codes = self.unary(how.number, codes);
+        let input = RoundedInput { x, how, codes, less, scale };
         self.rounded.inputs.push(input);
         input
     }

@@ -12,6 +12,8 @@ pub(super) struct Rounded {
     pub inputs: Vec<RoundedInput>,
     /// The same of experts, each of which has numbers of its own.
     pub of_experts: Vec<RoundedSlots>,
+    /// How many products with experts of several zeros there were.
+    pub less_of_experts: usize,
 }
 
 /// An input that was rounded.
@@ -21,8 +23,10 @@ pub(super) struct RoundedInput {
     pub x: Value,
     /// How.
     pub how: InputRounding,
-    /// What is multiplied.
-    pub numbers: Value,
+    /// What is multiplied: its numbers, and the zero more.
+    pub codes: Value,
+    /// Minus the zero: what makes numbers of codes; none where it is 0.
+    pub less: Option<Value>,
     /// Multiplies the product.
     pub scale: Value,
 }
@@ -34,8 +38,8 @@ pub(super) struct RoundedSlots {
     pub x: Value,
     /// How, for each expert.
     pub each: Vec<InputRounding>,
-    /// What is multiplied, of each slot.
-    pub numbers: Value,
+    /// What is multiplied, of each slot: its numbers, and the zero more.
+    pub codes: Value,
     /// Multiplies the products, `[T, top]`.
     pub scales: Value,
 }

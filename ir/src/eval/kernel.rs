@@ -39,7 +39,7 @@ impl OperandData<'_> {
                 let m = rows.eval(batch.env());
                 Some(match elem {
                     RowElem::F32 | RowElem::F16 | RowElem::Bf16 => OperandData::Rows(Rows::poisoned(m, cols)),
-                    RowElem::Q8 { group } => OperandData::Q8(Q8Rows::poisoned(m, cols, group)),
+                    RowElem::Q8 { group } | RowElem::I8 { group } => OperandData::Q8(Q8Rows::poisoned(m, cols, group)),
                     RowElem::Fp8 => OperandData::Fp8(Fp8Rows::poisoned(m, cols)),
                 })
             }
@@ -99,7 +99,10 @@ fn check_operands(kernel: &Kernel, batch: &Batch, operands: &[OperandData<'_>]) 
                     r.data.iter().find(|v| inexact(v)).map(|v| format!("cannot hold {v} in {}", elem_name(*elem)))
                 }
             }
-            (ParamKind::Rows { rows, cols, elem: RowElem::Q8 { group } }, OperandData::Q8(r)) => {
+            (
+                ParamKind::Rows { rows, cols, elem: RowElem::Q8 { group } | RowElem::I8 { group } },
+                OperandData::Q8(r),
+            ) => {
                 let m = rows.eval(batch.env());
                 let fits = r.cols == *cols && r.group == *group && r.codes.len() == m * cols;
                 let fits = fits && r.scales.len() == m * r.groups() && r.sums.len() == r.scales.len();
@@ -223,6 +226,7 @@ impl KernelRun<'_, '_> {
     pub fn stored(&self, x: Vec<f64>, elem: RowElem) -> Vec<f64> {
         match elem {
             RowElem::Q8 { group } => Q8Rows::quantize(&Rows { cols: x.len(), data: to_f32(&x) }, group).row(0),
+            RowElem::I8 { group } => Q8Rows::integers(&Rows { cols: x.len(), data: to_f32(&x) }, group).row(0),
             RowElem::Fp8 => Fp8Rows::quantize(&Rows { cols: x.len(), data: to_f32(&x) }).row(0),
             RowElem::F16 | RowElem::Bf16 => to_f32(&x).into_iter().map(|v| elem.round(v).into()).collect(),
             RowElem::F32 => x,
@@ -370,12 +374,9 @@ fn store(
                     || !start.is_multiple_of(r.group)
                     || !(row.len().is_multiple_of(r.group) || end == r.cols)
                 {
-                    return Err(fail(format!(
-                        "columns {start}..{end} are not whole groups of {}",
-                        elem_name(RowElem::Q8 { group: r.group })
-                    )));
+                    return Err(fail(format!("columns {start}..{end} are not whole groups of {}", elem_name(elem))));
                 }
-                r.store(i, start, &row);
+                r.store(i, start, &row, elem);
             }
             (Store::Rows { .. }, OperandData::Fp8(r)) if row.len() == r.cols && i < r.rows() => r.store(i, &row),
             (Store::KvKey(_) | Store::KvValue(_), OperandData::State(State::Paged(kv)))

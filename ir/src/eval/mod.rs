@@ -43,7 +43,7 @@ pub(crate) use kv::{Attend, attention, whole_queries};
 pub use kv::{ScoreBias, relative_reach};
 pub use plan::{eval_plan, eval_plan_watched};
 pub(crate) use recurrent::{Each, Inputs, convolve, means_of_windows, recur, weighted_means};
-pub use rows::{Fp8Rows, Q8Rows, Rows, dequantize_q8_row, quantize_q8_row};
+pub use rows::{Fp8Rows, Q8Rows, Rows, dequantize_q8_row, integer_row, quantize_q8_row};
 pub use scalar::rope_angle;
 pub(crate) use scalar::{dot, normalize, rope, rope_row, rope_set, subtract_mean};
 pub use tensor::{Tensor, Value};

@@ -154,7 +154,9 @@ impl<'a> Run<'a> {
                     _ if (have_rows, have_cols, have) != (*rows, *cols, *elem) => None,
                     RowElem::F32 => Some(OperandData::Rows(rows_from_bytes(*cols, bytes))),
                     RowElem::F16 | RowElem::Bf16 => Some(OperandData::Rows(half_rows_from_bytes(*cols, *elem, bytes))),
-                    RowElem::Q8 { group } => Some(OperandData::Q8(q8_rows_from_bytes(*cols, *group, bytes))),
+                    RowElem::Q8 { group } | RowElem::I8 { group } => {
+                        Some(OperandData::Q8(q8_rows_from_bytes(*cols, *group, bytes)))
+                    }
                     RowElem::Fp8 => Some(OperandData::Fp8(fp8_rows_from_bytes(*cols, bytes))),
                 }
             }

@@ -65,9 +65,18 @@ impl Q8Rows {
 
     /// Quantizes f32 rows.
     pub fn quantize(x: &Rows, group: usize) -> Q8Rows {
+        Q8Rows::by(x, group, quantize_q8_row)
+    }
+
+    /// f32 rows as [`RowElem::I8`] has them.
+    pub fn integers(x: &Rows, group: usize) -> Q8Rows {
+        Q8Rows::by(x, group, integer_row)
+    }
+
+    fn by(x: &Rows, group: usize, row: fn(&[f32], usize) -> Q8Row) -> Q8Rows {
         let mut q = Q8Rows { cols: x.cols, group, codes: vec![], scales: vec![], sums: vec![] };
         for i in 0..x.rows() {
-            let (codes, scales, sums) = quantize_q8_row(x.row(i), group);
+            let (codes, scales, sums) = row(x.row(i), group);
             q.codes.extend(codes);
             q.scales.extend(scales);
             q.sums.extend(sums);
@@ -93,8 +102,9 @@ impl Q8Rows {
 
     /// Stores values from column `start` of row `i`: groups are quantized one by one, so `start` is
     /// a multiple of the group, and so is the number of values unless they end the row.
-    pub(super) fn store(&mut self, i: usize, start: usize, x: &[f32]) {
-        let (codes, scales, sums) = quantize_q8_row(x, self.group);
+    pub(super) fn store(&mut self, i: usize, start: usize, x: &[f32], elem: RowElem) {
+        let row = if matches!(elem, RowElem::I8 { .. }) { integer_row } else { quantize_q8_row };
+        let (codes, scales, sums) = row(x, self.group);
         let first = i * self.groups() + start / self.group;
         let n = x.len().div_ceil(self.group);
         self.codes[i * self.cols + start..][..x.len()].copy_from_slice(&codes);
@@ -153,6 +163,7 @@ fn quantize_fp8_row(x: &[f32]) -> (Vec<u8>, f32) {
 pub(super) fn elem_name(elem: RowElem) -> String {
     match elem {
         RowElem::Q8 { group } => format!("int8 rows in groups of {group}"),
+        RowElem::I8 { group } => format!("int8 rows with scales of 1 in groups of {group}"),
         RowElem::F32 | RowElem::F16 | RowElem::Bf16 | RowElem::Fp8 => format!("{elem} rows"),
     }
 }
@@ -175,12 +186,32 @@ pub(super) fn amax(x: &[f32]) -> f32 {
     x.iter().fold(0.0, |m: f32, v| if v.is_nan() || v.abs() > m { v.abs() } else { m })
 }
 
+/// `(codes [cols], scales [groups], sums of codes [groups])`.
+pub type Q8Row = (Vec<i8>, Vec<f32>, Vec<i32>);
+
+/// A row as [`RowElem::I8`] has it. Per group: code = nearest integer of −128 to 127, ties to even, 0
+/// where there is no number; scale = 1, or NaN where one of the values is no number.
+pub fn integer_row(x: &[f32], group: usize) -> Q8Row {
+    let code = |v: &f32| v.clamp(-128.0, 127.0).round_ties_even() as i8;
+    let codes: Vec<i8> = x.iter().map(code).collect();
+    let part = |g: usize| g * group..((g + 1) * group).min(x.len()).max(g * group);
+    let parts = (0..groups(x.len(), group)).map(part);
+    let none = |v: &f32| v.is_nan();
+    let (scales, sums) = parts
+        .map(|p| {
+            let (x, codes) = (x.get(p.clone()).unwrap_or(&[]), codes.get(p).unwrap_or(&[]));
+            (if x.iter().any(none) { f32::NAN } else { 1.0 }, codes.iter().map(|c| i32::from(*c)).sum::<i32>())
+        })
+        .unzip();
+    (codes, scales, sums)
+}
+
 /// int8 quantization of a row, in f32 arithmetic: `(codes [cols], scales [groups], sums [groups])`.
 ///
 /// Per group: `amax` = largest magnitude, `scale = amax/127`, code = `x·(127/amax)` rounded to
 /// nearest, ties to even; where `127/amax` is not finite (`amax` is 0 or nearly) all codes are 0.
 /// The last group may be short.
-pub fn quantize_q8_row(x: &[f32], group: usize) -> (Vec<i8>, Vec<f32>, Vec<i32>) {
+pub fn quantize_q8_row(x: &[f32], group: usize) -> Q8Row {
     let mut codes = Vec::with_capacity(x.len());
     let (mut scales, mut sums) = (vec![], vec![]);
     for g in 0..groups(x.len(), group) {

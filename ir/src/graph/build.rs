@@ -151,6 +151,14 @@ impl FuncBuilder {
         }
     }
 
+    /// The role of a parameter; `None` of what an operation makes.
+    pub fn role(&self, v: Value) -> Option<Role> {
+        match self.defs.get(v.0 as usize)? {
+            Def::Param(p) => Some(p.role),
+            Def::Node(_) => None,
+        }
+    }
+
     /// Ends the function. Parameters come first, each kind in the order it was added.
     ///
     /// # Errors

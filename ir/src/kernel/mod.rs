@@ -8,8 +8,9 @@
 //!
 //! Rows are those of the step: `M` = `T` (tokens) or `R` (logits rows), by [`Kernel::rows`].
 //! Matrices of rows are [`RowElem::F32`] (`[M, cols]`), [`RowElem::Q8`] (int8 codes with a scale
-//! and a sum per group of columns: what a CPU multiplies), or [`RowElem::F16`], [`RowElem::Bf16`]
-//! and [`RowElem::Fp8`] (what a GPU multiplies; a CPU bf16, too, with bf16 weights).
+//! and a sum per group of columns: what a CPU multiplies), [`RowElem::I8`] (the same with scales of
+//! 1), or [`RowElem::F16`], [`RowElem::Bf16`] and [`RowElem::Fp8`] (what a GPU multiplies; a CPU
+//! bf16, too, with bf16 weights).
 //!
 //! # Meaning
 //!

@@ -4,7 +4,7 @@ use crate::quant::{Code, Encoding, Float, Per, Scale, ScaleKind};
 use llmcc_abi::layout::K_PAD;
 use std::fmt;
 
-/// Storage of a matrix of rows. Text: `f32`, `q8g32`, `f16`, `bf16`, `fp8`. What its numbers are
+/// Storage of a matrix of rows. Text: `f32`, `q8g32`, `i8g32`, `f16`, `bf16`, `fp8`. What its numbers are
 /// says [`RowElem::encoding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RowElem {
@@ -13,6 +13,14 @@ pub enum RowElem {
     /// int8 codes, then one f32 scale and one i32 sum of codes per `group` columns
     /// (`scale = amax/127`, code = round-half-even(x·127/amax)).
     Q8 {
+        /// Columns per scale.
+        group: usize,
+    },
+    /// The same with scales of 1: the codes are the values, each rounded to the nearest integer of −128
+    /// to 127 (ties to even) as [`UnaryOp::RoundI8`](crate::graph::UnaryOp::RoundI8) does. So such rows
+    /// hold the inputs of products that a checkpoint rounds by scales of its own without loss. A group
+    /// with something that is no number has a scale that is none.
+    I8 {
         /// Columns per scale.
         group: usize,
     },
@@ -35,7 +43,7 @@ impl RowElem {
             RowElem::F32 => Encoding::F32,
             RowElem::F16 => Encoding::F16,
             RowElem::Bf16 => Encoding::BF16,
-            RowElem::Q8 { group } => {
+            RowElem::Q8 { group } | RowElem::I8 { group } => {
                 Encoding::scaled(Code::Signed { bits: 8 }, Scale::new(Per::Group(group as u16), ScaleKind::F32))
             }
             RowElem::Fp8 => Encoding::scaled(Code::Float(Float::E4m3), Scale::new(Per::Row, ScaleKind::F32)),
@@ -44,16 +52,18 @@ impl RowElem {
 
     /// The storage named `name` in text.
     pub fn parse(name: &str) -> Option<RowElem> {
-        match name.strip_prefix("q8g") {
-            Some(group) => group.parse().ok().map(|group| RowElem::Q8 { group }),
-            None => RowElem::NAMED.iter().find(|(_, n)| *n == name).map(|(elem, _)| *elem),
+        let group = |prefix: &str| name.strip_prefix(prefix).map(str::parse::<usize>);
+        match (group("q8g"), group("i8g")) {
+            (Some(group), _) => group.ok().map(|group| RowElem::Q8 { group }),
+            (_, Some(group)) => group.ok().map(|group| RowElem::I8 { group }),
+            (None, None) => RowElem::NAMED.iter().find(|(_, n)| *n == name).map(|(elem, _)| *elem),
         }
     }
 
     /// Columns per scale of int8 rows.
     pub const fn group(self) -> Option<usize> {
         match self {
-            RowElem::Q8 { group } => Some(group),
+            RowElem::Q8 { group } | RowElem::I8 { group } => Some(group),
             RowElem::F32 | RowElem::F16 | RowElem::Bf16 | RowElem::Fp8 => None,
         }
     }
@@ -62,8 +72,8 @@ impl RowElem {
     /// groups slices, which a store fills up with zeros.
     pub const fn run(self) -> usize {
         match self {
-            RowElem::Q8 { group } if group < K_PAD => K_PAD,
-            RowElem::Q8 { group } => group,
+            RowElem::Q8 { group } | RowElem::I8 { group } if group < K_PAD => K_PAD,
+            RowElem::Q8 { group } | RowElem::I8 { group } => group,
             RowElem::F32 | RowElem::F16 | RowElem::Bf16 | RowElem::Fp8 => 1,
         }
     }
@@ -108,6 +118,7 @@ impl fmt::Display for RowElem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RowElem::Q8 { group } => write!(f, "q8g{group}"),
+            RowElem::I8 { group } => write!(f, "i8g{group}"),
             named => f.write_str(RowElem::NAMED.iter().find(|(elem, _)| elem == named).map_or("?", |(_, name)| name)),
         }
     }
@@ -119,10 +130,12 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for elem in RowElem::NAMED.iter().map(|(elem, _)| *elem).chain([RowElem::Q8 { group: 32 }]) {
+        for elem in
+            RowElem::NAMED.iter().map(|(elem, _)| *elem).chain([RowElem::Q8 { group: 32 }, RowElem::I8 { group: 128 }])
+        {
             assert_eq!(RowElem::parse(&elem.to_string()), Some(elem));
         }
-        for wrong in ["", "q8", "q8g", "w4g32", "fp8g32"] {
+        for wrong in ["", "q8", "q8g", "w4g32", "fp8g32", "i8", "i8g-1"] {
             assert_eq!(RowElem::parse(wrong), None, "{wrong}");
         }
     }

@@ -1,7 +1,7 @@
 //! What targets multiply, and at what rates.
 
 use crate::kernel::RowElem;
-use crate::quant::{Encoding, Format, Packing};
+use crate::quant::{Code, Encoding, Format, Packing};
 use std::fmt;
 
 /// A kind of rows, as products multiply them: a [`RowElem`] without what differs between rows of a
@@ -37,13 +37,21 @@ impl RowKind {
     }
 }
 
+/// Storage of rows of integers of −128 to 127 by which weights of `format` are multiplied without
+/// rounding them, where there is one: weights that are integers times a scale for groups of columns.
+pub fn integer_rows(format: Format) -> Option<RowElem> {
+    let encoding = format.encoding();
+    let group = encoding.integer_group().filter(|_| matches!(encoding.code, Code::Int { .. }))?;
+    Some(RowElem::I8 { group })
+}
+
 impl From<RowElem> for RowKind {
     fn from(elem: RowElem) -> RowKind {
         match elem {
             RowElem::F32 => RowKind::F32,
             RowElem::F16 => RowKind::F16,
             RowElem::Bf16 => RowKind::Bf16,
-            RowElem::Q8 { .. } => RowKind::Int8,
+            RowElem::Q8 { .. } | RowElem::I8 { .. } => RowKind::Int8,
             RowElem::Fp8 => RowKind::Fp8,
         }
     }

@@ -50,13 +50,14 @@ pub(super) fn kernel(p: &mut Parser) -> Parsed<Kernel> {
     Ok(Kernel { name: k.kernel, rows, params: k.params, body })
 }
 
-/// Storage of rows: `f32`, `q8g32`, `f16`, `bf16`, `fp8`.
+/// Storage of rows: `f32`, `q8g32`, `i8g32`, `f16`, `bf16`, `fp8`.
 pub(super) fn row_elem(p: &mut Parser) -> Parsed<RowElem> {
     let word = p.peek_word();
     let Some(elem) = RowElem::parse(word) else {
-        return Err(
-            p.unexpected("the storage of rows: `f32`, `f16`, `bf16`, `fp8`, or `q8g32` for int8 in groups of 32")
-        );
+        return Err(p.unexpected(
+            "the storage of rows: `f32`, `f16`, `bf16`, `fp8`, or `q8g32` for int8 in groups of 32, \
+             `i8g32` for integers",
+        ));
     };
     p.next();
     Ok(elem)
@@ -68,10 +69,10 @@ fn round(p: &mut Parser) -> Parsed<RowElem> {
     p.expect(b'=')?;
     let first = p.peek().range();
     let elem = row_elem(p)?;
-    if elem.is_half() || elem.by_row() {
+    if elem.is_half() || elem.by_row() || matches!(elem, RowElem::I8 { .. }) {
         Ok(elem)
     } else {
-        Err(fault("syntax", first, "a prologue rounds to `f16`, `bf16` or `fp8`"))
+        Err(fault("syntax", first, "a prologue rounds to `f16`, `bf16`, `fp8` or `i8g32`"))
     }
 }
 

@@ -87,7 +87,7 @@ fn prologue(out: &mut String, k: &Kernel, p: &Prologue) {
         match p.elem {
             RowElem::F32 => None,
             RowElem::Q8 { group } => Some(format!("quant={group}")),
-            RowElem::F16 | RowElem::Bf16 | RowElem::Fp8 => Some(format!("round={}", p.elem)),
+            RowElem::I8 { .. } | RowElem::F16 | RowElem::Bf16 | RowElem::Fp8 => Some(format!("round={}", p.elem)),
         },
     ];
     put!(out, " prologue{{{}}}", List(parts.iter().flatten()));

@@ -240,7 +240,8 @@ fn elem() -> impl Strategy<Value = RowElem> {
         Just(RowElem::F16),
         Just(RowElem::Bf16),
         Just(RowElem::Fp8),
-        size().prop_map(|group| RowElem::Q8 { group })
+        size().prop_map(|group| RowElem::Q8 { group }),
+        size().prop_map(|group| RowElem::I8 { group })
     ]
 }
 

@@ -5,6 +5,7 @@ use crate::diag::{Diagnostic, Place};
 use crate::graph::F32;
 use crate::kernel::{Expr, Kernel, Norm, Param, ParamId, ParamKind, RowElem, Segment, Store, lcm};
 use crate::quant::{BLOCK, Encoding, Format, ROW_GROUPS};
+use crate::target::integer_rows;
 use crate::ty::Dim;
 
 /// Checks one kernel. Returns all findings.
@@ -242,10 +243,14 @@ impl<'a> KernelVerifier<'a> {
                 "int8-group",
                 format!("int8 input in groups of {group} needs weights of integers in the same groups, not {format}"),
             ),
+            RowElem::I8 { .. } if integer_rows(format) != Some(elem) => self.error(
+                "int8-group",
+                format!("{elem} input needs weights of integers, no table's, in the same groups, not {format}"),
+            ),
             RowElem::Fp8 if format.encoding() != Encoding::FP8 => {
                 self.error("fp8-weights", format!("fp8 input needs fp8 weights, not {format}"));
             }
-            RowElem::F32 | RowElem::F16 | RowElem::Bf16 | RowElem::Q8 { .. } | RowElem::Fp8 => {}
+            RowElem::F32 | RowElem::F16 | RowElem::Bf16 | RowElem::Q8 { .. } | RowElem::I8 { .. } | RowElem::Fp8 => {}
         }
     }
 

@@ -82,17 +82,11 @@ fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, of: &Product, (format, p
     };
     // Of rows with several slots each slot is quantized by itself.
     let own = cols != k || routes.is_none();
-    let elem = match cx.act.rows(format) {
+    let elem = match quantize::read_as(cx, x, format) {
         elem if own && !k.is_multiple_of(elem.run()) => RowElem::F32,
         elem => elem,
     };
-    let x = match quantize::attribute(elem) {
-        None => x,
-        Some(storage) => {
-            let storage = cx.graph.add(Term::Int(storage));
-            cx.graph.add(Term::Quant([storage, x]))
-        }
-    };
+    let x = quantize::stored(cx, x, elem);
     Some(Draft::new(rows, |d| {
         let x = d.input(x, ParamKind::Rows { rows, cols, elem });
         let routes = routes.map(|(routes, kind)| d.input(routes, kind));

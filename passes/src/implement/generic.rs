@@ -3,7 +3,7 @@
 
 use super::way::{Way, way};
 use super::{Context, OpNode, quantize};
-use crate::egraph::{Graph, Head, Term};
+use crate::egraph::{Graph, Head};
 use crate::spec::Draft;
 use egg::Id;
 use llmcc_ir::graph::{Attr, Balance, F32};
@@ -83,14 +83,8 @@ fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Forma
     let (x, w) = (op.args[0], op.args[1]);
     let (rows, cols) = cx.rows_of(x)?;
     let (n, k) = cx.matrix_of(w)?;
-    let elem = cx.act.rows(format);
-    let x = match quantize::attribute(elem) {
-        None => x,
-        Some(storage) => {
-            let storage = cx.graph.add(Term::Int(storage));
-            cx.graph.add(Term::Quant([storage, x]))
-        }
-    };
+    let elem = quantize::read_as(cx, x, format);
+    let x = quantize::stored(cx, x, elem);
     debug_assert!(cx.rows_of(class).is_none_or(|(r, c)| r == rows && c == n));
     Some(Draft::new(rows, |d| {
         let x = d.input(x, ParamKind::Rows { rows, cols, elem });

@@ -29,9 +29,11 @@ use crate::egraph::{Form, Graph, Head, Term};
 use crate::spec::{Draft, Output, Spec};
 use crate::storage::Storages;
 use egg::Id;
+use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::kernel::ParamKind;
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Format;
+use llmcc_ir::target::TargetSpec;
 use llmcc_ir::ty::Dim;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -88,6 +90,8 @@ pub struct Context<'a> {
     /// The e-graph, clean (rebuilt) at the start of each round.
     pub graph: &'a mut Graph,
     act: ActPolicy,
+    /// Whether the target multiplies int8 rows.
+    multiplies_int8: bool,
     /// Packed classes of each class of weight matrices, by format.
     packed: BTreeMap<Id, Vec<(Format, Id)>>,
     /// Cached classes of each class of updated attention states; none where the type is fixed.
@@ -99,13 +103,15 @@ pub struct Context<'a> {
 /// A kernel node of a class.
 pub type KernelNode = (Arc<Spec>, Vec<Id>);
 
-/// Adds kernels to every class. `storages` are the ways in which weights and states may be stored;
+/// Adds kernels to every class, for one target. `storages` are the ways in which weights and states may be stored;
 /// `read_often` are classes of values whose kernels are not absorbed ([`read_often`]).
-pub fn implement(graph: &mut Graph, act: ActPolicy, storages: &Storages, read_often: &[Id]) {
+pub fn implement(graph: &mut Graph, act: ActPolicy, target: &TargetSpec, storages: &Storages, read_often: &[Id]) {
     let read_often = read_often.iter().map(|id| graph.find(*id)).collect();
     let (packed, cached) = add_stores(graph, storages);
     let variants = packed.values().map(Vec::len).max().unwrap_or(1) * cached.values().map(Vec::len).max().unwrap_or(1);
-    let mut cx = Context { graph, act, packed, cached, max_kernels: MAX_KERNELS * variants, read_often };
+    let multiplies_int8 = target.multiplies(ActPolicy::Int8);
+    let mut cx =
+        Context { graph, act, multiplies_int8, packed, cached, max_kernels: MAX_KERNELS * variants, read_often };
     for phase in PHASES {
         for _ in 0..if phase.repeat { MAX_ROUNDS } else { 1 } {
             let before = cx.graph.total_number_of_nodes();
@@ -260,6 +266,21 @@ impl Context<'_> {
             _ => None,
         });
         slice.filter(|(of, _)| self.rows_of(*of).is_some()).unwrap_or((class, 0))
+    }
+
+    /// Whether a class is rows of integers of −128 to 127, made so by an operation or cut out of such
+    /// by up to `within` others.
+    fn are_integers(&self, class: Id, within: usize) -> bool {
+        let integers = |id: &Id| within > 0 && self.are_integers(*id, within - 1);
+        self.graph[class].nodes.iter().any(|t| match t {
+            Term::Op(Head::Unary(UnaryOp::RoundI8), _) => true,
+            // Attributes, then what it is cut out of; rows or an order of columns follow.
+            Term::Op(head @ (Head::SliceCols | Head::GatherRows | Head::PickCols), children) => {
+                children.get(head.attributes().len()).is_some_and(integers)
+            }
+            Term::Op(Head::ConcatCols, children) => children.iter().all(integers),
+            _ => false,
+        })
     }
 
     /// Rows and columns of a class of rows.

@@ -326,8 +326,24 @@ fn of_one<'a>([x]: [Rows<'a>; 1], node: impl FnOnce(Box<Rows<'a>>) -> Node<'a>) 
     Rows { n: x.n, k: x.k, rank: x.rank, stack: 1, node: node(Box::new(x)) }
 }
 
+/// The products of the rows of a matrix with one row: a row at a time.
+fn dots<'a>(op: &Op, [a, b]: [Rows<'a>; 2]) -> Result<Rows<'a>, RowsError> {
+    let types = [&a, &b].map(|x| TensorType::rows(x.n.into(), x.k).into());
+    op.infer(&types).map_err(RowsError::Shape)?;
+    let (with, mut row) = (b.all(), vec![0f32; a.k]);
+    let dot = |i: usize| {
+        a.fill(i, &mut row);
+        row.iter().zip(&with).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>() as f32
+    };
+    let values: Vec<f32> = (0..a.n).map(dot).collect();
+    Ok(Rows { n: a.n, k: 1, rank: 2, stack: 1, node: Node::Values(values.into()) })
+}
+
 /// An operation evaluated at once.
 fn whole<'a>(op: &Op, args: Vec<Rows<'a>>) -> Result<Rows<'a>, RowsError> {
+    if matches!((op, &args[..]), (Op::MulTransposed, [_, Rows { n: 1, .. }])) {
+        return dots(op, exactly(op, args)?);
+    }
     let tensor = |x: Rows<'_>| {
         let shape: &[usize] = match x.rank {
             0 => &[],

@@ -154,6 +154,7 @@ fn streams_exactly_what_the_evaluator_defines() {
     check(&m, &s, op(Op::UnitRows, [w(0)]), all);
     check(&m, &s, op(Op::StandardRows { eps: F32::new(1e-5) }, [w(0)]), all);
     check(&m, &s, op(Op::MulTransposed, [w(0), op(Op::SliceRows { start: 0, len: 7 }, [w(0)])]), &["f32"]);
+    check(&m, &s, op(Op::MulTransposed, [w(0), op(Op::SliceRows { start: 3, len: 1 }, [w(0)])]), &["f32"]);
     check(&m, &s, op(Op::Transpose, [w(0)]), all);
     check(&m, &s, op(Op::Transpose, [op(Op::ScaleRows, [w(0), w(3)])]), &["f32"]);
     check(&m, &s, op(Op::ConcatRows, [w(0), w(1), op(Op::SliceRows { start: 5, len: 20 }, [w(0)])]), all);

@@ -33,6 +33,8 @@ pub struct Toy {
     pub other: bool,
     /// Experts, of which each token has two, in place of the MLP; 0: none.
     pub experts: usize,
+    /// Inputs of the products of layers are rounded to integers of 8 bits, by a scale of their own.
+    pub rounds: bool,
     /// An activation of several operations, in place of the gated one: all read one product.
     pub parts: bool,
 }
@@ -53,6 +55,7 @@ impl Toy {
             window: None,
             other: false,
             experts: 0,
+            rounds: false,
             parts: false,
         }
     }
@@ -102,6 +105,9 @@ impl Toy {
         if self.experts > 0 {
             w.extend([("router", self.experts, h), ("bias", self.experts, 0)]);
         }
+        if self.rounds {
+            w.push(("scale", 1, 0));
+        }
         if self.bias {
             w.extend([("bq", q, 0), ("bk", kv, 0), ("bv", kv, 0)]);
         }
@@ -144,10 +150,11 @@ impl Toy {
             .map(|(name, n, k)| f.param(*name, if *k == 0 { vector(*n) } else { matrix(*n, *k) }, Role::Weight))
             .collect();
         let get = |name: &str| names.iter().position(|n| n.0 == name).map(|i| w[i]);
+        let of_inputs = get("scale");
         let h = f.rms_norm(x, w[0], 1e-5, self.hidden);
         let mut qkv = vec![];
         for (i, (bias, gain)) in [("bq", Some("nq")), ("bk", Some("nk")), ("bv", None)].into_iter().enumerate() {
-            let mut y = f.matmul(h, w[1 + i]);
+            let mut y = Toy::product(&mut f, h, w[1 + i], of_inputs);
             if let Some(b) = get(bias) {
                 y = f.add(y, b);
             }
@@ -168,7 +175,7 @@ impl Toy {
             Some((sinks, distances)) => f.op(op, &[q, kv, positions, sinks, distances]),
             None => f.op(op, &[q, kv, positions]),
         };
-        let o = f.matmul(a, w[4]);
+        let o = Toy::product(&mut f, a, w[4], of_inputs);
         let x = f.add(x, o);
         let h = f.rms_norm(x, w[5], 1e-5, self.hidden);
         let d = match get("router").zip(get("bias")) {
@@ -178,25 +185,52 @@ impl Toy {
                 f.matmul(y, w[8])
             }
             None => {
-                let (g, u) = (f.matmul(h, w[6]), f.matmul(h, w[7]));
+                let (g, u) = (Toy::product(&mut f, h, w[6], of_inputs), Toy::product(&mut f, h, w[7], of_inputs));
                 let g = f.unary(UnaryOp::Silu, g);
                 let h = f.mul(g, u);
-                f.matmul(h, w[8])
+                Toy::product(&mut f, h, w[8], of_inputs)
             }
-            Some(router) => self.mixture(&mut f, h, &w[6..9], router),
+            Some(router) => self.mixture(&mut f, h, &w[6..9], router, of_inputs),
         };
         let x = f.add(x, d);
         f.finish(&[x])
     }
 
+    fn product(f: &mut FuncBuilder, x: Value, w: Value, scale: Option<Value>) -> Value {
+        Toy::rounded(f, x, scale, |f, x| f.matmul(x, w))
+    }
+
+    /// A product with `x`, or with the integers next to multiples of it.
+    fn rounded(
+        f: &mut FuncBuilder,
+        x: Value,
+        scale: Option<Value>,
+        product: impl Fn(&mut FuncBuilder, Value) -> Value,
+    ) -> Value {
+        let Some(scale) = scale else { return product(f, x) };
+        let x = f.op(Op::Binary(BinaryOp::Div), &[x, scale]);
+        let x = f.unary(UnaryOp::RoundI8, x);
+        let y = product(f, x);
+        f.mul(y, scale)
+    }
+
     /// Two experts of each token.
-    fn mixture(&self, f: &mut FuncBuilder, h: Value, w: &[Value], (router, bias): (Value, Value)) -> Value {
+    fn mixture(
+        &self,
+        f: &mut FuncBuilder,
+        h: Value,
+        w: &[Value],
+        (router, bias): (Value, Value),
+        of_inputs: Option<Value>,
+    ) -> Value {
         let (experts, top) = (self.experts, 2);
         let logits = f.matmul(h, router);
         let Router { score, normalize, eps, scale, groups, kept, pairs, .. } = Router::softmax(top, true);
         let op = Op::Route { score, top, normalize, eps, scale, groups, kept, pairs };
         let routes = f.op(op, &[logits, bias]);
-        let product = |f: &mut FuncBuilder, x, w| f.op(Op::ExpertMatMul { experts, top, cols: 0 }, &[x, w, routes]);
+        let product = |f: &mut FuncBuilder, x, w| {
+            Toy::rounded(f, x, of_inputs, |f, x| f.op(Op::ExpertMatMul { experts, top, cols: 0 }, &[x, w, routes]))
+        };
         let (g, u) = (product(f, h, w[0]), product(f, h, w[1]));
         let g = f.unary(UnaryOp::Silu, g);
         let inner = f.mul(g, u);
@@ -234,7 +268,8 @@ impl Toy {
             let mut args = vec![Arg::Value(x), Arg::Value(1), Arg::Input(Input::Positions), Arg::State(layer)];
             for (name, n, k) in self.layer_weights() {
                 args.push(Arg::Weight(weights.len()));
-                weights.push(weight(format!("layers.{layer}.{name}"), n, k));
+                let data = (name == "scale").then(|| vec![0.0625]);
+                weights.push(Weight { data, ..weight(format!("layers.{layer}.{name}"), n, k) });
             }
             step.push(Call { func: 1, args });
         }

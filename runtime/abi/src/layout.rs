@@ -66,7 +66,8 @@
 //! **int8 activation rows** ([`Q8Row`]): `kp` int8 codes, then `groups` f32 scales, then `groups`
 //! i32 sums of the codes; the row is rounded up to an odd number of 64 bytes. Value: `scale·code`;
 //! `scale = amax/127` of the group, code = round-to-nearest-even of `x·(127/amax)`, 0 when `amax`
-//! is 0.
+//! is 0. Rows of integers are stored alike: `scale = 1`, code = round-to-nearest-even of `x`, −128 to
+//! 127; where some `x` of a group is no number its code is 0 and the scale of the group NaN.
 
 use crate::encoding::{Code, Encoding, Float, Per, Scale};
 

@@ -66,6 +66,8 @@ pub(crate) trait Isa: Copy {
     const DOT_CHAINS: usize;
     /// Whether [`Isa::dot8`] sees the codes of 8-bit weights unsigned, i.e. 128 too large.
     const W8_UNSIGNED: bool;
+    /// Whether [`Isa::dot8`] takes activations of −128 as well.
+    const DOT8_LEAST: bool = true;
 
     /// `LANES` f32.
     type F: Copy;
@@ -136,13 +138,24 @@ pub(crate) trait Isa: Copy {
     /// The 4 bytes at `p` in each lane.
     unsafe fn splat_word(p: *const u8) -> Self::I;
     /// Adds to each lane the dot product of 4 numbers from 0 to `most`, at most 127, and 4 i8 of
-    /// `a`. Between two of [`Isa::settle`] their magnitudes may add up to `2·127·most ≤ i16::MAX`.
+    /// `a`. Between two of [`Isa::settle`] the sums may be those of as many calls as are in
+    /// `2·128·most ≤ −i16::MIN`.
     unsafe fn dot4(acc: Self::Dot, w: Self::I, a: Self::I) -> Self::Dot;
     /// 8-bit codes made ready.
     unsafe fn prepare_dot8(x: Self::I) -> Self::W8;
     /// Adds to each lane the dot product of 4 codes (see [`Isa::W8_UNSIGNED`]) and 4 i8 of `a` in
-    /// `-127..=127`.
+    /// `-127..=127`, or −128 too if [`Isa::DOT8_LEAST`].
     unsafe fn dot8(acc: Self::Dot, w: Self::W8, a: Self::I) -> Self::Dot;
+    /// 8-bit codes made ready for [`Isa::dot8_any`].
+    #[inline(always)]
+    unsafe fn prepare_dot8_any(x: Self::I) -> Self::W8 {
+        unsafe { Self::prepare_dot8(x) }
+    }
+    /// [`Isa::dot8`] for any i8.
+    #[inline(always)]
+    unsafe fn dot8_any(acc: Self::Dot, w: Self::W8, a: Self::I) -> Self::Dot {
+        unsafe { Self::dot8(acc, w, a) }
+    }
     /// Moves narrow partial sums to wide ones.
     unsafe fn settle(acc: Self::Dot) -> Self::Dot;
     /// The sums, after [`Isa::settle`].

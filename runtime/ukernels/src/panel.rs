@@ -242,6 +242,38 @@ pub(crate) unsafe fn run<I: Isa, K: Kernel<I>>(p: &PanelArgs) {
     }
 }
 
+/// Computes a panel with int8 rows. Of 8-bit weights some instruction sets multiply −128 by other
+/// instructions ([`Isa::dot8_any`]), which takes longer: rows with scales of their own have none, those of
+/// integers may.
+///
+/// # Safety
+/// As [`run`].
+#[inline(always)]
+pub(crate) unsafe fn run_int8<I: Isa, const F: usize>(p: &PanelArgs) {
+    unsafe {
+        if const { !I::DOT8_LEAST && slice::PanelWeights::<F>::ENCODING.bits() == 8 } && has_least(p) {
+            return run::<I, int8::Int8<F, true>>(p);
+        }
+        run::<I, int8::Int8<F, false>>(p)
+    }
+}
+
+/// Whether a code of int8 rows is −128.
+#[inline(always)]
+unsafe fn has_least(p: &PanelArgs) -> bool {
+    let mut found = 0;
+    for row in 0..p.m as usize {
+        let row = p.a.wrapping_add(row * p.a_stride as usize);
+        for at in (0..layout::padded_k(p.k as usize)).step_by(layout::K_PAD) {
+            // Without leaving early, so that the compiler makes vectors of it.
+            for i in 0..layout::K_PAD {
+                found |= u8::from(unsafe { row.add(at + i).read() } == 0x80);
+            }
+        }
+    }
+    found != 0
+}
+
 /// Computes a panel with f32 rows: many by [`many`], few as all others.
 ///
 /// # Safety

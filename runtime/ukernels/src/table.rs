@@ -111,7 +111,7 @@ macro_rules! entries {
             };
             use crate::halves::Runs;
             use crate::isa::Isa;
-            use crate::panel::{Kernel, Tile, decode, float, int8, many, run, run_f32};
+            use crate::panel::{Kernel, Tile, decode, float, many, run, run_f32, run_int8};
             type Target = $isa;
 
             macro_rules! panels {
@@ -155,7 +155,7 @@ macro_rules! entries {
 
             #[target_feature(enable = $features)]
             pub(super) unsafe extern "C" fn panel_int8<const F: usize>(p: *const PanelArgs) {
-                unsafe { run::<Target, int8::Int8<F>>(&*p) }
+                unsafe { run_int8::<Target, F>(&*p) }
             }
 
             #[target_feature(enable = $features)]

@@ -106,7 +106,7 @@ impl Case {
         match self.kernel.params[i].kind {
             ParamKind::Rows { cols, elem: RowElem::F32, .. } => OperandData::Rows(rows_from_bytes(cols, bytes)),
             ParamKind::Rows { cols, elem: RowElem::Fp8, .. } => OperandData::Fp8(fp8_rows_from_bytes(cols, bytes)),
-            ParamKind::Rows { cols, elem: RowElem::Q8 { group }, .. } => {
+            ParamKind::Rows { cols, elem: RowElem::Q8 { group } | RowElem::I8 { group }, .. } => {
                 OperandData::Q8(q8_rows_from_bytes(cols, group, bytes))
             }
             ParamKind::Rows { cols, elem, .. } => OperandData::Rows(half_rows_from_bytes(cols, elem, bytes)),

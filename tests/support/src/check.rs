@@ -253,6 +253,9 @@ impl<'a> Bounds<'a> {
                     );
                 }
             }
+            (OperandData::Q8(got), OperandData::Q8(_)) if matches!(elem, RowElem::I8 { .. }) => {
+                check_integers(values, got, i, start);
+            }
             (OperandData::Q8(got), OperandData::Q8(_)) => check_q8(values, got, i, start),
             o => panic!("not rows: {o:?}"),
         }
@@ -330,6 +333,24 @@ fn check_q8(row: &[Approx], got: &Q8Rows, i: usize, start: usize) {
         for (code, a) in codes.iter().zip(part) {
             let slack = 0.5 + a.error / scale + 127.0 * 2.0 * ULP;
             assert!((f64::from(*code) - a.value / scale).abs() <= slack, "code {code} for {a:?} at scale {scale}");
+        }
+    }
+}
+
+/// Rows of integers: each code is a nearest one, scales are 1, sums are exact.
+fn check_integers(row: &[Approx], got: &Q8Rows, i: usize, start: usize) {
+    for (g, part) in row.chunks(got.group).enumerate() {
+        let at = i * got.groups() + start / got.group + g;
+        let codes = &got.codes[i * got.cols + start + g * got.group..][..part.len()];
+        assert_eq!(got.sums[at], codes.iter().map(|c| i32::from(*c)).sum::<i32>(), "group {g}: {codes:?}");
+        if !part.iter().all(Approx::is_bounded) {
+            continue;
+        }
+        assert_eq!(got.scales[at], 1.0, "group {g}: {part:?}");
+        for (code, a) in codes.iter().zip(part) {
+            let [least, most] = [a.value - a.error, a.value + a.error].map(|v| v.clamp(-128.0, 127.0) as f32);
+            let within = least.round_ties_even() as i8..=most.round_ties_even() as i8;
+            assert!(within.contains(code), "code {code} for {a:?}");
         }
     }
 }

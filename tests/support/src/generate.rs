@@ -110,6 +110,18 @@ impl Gen {
         self.push(ParamKind::Rows { rows: self.rows, cols, elem: RowElem::Q8 { group } }, OperandData::Q8(q))
     }
 
+    /// Random rows of integers of 8 bits, as many as the kernel has: of one row in four many are the least.
+    pub fn input_integers(&mut self, cols: usize, group: usize) -> ParamId {
+        let mut data = vec![];
+        for _ in 0..self.m() {
+            let least = self.rng.chance(4);
+            let code = |g: &mut Gen| if least && g.rng.chance(2) { 0 } else { g.rng.below(0, 256) };
+            data.extend((0..cols).map(|_| code(self) as f32 - 128.0));
+        }
+        let rows = Q8Rows::integers(&Rows { cols, data }, group);
+        self.push(ParamKind::Rows { rows: self.rows, cols, elem: RowElem::I8 { group } }, OperandData::Q8(rows))
+    }
+
     /// Rows to be written, as many as the kernel has.
     pub fn output(&mut self, cols: usize, elem: RowElem) -> ParamId {
         let kind = ParamKind::Rows { rows: self.rows, cols, elem };

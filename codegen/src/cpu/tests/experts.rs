@@ -51,7 +51,7 @@ fn experts(seed: u64, k: usize, group: usize, elems: &[Elem]) -> Case {
             Expr::Binary(BinaryOp::Add, boxed(last), boxed(Expr::Vector(vector)))
         }
     };
-    let stores = [RowElem::F32, RowElem::Q8 { group: 16 }, RowElem::Q8 { group: 32 }];
+    let stores = [RowElem::F32, RowElem::Q8 { group: 16 }, RowElem::I8 { group: 32 }];
     let elem = if n.is_multiple_of(32) { g.rng.pick(&stores) } else { RowElem::F32 };
     let store = Store::Rows { param: g.output(top * n, elem), start: 0 };
     let tile_n = (16 * g.rng.below(1, 4)).next_multiple_of(if elem == RowElem::F32 { 16 } else { 32 });
@@ -66,7 +66,11 @@ fn by_heads(seed: u64, k: usize, group: usize, elems: &[Elem]) -> Case {
     g.rows = Dim::Tokens;
     let heads = g.rng.below(1, 7);
     let k = if group > 0 { k.next_multiple_of(group) } else { k };
-    let x = if group == 0 { g.input(g.rows, heads * k) } else { g.input_q8(heads * k, group) };
+    let x = match group {
+        0 => g.input(g.rows, heads * k),
+        _ if g.rng.chance(2) => g.input_integers(heads * k, group),
+        _ => g.input_q8(heads * k, group),
+    };
     let n = g.rng.below(1, 50);
     let mut format = g.format(elems);
     if group != 0 {

@@ -2,9 +2,9 @@
 
 use super::generate::random;
 use super::jit::{Guarded, Jit, Run, same_bits};
-use super::{config, own_error, run_all};
+use super::{assert_same, config, own_error, run_all};
 use llmcc_abi::{QuantRowsFn, Uk};
-use llmcc_ir::eval::{KvState, OperandData, q8_rows_from_bytes};
+use llmcc_ir::eval::{KvState, OperandData, Q8Rows, q8_rows_from_bytes};
 use llmcc_ir::graph::{Balance, F32};
 use llmcc_ir::kernel::{Attention, Body, Embed, Norm, ParamId, ParamKind, RopeTable, RowElem, RowNorm};
 use llmcc_ir::kv::{KvDType, KvSpec};
@@ -42,8 +42,8 @@ proptest! {
         let gain = g.rng.chance(2).then(|| g.vector(gain_len));
         let bias = g.rng.chance(2).then(|| g.vector(gain_len));
         let residual = (!gather && g.rng.chance(2)).then(|| g.input(g.rows, cols));
-        let elem = RowElem::Q8 { group: g.rng.pick(&[16, 32, 128]) };
-        let elem = g.rng.pick(&[RowElem::F32, elem, elem]);
+        let group = g.rng.pick(&[16, 32, 128]);
+        let elem = g.rng.pick(&[RowElem::F32, RowElem::Q8 { group }, RowElem::I8 { group }]);
         let out = g.output(cols, elem);
         let case = g.case(Body::RowNorm(RowNorm { x, gather, norm, gain, bias, residual, out }));
         let bounds = Bounds::new(&case, own_error);
@@ -84,6 +84,34 @@ proptest! {
         }
         let want = OperandData::Q8(q8_rows_from_bytes(k, group, &want));
         run_all(&case, |got| assert!(same_bits(&got[out], &want), "{:?}\n{want:?}", got[out]));
+    }
+
+    /// Nor has rounding to integers: what the evaluator has, of ties, of what is out of range, and of what
+    /// is no number.
+    #[test]
+    fn rows_of_integers_equal_the_evaluator(
+        seed in any::<u64>(),
+        k in 1usize..300,
+        group in prop_oneof![Just(16usize), Just(32), Just(128)],
+    ) {
+        let mut g = random(seed, 3, 40);
+        g.rows = Dim::Tokens;
+        let x = g.input(g.rows, k);
+        let out = g.output(k, RowElem::I8 { group });
+        let mut case = g.case(Body::RowNorm(RowNorm::plain(x, out)));
+        let OperandData::Rows(rows) = &mut case.operands[x] else { unreachable!() };
+        let special = [
+            0.5, 1.5, -0.5, -2.5, 126.5, 127.5, -128.5, -129.0, 1e30, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -0.0,
+            1e-45,
+        ];
+        for (i, v) in rows.data.iter_mut().enumerate() {
+            *v *= 100.0;
+            if (seed.rotate_left(i as u32) & 15) == 0 {
+                *v = special[(seed.rotate_right(i as u32) % 14) as usize];
+            }
+        }
+        let want = [OperandData::Q8(Q8Rows::integers(rows, group))];
+        run_all(&case, |got| assert_same(&got[out..=out], &want, "codes, scales and sums"));
     }
 
     #[test]

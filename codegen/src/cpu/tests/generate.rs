@@ -29,7 +29,8 @@ fn segment(g: &mut Gen, weights: &mut dyn FnMut(&mut Gen, usize) -> Vec<ParamId>
     let mut quantum = lcm(runs.first().copied().unwrap_or(1), BLOCK);
     let store = match g.rng.below(0, 4) {
         0 => {
-            let elem = RowElem::Q8 { group: g.rng.pick(&[16, 32, 64, 128]) };
+            let group = g.rng.pick(&[16, 32, 64, 128]);
+            let elem = g.rng.pick(&[RowElem::Q8 { group }, RowElem::Q8 { group }, RowElem::I8 { group }]);
             quantum = lcm(quantum, elem.run());
             let start = g.rng.below(0, 3) * elem.run();
             Store::Rows { param: g.output(start + n, elem), start }

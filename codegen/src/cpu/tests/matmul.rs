@@ -4,9 +4,10 @@ use super::generate::{random, segments};
 use super::jit::Jit;
 use super::{assert_same, config, own_error, run_all, v3};
 use llmcc_ir::eval::OperandData;
+use llmcc_ir::graph::{BinaryOp, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Matmul, Norm, Param, ParamId, Pointwise, Prologue, RowElem, RowNorm, Store};
-use llmcc_ir::quant::{Elem, Format};
-use llmcc_test_support::{Bounds, Case, FORMATS, newcomers};
+use llmcc_ir::quant::{CodedRow, Elem, Format, pack_codes};
+use llmcc_test_support::{Bounds, Case, FORMATS, Gen, newcomers};
 use proptest::prelude::*;
 
 /// A matmul with f32 rows (`group` 0) or int8 rows.
@@ -79,7 +80,7 @@ proptest! {
             let mut second = fused.clone();
             second.operands = first.run(&run);
             let mut pointwise = second.clone();
-            let expr = Expr::Binary(llmcc_ir::graph::BinaryOp::Mul, Box::new(Expr::Rows { param: x, start: 0 }), Box::new(Expr::Vector(gain)));
+            let expr = Expr::Binary(BinaryOp::Mul, Box::new(Expr::Rows { param: x, start: 0 }), Box::new(Expr::Vector(gain)));
             let store = Store::Rows { param: copied, start: 0 };
             pointwise.kernel.body =
                 Body::Pointwise(Pointwise { segments: vec![llmcc_ir::kernel::Segment { n: k, weights: vec![], tile_n: k.next_multiple_of(16), expr, store }] });
@@ -102,6 +103,74 @@ proptest! {
         let case = matmul(seed, k, group, &[Elem::W8, Elem::W4, Elem::W4A]);
         let bounds = Bounds::new(&case, own_error);
         run_all(&case, |got| bounds.check_segments(got));
+    }
+
+    /// With the scale of their input after the product, as checkpoints have it.
+    #[test]
+    fn matmul_of_integers(
+        seed in any::<u64>(),
+        k in 1usize..300,
+        group in prop_oneof![Just(32usize), Just(64), Just(128)],
+    ) {
+        let mut g = random(seed, 6, 40);
+        let x = g.input_integers(k, group);
+        let n = g.rng.below(1, 80);
+        let scale = g.vector(1);
+        g.change_vector(scale, |x| (x.abs() + 0.1) / 256.0);
+        let elems = [Elem::W8, Format::parse("w8zg32").unwrap().elem, Elem::W4, Elem::W4A];
+        let format = Format::new(g.rng.pick(&elems), group as u16);
+        let weights: Vec<ParamId> = (0..2).map(|_| g.matrix(n, k, format)).collect();
+        let boxed = |op, a, b| Expr::Binary(op, Box::new(a), Box::new(b));
+        let scaled = |lane| boxed(BinaryOp::Mul, Expr::Acc(lane), Expr::Vector(scale));
+        let expr = boxed(BinaryOp::Mul, Expr::Unary(UnaryOp::Silu, Box::new(scaled(0))), scaled(1));
+        let elem = g.rng.pick(&[RowElem::F32, RowElem::I8 { group: 32 }]);
+        let store = Store::Rows { param: g.output(n, elem), start: 0 };
+        let segments = vec![llmcc_ir::kernel::Segment { n, weights, tile_n: 32, expr, store }];
+        let tile_m = g.rng.below(1, 6);
+        let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m }));
+        let bounds = Bounds::new(&case, own_error);
+        run_all(&case, |got| bounds.check_segments(got));
+        if let Some([here, calls]) = v3() {
+            assert_same(&case.run(&here), &case.run(&calls), "made here and called");
+        }
+    }
+
+    /// Where sums of products are numbers that f32 holds, nothing is rounded: integers times integers.
+    #[test]
+    fn products_of_integers_are_exact(
+        seed in any::<u64>(),
+        k in 1usize..600,
+        group in prop_oneof![Just(32usize), Just(128)],
+    ) {
+        let mut g = random(seed, 6, 40);
+        let x = g.input_integers(k, group);
+        let (n, format) = (g.rng.below(1, 60), Format::new(Elem::W8, group as u16));
+        let coded = |g: &mut Gen| {
+            let mut row = CodedRow::new(&format.encoding(), k);
+            row.codes.iter_mut().for_each(|c| *c = g.rng.below(0, 256) as u8);
+            row.factors.fill((1.0, 0.0));
+            row
+        };
+        let rows: Vec<CodedRow> = (0..n).map(|_| coded(&mut g)).collect();
+        let mut bytes = vec![0; format.packed_bytes(n, k)];
+        for (rows, out) in rows.chunks(16).zip(bytes.chunks_mut(format.block_bytes(k))) {
+            pack_codes(format, rows, k, out).expect("packs");
+        }
+        let w = g.push(llmcc_ir::kernel::ParamKind::Matrix { n, k, format }, OperandData::Matrix(bytes.into()));
+        let out = g.output(n, RowElem::F32);
+        let store = Store::Rows { param: out, start: 0 };
+        let segments = vec![llmcc_ir::kernel::Segment { n, weights: vec![w], tile_n: 32, expr: Expr::Acc(0), store }];
+        let case = g.case(Body::Matmul(Matmul { x, prologue: None, segments, tile_m: 5 }));
+        let sum = |i: usize, j: usize| -> f64 {
+            let codes = rows[j].codes.iter().map(|c| f64::from(*c) - 128.0);
+            case.row(x, i).iter().zip(codes).map(|(x, w)| x * w).sum()
+        };
+        run_all(&case, |got| {
+            let OperandData::Rows(got) = &got[out] else { unreachable!() };
+            for (i, j) in (0..case.m()).flat_map(|i| (0..n).map(move |j| (i, j))) {
+                assert_eq!(f64::from(got.row(i)[j]), sum(i, j), "row {i}, column {j}");
+            }
+        });
     }
 
     #[test]
@@ -171,7 +240,8 @@ proptest! {
         let format = if quant == 0 { g.format(&FORMATS) } else { Format::new(g.rng.pick(&[Elem::W8, Elem::W4, Elem::W4A]), quant as u16) };
         let n = g.rng.below(1, 60);
         let weights = vec![g.matrix(n, k, format)];
-        let elem = if quant == 0 { RowElem::F32 } else { RowElem::Q8 { group: quant } };
+        let group = quant;
+        let elem = if quant == 0 { RowElem::F32 } else { g.rng.pick(&[RowElem::Q8 { group }, RowElem::I8 { group }]) };
         let out = g.output(n, RowElem::F32);
         let between = g.output(k, elem);
         let store = Store::Rows { param: out, start: 0 };

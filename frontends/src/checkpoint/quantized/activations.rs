@@ -59,8 +59,8 @@ pub(super) fn fixed(tensors: &mut Tensors<'_>, declared: Option<UnaryOp>) -> Res
     if used > 0 {
         tensors.notes.push(format!(
             "the inputs of products with {used} matrices are rounded to 8 bits by scales that were fixed when \
-             quantizing, and so f32 rows are multiplied on CPUs; --act int8 and --act fp8 round once more, by scales \
-             of each token"
+             quantizing; on CPUs integers are multiplied as such, and floats in f32 unless --act rounds them once \
+             more, by scales of each token"
         ));
     }
     if unused > 0 {

@@ -9,7 +9,7 @@ use super::{Apart, FEW, Isa, Shape};
 pub(crate) struct Avx2;
 
 /// Dot products in progress. `maddubs` yields i16 sums of two products; up to 8 of 4-bit codes
-/// (8·2·15·127 = 30480) fit before they are widened.
+/// (8·2·15·128 = 30720) fit before they are widened.
 #[derive(Clone, Copy)]
 pub(crate) struct Dot {
     wide: __m256i,
@@ -17,7 +17,8 @@ pub(crate) struct Dot {
 }
 
 /// Signed 8-bit weights and their magnitudes: `maddubs` wants one unsigned operand, and
-/// `|w| · (sign(w)·a)` cannot saturate (2·128·127 < 2^15).
+/// `|w| · (sign(w)·a)` cannot saturate (2·128·127 < 2^15). Of an activation of −128 there is no
+/// negative: where there are some, these are the even bytes and the odd ones as numbers of 16 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct Signed8 {
     value: __m256i,
@@ -44,6 +45,12 @@ impl Avx2 {
     }
 }
 
+/// The even bytes and the odd ones, as numbers of 16 bits.
+#[inline(always)]
+unsafe fn halves(x: __m256i) -> [__m256i; 2] {
+    unsafe { [_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(x)), _mm256_srai_epi16::<8>(x)] }
+}
+
 impl Isa for Avx2 {
     const LANES: usize = 8;
     const FLOAT: Shape = Shape { tokens: 4, vectors: 2, single: 4, few: FEW };
@@ -56,6 +63,7 @@ impl Isa for Avx2 {
     const ATTEND_WEIGHS: usize = 2;
     const DOT_CHAINS: usize = 1;
     const W8_UNSIGNED: bool = false;
+    const DOT8_LEAST: bool = false;
 
     type F = __m256;
     type I = __m256i;
@@ -180,6 +188,21 @@ impl Isa for Avx2 {
             let pairs = _mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(a, w.value));
             let quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
             Dot { wide: _mm256_add_epi32(acc.wide, quads), narrow: acc.narrow }
+        }
+    }
+    #[inline(always)]
+    unsafe fn prepare_dot8_any(x: __m256i) -> Signed8 {
+        unsafe {
+            let [even, odd] = halves(_mm256_xor_si256(x, _mm256_set1_epi8(-128)));
+            Signed8 { value: even, magnitude: odd }
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot8_any(acc: Dot, w: Signed8, a: __m256i) -> Dot {
+        unsafe {
+            let [even, odd] = halves(a);
+            let (even, odd) = (_mm256_madd_epi16(w.value, even), _mm256_madd_epi16(w.magnitude, odd));
+            Dot { wide: _mm256_add_epi32(acc.wide, _mm256_add_epi32(even, odd)), narrow: acc.narrow }
         }
     }
     #[inline(always)]

@@ -227,7 +227,14 @@ impl<I: Isa> GroupWalk<I> {
 
     /// The next group: of each of its slices columns `8·FROM..8·TO`.
     #[inline(always)]
-    unsafe fn group<const F: usize, const MR: usize, const NV: usize, const FROM: usize, const TO: usize>(
+    unsafe fn group<
+        const F: usize,
+        const MR: usize,
+        const NV: usize,
+        const FROM: usize,
+        const TO: usize,
+        const ANY: bool,
+    >(
         &mut self,
         t: &Tile,
         codes: &[*const u8; NV],
@@ -239,7 +246,7 @@ impl<I: Isa> GroupWalk<I> {
             let mut dots = start::<I, F, MR, NV>(t, self.group);
             while self.k < end {
                 let w = self.codes(codes);
-                slice::add::<I, F, MR, NV, FROM, TO>(t, &mut dots, &w, t.a.add(self.k));
+                slice::add::<I, F, MR, NV, FROM, TO, ANY>(t, &mut dots, &w, t.a.add(self.k));
                 // The rest of the slice is the next group.
                 if const { TO * 8 < K_PAD } {
                     break;
@@ -254,16 +261,17 @@ impl<I: Isa> GroupWalk<I> {
     }
 }
 
-/// The panel of line `F` of [`INT8_PANELS`](llmcc_abi::INT8_PANELS) with int8 rows.
-pub(crate) struct Int8<const F: usize>;
+/// The panel of line `F` of [`INT8_PANELS`](llmcc_abi::INT8_PANELS) with int8 rows, which have −128
+/// only if `ANY`.
+pub(crate) struct Int8<const F: usize, const ANY: bool>;
 
-impl<const F: usize> Int8<F> {
+impl<const F: usize, const ANY: bool> Int8<F, ANY> {
     /// Whether it is one of those that have all tiles: what the compiler itself quantizes to, and
     /// `Q4_K`.
     const USED_MOST: bool = F < 4;
 }
 
-impl<I: Isa, const F: usize> Kernel<I> for Int8<F> {
+impl<I: Isa, const F: usize, const ANY: bool> Kernel<I> for Int8<F, ANY> {
     const ENCODING: Encoding = PanelWeights::<F>::ENCODING;
     // Of formats that are read from checkpoints only, some tiles must do.
     const SHAPE: Shape = if Self::USED_MOST { I::INT8 } else { Shape { single: 1, ..I::INT8 } };
@@ -278,10 +286,10 @@ impl<I: Isa, const F: usize> Kernel<I> for Int8<F> {
             let mut groups = GroupWalk::<I> { place, record: [I::splat(0.0); 2], group: 0, k: 0 };
             while groups.k < t.kp {
                 if const { matches!(PanelWeights::<F>::ENCODING.group(), Some(16)) } {
-                    groups.group::<F, MR, NV, 0, 2>(t, &codes, &mut acc);
-                    groups.group::<F, MR, NV, 2, 4>(t, &codes, &mut acc);
+                    groups.group::<F, MR, NV, 0, 2, ANY>(t, &codes, &mut acc);
+                    groups.group::<F, MR, NV, 2, 4, ANY>(t, &codes, &mut acc);
                 } else {
-                    groups.group::<F, MR, NV, 0, 4>(t, &codes, &mut acc);
+                    groups.group::<F, MR, NV, 0, 4, ANY>(t, &codes, &mut acc);
                 }
             }
             t.store::<I, MR, NV>(&acc);

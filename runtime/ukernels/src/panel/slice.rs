@@ -79,7 +79,8 @@ impl<const F: usize> PanelWeights<F> {
 
 /// Calls of [`Isa::dot4`] between two of [`Isa::settle`]: 1, 2, 4 or 8.
 const fn calls(most: i32) -> usize {
-    match i16::MAX as i32 / (2 * 127 * most) {
+    // Activations are −128 to 127: all sums that far down are numbers of 16 bits.
+    match -(i16::MIN as i32) / (2 * 128 * most) {
         0 | 1 => 1,
         2 | 3 => 2,
         4..=7 => 4,
@@ -120,6 +121,7 @@ pub(super) unsafe fn add<
     const NV: usize,
     const FROM: usize,
     const TO: usize,
+    const ANY: bool,
 >(
     t: &Tile,
     dots: &mut Dots<I, MR, NV>,
@@ -128,7 +130,7 @@ pub(super) unsafe fn add<
 ) {
     unsafe {
         match const { PanelWeights::<F>::ENCODING.code } {
-            Code::Int { bits: 8, .. } => add_bytes::<I, MR, NV>(t, dots, w, a),
+            Code::Int { bits: 8, .. } => add_bytes::<I, MR, NV, ANY>(t, dots, w, a),
             Code::Int { bits: 4, .. } => add_nibbles::<I, MR, NV>(t, dots, w, a),
             Code::Int { .. } | Code::Signed { .. } | Code::Table { .. } | Code::Float(_) => {
                 for eight in FROM..TO {
@@ -140,9 +142,9 @@ pub(super) unsafe fn add<
     }
 }
 
-/// 8-bit codes.
+/// 8-bit codes. `ANY`: activations may be −128.
 #[inline(always)]
-unsafe fn add_bytes<I: Isa, const MR: usize, const NV: usize>(
+unsafe fn add_bytes<I: Isa, const MR: usize, const NV: usize, const ANY: bool>(
     t: &Tile,
     dots: &mut Dots<I, MR, NV>,
     w: &[*const u8; NV],
@@ -152,13 +154,14 @@ unsafe fn add_bytes<I: Isa, const MR: usize, const NV: usize>(
         let mut x = [I::prepare_dot8(I::zero_words()); NV];
         for chunk in 0..K_PAD / 4 {
             for v in 0..NV {
-                x[v] = I::prepare_dot8(words::<I, MR, NV>(t, v, w[v].add(chunk * 64)));
+                let words = words::<I, MR, NV>(t, v, w[v].add(chunk * 64));
+                x[v] = if ANY { I::prepare_dot8_any(words) } else { I::prepare_dot8(words) };
             }
             let acc = &mut dots[chunk % parts::<I, MR, NV>()];
             for m in 0..MR {
                 let z = I::splat_word(a.add(m * t.a_stride + chunk * 4));
                 for v in 0..NV {
-                    acc[m][v] = I::dot8(acc[m][v], x[v], z);
+                    acc[m][v] = if ANY { I::dot8_any(acc[m][v], x[v], z) } else { I::dot8(acc[m][v], x[v], z) };
                 }
             }
         }

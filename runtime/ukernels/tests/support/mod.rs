@@ -95,9 +95,14 @@ pub struct Int8Rows {
 }
 
 impl Int8Rows {
-    pub fn random(m: usize, k: usize, group: usize, extreme: bool, rng: &mut Rng) -> Int8Rows {
+    /// `least`: rows as those of fixed scales are, which have −128 too; some rows, and some columns.
+    pub fn random(m: usize, k: usize, group: usize, (extreme, least): (bool, bool), rng: &mut Rng) -> Int8Rows {
         let mut code = || if extreme { 127 - 254 * (rng.below(2) as i32) } else { rng.below(255) as i32 - 127 };
-        let codes = (0..m * k).map(|_| code() as i8).collect();
+        let mut codes: Vec<i8> = (0..m * k).map(|_| code() as i8).collect();
+        for row in codes.chunks_mut(k.max(1)) {
+            let each = if least { [0, 0, 1, 40][rng.below(4)] } else { 0 };
+            row.iter_mut().filter(|_| each > 0 && rng.below(each) == 0).for_each(|c| *c = -128);
+        }
         let groups = k.next_multiple_of(32).div_ceil(group);
         Int8Rows { k, group, codes, scales: (0..m * groups).map(|_| rng.signed().abs() / 127.0).collect() }
     }
