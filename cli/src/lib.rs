@@ -33,20 +33,20 @@ pub fn main() -> ExitCode {
     match cmd::run(args.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Error::Usage(message)) => {
-            eprintln!("error: {message}");
+            eprintln!("error: {}", report::message(&message));
             eprintln!("see `llmcc --help`");
             ExitCode::from(2)
         }
         Err(Error::ClosedPipe) => ExitCode::SUCCESS,
         Err(e) => {
             let mut said = e.to_string();
-            eprintln!("error: {said}");
+            eprintln!("error: {}", report::message(&said));
             let mut source = std::error::Error::source(&e);
             while let Some(s) = source {
                 // Most messages name their cause already.
                 let cause = s.to_string();
                 if !said.contains(&cause) {
-                    eprintln!("  caused by: {cause}");
+                    eprintln!("  caused by: {}", report::message(&cause));
                 }
                 said = cause;
                 source = s.source();

@@ -157,6 +157,22 @@ pub fn explain(l: &Lowered) -> String {
     s
 }
 
+/// A text from files of strangers, for a terminal: its control characters are shown, not obeyed.
+pub fn plain(text: &str) -> String {
+    let shown =
+        |c: char| if c.is_control() && !matches!(c, '\n' | '\t') { c.escape_default().to_string() } else { c.into() };
+    text.chars().map(shown).collect()
+}
+
+/// The same, of messages: names in files may be very long.
+pub fn message(text: &str) -> String {
+    const MOST: usize = 8000;
+    match text.char_indices().nth(MOST) {
+        Some((cut, _)) => format!("{} ... ({} bytes in all)", plain(&text[..cut]), text.len()),
+        None => plain(text),
+    }
+}
+
 /// Bytes in binary units.
 pub fn bytes(n: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -171,4 +187,17 @@ pub fn bytes(n: f64) -> String {
 
 fn seconds(t: Duration) -> String {
     if t < Duration::from_secs(1) { format!("{} ms", t.as_millis()) } else { format!("{:.1} s", t.as_secs_f64()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_from_files_do_not_steer_terminals() {
+        assert_eq!(plain("a\u{1b}[31mb\nc\r\u{9b}é\t"), "a\\u{1b}[31mb\nc\\r\\u{9b}é\t");
+        let long = "é".repeat(9000);
+        assert_eq!(message(&long), format!("{} ... (18000 bytes in all)", "é".repeat(8000)));
+        assert_eq!(message(&long[..200]), long[..200]);
+    }
 }

@@ -11,6 +11,7 @@ use llmcc_ir::graph::{Arg, BinaryOp, Func, Module, Node, Op, Param, Role, Value,
 use llmcc_ir::state::{AdapterSpec, StateSpec};
 use llmcc_ir::ty::{DType, Dim, TensorType};
 use llmcc_text::adapter::{AdaptedMatrix, PlaceOfRows};
+use std::collections::BTreeSet;
 
 pub use llmcc_text::adapter::AdapterTable;
 
@@ -134,9 +135,6 @@ fn names(tensor: &str, target: &str) -> bool {
 fn groups(module: &Module, func: usize, slots: &AdapterSlots, left: &mut Vec<String>) -> Vec<SharedRows> {
     let f = &module.funcs[func];
     let mut out: Vec<SharedRows> = vec![];
-    // Matrices that make weights, too, would need other weights for each adapter.
-    let makes = |n: &Node| n.args.get(1).and_then(|w| stored(f, *w)).filter(|_| n.op == Op::MulTransposed);
-    let makers: Vec<usize> = f.nodes.iter().filter_map(makes).map(|of| of.param).collect();
     for (node, n) in f.nodes.iter().enumerate().filter(|(_, n)| n.op == Op::MatMul) {
         let [x, w] = n.args[..] else { continue };
         let Some((rows, inputs)) = tokens(f, x) else { continue };
@@ -146,8 +144,7 @@ fn groups(module: &Module, func: usize, slots: &AdapterSlots, left: &mut Vec<Str
         if found.is_empty() || rows != Dim::Tokens {
             continue;
         }
-        let alone = tensors.iter().all(Option::is_some) && !makers.contains(&param);
-        let Some(order) = order.filter(|_| alone) else {
+        let Some(order) = order.filter(|_| tensors.iter().all(Option::is_some)) else {
             left.extend(found.into_iter().map(str::to_string));
             continue;
         };
@@ -157,7 +154,37 @@ fn groups(module: &Module, func: usize, slots: &AdapterSlots, left: &mut Vec<Str
             None => out.push(SharedRows { x, inputs, targets: vec![target] }),
         }
     }
+    // Of a matrix that is used in other ways, too, an adapter would change no more than a part.
+    let products: BTreeSet<usize> = out.iter().flat_map(|g| &g.targets).map(|t| t.node).collect();
+    for group in &mut out {
+        group.targets.retain(|t| {
+            let all = only_products(f, t.param, &products);
+            if !all {
+                left.extend(bound(module, func, t.param).into_iter().flatten().map(str::to_string));
+            }
+            all
+        });
+    }
+    out.retain(|group| !group.targets.is_empty());
+    left.sort();
+    left.dedup();
     out
+}
+
+/// Whether all that is made of a parameter are these products, or the matrices of them.
+fn only_products(f: &Func, param: usize, products: &BTreeSet<usize>) -> bool {
+    let mut made = BTreeSet::from([Value(param as u32)]);
+    f.nodes.iter().enumerate().all(|(i, node)| {
+        let uses: Vec<bool> = node.args.iter().map(|arg| made.contains(arg)).collect();
+        if !uses.contains(&true) {
+            return true;
+        }
+        let rows = matches!(node.op, Op::SliceRows { .. } | Op::PickRows { .. } | Op::Transpose | Op::ConcatRows);
+        if rows {
+            made.insert(Value((f.params.len() + i) as u32));
+        }
+        rows || products.contains(&i) && uses == [false, true]
+    })
 }
 
 /// Rows and columns of activations.
@@ -196,6 +223,12 @@ fn stored(f: &Func, w: Value) -> Option<MadeOf> {
     let node = f.nodes.get(at - f.params.len())?;
     let of = *node.args.first()?;
     let from = stored(f, of)?;
+    if node.op == Op::ConcatRows {
+        let parts: Option<Vec<MadeOf>> = node.args.iter().map(|part| stored(f, *part)).collect();
+        let parts = parts.filter(|parts| parts.iter().all(|p| p.param == from.param));
+        let order = parts.and_then(|parts| parts.into_iter().map(|p| p.order).collect::<Option<Vec<_>>>());
+        return Some(MadeOf { order: order.map(|parts| parts.concat()), ..from });
+    }
     let len = from.order.as_ref().map_or(0, Vec::len);
     if let Op::SliceRows { start, len } = node.op {
         return Some(from.picked(start..start + len));

@@ -46,7 +46,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     let backends = Backends::new(Some(program));
     let mut lowered = session::lower(&options, &backends)?;
     for warning in lowered.texts.warnings.iter().cloned().chain(backends.gpu.warnings()) {
-        eprintln!("warning: {warning}");
+        eprintln!("warning: {}", report::message(&warning));
     }
     if args.explain {
         eprint!("{}", report::explain(&lowered));
@@ -86,7 +86,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
 /// Says what of the checkpoint was left aside, where there is no closing report to say it.
 fn warn(args: &CompileArgs, warnings: &[String]) {
     for warning in warnings.iter().filter(|_| !args.quiet) {
-        eprintln!("warning: {warning}");
+        eprintln!("warning: {}", report::message(warning));
     }
 }
 

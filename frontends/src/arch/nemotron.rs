@@ -7,13 +7,15 @@ use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP_BIAS, MODEL, PARTIAL_ROTARY, WIDTH};
 use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "nemotron",
     class: "NemotronForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, ATTENTION_BIAS, MLP_BIAS, OWN],
-    fixed: &[],
+    // What Minitron's configurations have beside it.
+    fixed: &[("rope_percent", Neutral::Same("partial_rotary_factor"))],
     goldens: &["nemotron"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {

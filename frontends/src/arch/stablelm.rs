@@ -7,12 +7,14 @@ use super::entry::Arch;
 use super::names::{ATTN_K_NORM, ATTN_Q_NORM, HUGGING_FACE, Names, Table};
 use crate::config::common::{DIVIDED, LAYER_NORM_MLP, MODEL, PARTIAL_ROTARY};
 use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "stablelm",
     class: "StableLmForCausalLM",
     fields: &[IDENTITY, MODEL, DIVIDED, LAYER_NORM_MLP, PARTIAL_ROTARY, OWN],
-    fixed: &[],
+    // What the first configurations had, of a class of their own.
+    fixed: &[("rotary_scaling_factor", Neutral::One), ("rope_pct", Neutral::Same("partial_rotary_factor"))],
     goldens: &["stablelm", "stablelm_parallel", "stablelm_norms"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {

@@ -1,6 +1,6 @@
 //! Finding and opening the files of a checkpoint.
 
-use super::gguf::{self, model};
+use super::gguf::{self, model, parts};
 use super::quantized::{self, Tensors, Wrong};
 use super::safetensors::{self, TensorInfo};
 use super::shard::Shard;
@@ -208,8 +208,8 @@ fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
     let ggufs: Vec<&String> =
         if models().next().is_some() { models().collect() } else { names.iter().filter(gguf).collect() };
     // Of a model in several parts the first.
-    let parts = |n: &String| n.contains("-of-") && !n.contains("-00001-of-");
-    let models: Vec<&String> = ggufs.iter().copied().filter(|n| !parts(n)).collect();
+    let later = |n: &String| n.contains("-of-") && !n.contains("-00001-of-");
+    let models: Vec<&String> = ggufs.iter().copied().filter(|n| !later(n)).collect();
     if let [only] = models[..] {
         return Ok(dir.join(only));
     }
@@ -219,11 +219,13 @@ fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
     if let ([], [only]) = (&ggufs[..], &pickles[..]) {
         return Ok(dir.join(only));
     }
-    let (what, help) = if let [first, .., last] = ggufs[..] {
-        (format!("holds {} GGUF files, `{first}` to `{last}`", ggufs.len()), "name the one that is meant")
-    } else if let [first, .., last] = pickles[..] {
+    let (what, help) = if let ([], [first, ..]) = (&models[..], &ggufs[..]) {
+        (format!("holds `{first}`, but not the first part of that model"), "download all parts of the model")
+    } else if let [_, _, ..] = models[..] {
+        (format!("holds {} GGUF files: {}", models.len(), listed(&models)), "name the one that is meant")
+    } else if let [_, _, ..] = pickles[..] {
         (
-            format!("holds {} files that may be the model, `{first}` to `{last}`", pickles.len()),
+            format!("holds {} files that may be the model: {}", pickles.len(), listed(&pickles)),
             "name the one that is meant",
         )
     } else if let Some(found) = ending(&[".safetensors"]) {
@@ -232,6 +234,14 @@ fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
         (format!("holds neither {SINGLE} nor {INDEX}"), "give the folder of a Hugging Face checkpoint")
     };
     Err(FrontendError::NotACheckpoint { path: dir.to_path_buf(), what, help: help.into() })
+}
+
+/// Names of files, the first ones where there are very many.
+fn listed(names: &[&String]) -> String {
+    const MOST: usize = 50;
+    let quoted: Vec<String> = names.iter().take(MOST).map(|name| format!("`{name}`")).collect();
+    let more = if names.len() > MOST { ", ..." } else { "" };
+    format!("{}{more}", quoted.join(", "))
 }
 
 /// Maps one file, of safetensors or PyTorch's, and reads where its tensors are.
@@ -298,13 +308,24 @@ fn open_gguf(path: &Path) -> Result<Checkpoint, FrontendError> {
     let (mut shards, mut tensors) = (vec![], BTreeMap::new());
     let (first, header) = open_part(path)?;
     let mut metadata = header.metadata.clone();
-    let parts = model::parts(&header, &file_name(path)).map_err(wrong)?;
+    let names = parts::names(&header, &file_name(path)).map_err(wrong)?;
     let mut read = Some((first, header));
-    for name in &parts {
+    for (at, name) in names.iter().enumerate() {
+        let part = dir.join(name);
+        let of_part = |(what, help): (String, &'static str)| FrontendError::NotACheckpoint {
+            path: part.clone(),
+            what,
+            help: help.into(),
+        };
         let (shard, header) = match read.take() {
             Some(first) => first,
-            None => open_part(&dir.join(name))?,
+            None if part.symlink_metadata().is_err() => {
+                let what = format!("it is missing, part {} of {} of a model", at + 1, names.len());
+                return Err(of_part((what, "download it, of the same revision as the others")));
+            }
+            None => open_part(&part)?,
         };
+        parts::check(&header, at, names.len()).map_err(of_part)?;
         for (tensor, info) in header.tensors {
             if tensors.insert(tensor.clone(), (shards.len(), info)).is_some() {
                 let again = "download the model again, all parts of one revision";

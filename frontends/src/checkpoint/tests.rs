@@ -228,6 +228,17 @@ fn folder_message(files: &[(&str, &[u8])], open: &str) -> String {
     text.replace(&*folder.0.to_string_lossy(), "DIR")
 }
 
+/// A GGUF file that says of itself no more than which part it is.
+fn part(at: u16, of: u16) -> Vec<u8> {
+    let key = |name: &str, value: u16| {
+        let mut out = (name.len() as u64).to_le_bytes().to_vec();
+        out.extend(name.bytes().chain(2u32.to_le_bytes()).chain(value.to_le_bytes()));
+        out
+    };
+    let head = [&b"GGUF"[..], &3u32.to_le_bytes(), &0u64.to_le_bytes(), &2u64.to_le_bytes()].concat();
+    [head, key("split.no", at), key("split.count", of)].concat()
+}
+
 #[test]
 fn folders_that_are_no_checkpoints() {
     let tensor =
@@ -236,13 +247,21 @@ fn folders_that_are_no_checkpoints() {
     let index = |json: Value| json!({ "metadata": {}, "weight_map": json }).to_string();
     let both = index(json!({ "a": "1.safetensors", "b": "2.safetensors" }));
     let again = "download the checkpoint again, all files of one revision";
+    let parts = "download the model again, all parts of one revision";
+    let [first, other, many] = [part(0, 2), part(1, 3), part(0, 65535)];
     const INDEX: &str = "model.safetensors.index.json";
     #[allow(clippy::type_complexity)] // a table: files, what is wrong, message
     let cases: Vec<(Vec<(&str, &[u8])>, &str, String)> = vec![
         (vec![], "none", "DIR/none: cannot open: No such file or directory (os error 2)".into()),
         (vec![], "", "DIR: holds neither model.safetensors nor model.safetensors.index.json; give the folder of a Hugging Face checkpoint".into()),
         (vec![("m.gguf", b"GGUF")], "", "DIR/m.gguf: byte 4 of the file: the file ends after 4 bytes, within the version; the file is truncated or corrupt: download it again".into()),
-        (vec![("m.gguf", b"GGUF"), ("n.gguf", b"GGUF")], "", "DIR: holds 2 GGUF files, `m.gguf` to `n.gguf`; name the one that is meant".into()),
+        (vec![("a-00002-of-00002.gguf", b"GGUF")], "", "DIR: holds `a-00002-of-00002.gguf`, but not the first part of that model; download all parts of the model".into()),
+        (vec![("a-00001-of-00002.gguf", &first)], "", "DIR/a-00002-of-00002.gguf: it is missing, part 2 of 2 of a model; download it, of the same revision as the others".into()),
+        (vec![("a-00001-of-00002.gguf", &first), ("a-00002-of-00002.gguf", &first)], "", format!("DIR/a-00002-of-00002.gguf: it is called part 2 of 2, but its `split.no` is 0, not 1; {parts}")),
+        (vec![("a-00001-of-00002.gguf", &first), ("a-00002-of-00002.gguf", &other)], "", format!("DIR/a-00002-of-00002.gguf: it is called part 2 of 2, but its `split.count` is 3, not 2; {parts}")),
+        (vec![("a-00001-of-65535.gguf", &many)], "", format!("DIR/a-00001-of-65535.gguf: `split.count` says that it is one of 65535 parts, of at most 999; {parts}")),
+        (vec![("a.gguf", &first)], "", "DIR/a.gguf: it is one of 2 parts of a model and its name does not end in `-00001-of-00002.gguf`; name the first part, under the name that it had".into()),
+        (vec![("m.gguf", b"GGUF"), ("n.gguf", b"GGUF")], "", "DIR: holds 2 GGUF files: `m.gguf`, `n.gguf`; name the one that is meant".into()),
         (
             vec![("m.gguf", b"GGUF"), ("mmproj-m-F16.gguf", b"GGUF"), ("imatrix.gguf", b"GGUF")],
             "",
@@ -292,7 +311,7 @@ fn folders_of_pytorch_files() {
     let none = "byte 0 of the file: this pickle is none that `torch.save` wrote; convert it to safetensors";
     let archive = format!("byte 4 of the file: the archive has no end; {cut}");
     let ends = format!("byte 2 of the file: the pickle ends at byte 2, within an instruction; {cut}");
-    let two = "DIR: holds 2 files that may be the model, `a.pt` to `b.bin`; name the one that is meant";
+    let two = "DIR: holds 2 files that may be the model: `a.pt`, `b.bin`; name the one that is meant";
     #[allow(clippy::type_complexity)] // a table: files, what is opened, message
     let cases: [(&[(&str, &[u8])], &str, String); 5] = [
         (&[("pytorch_model.bin", b"PK\x03\x04")], "", format!("DIR/pytorch_model.bin: {archive}")),

@@ -2,6 +2,7 @@ use super::*;
 use crate::testing::golden;
 use crate::{Checkpoint, lift};
 use llmcc_ir::verify::verify_module;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn slots(count: usize, rank: usize) -> AdapterSlots {
     AdapterSlots { count, rank, wide: None, targets: vec![] }
@@ -32,6 +33,15 @@ fn modules_stay_valid() {
             assert!(rows > 0 && m.b.row + rows <= m.b.shape[0] && m.a.row + 4 <= m.a.shape[0], "{name}: {m:?}");
             let last = |[first, count, step]: &[usize; 3]| first + (count - 1) * step;
             assert!(m.rows.iter().map(last).all(|row| row < m.outputs), "{name}: {m:?}");
+        }
+        // All of a matrix, or nothing: an adapter is whole.
+        let mut covered: BTreeMap<&str, (usize, BTreeSet<usize>)> = BTreeMap::new();
+        for m in &table.matrices {
+            let rows = &mut covered.entry(&m.name).or_insert((m.outputs, BTreeSet::new())).1;
+            rows.extend(m.rows.iter().flat_map(|[first, count, step]| (0..*count).map(move |i| first + i * step)));
+        }
+        for (tensor, (outputs, rows)) in covered {
+            assert_eq!(rows.len(), outputs, "{name}: {tensor}");
         }
     }
 }
@@ -77,5 +87,22 @@ fn matrices_that_make_weights_have_no_room() {
     for (end, room) in [("query_proj.weight", false), ("key_proj.weight", false), ("value_proj.weight", true)] {
         assert_eq!(table.matrices.iter().any(|m| m.name.ends_with(end)), room, "{end}");
         assert_eq!(left.iter().filter(|name| name.ends_with(end)).count(), if room { 0 } else { 2 }, "{end}");
+    }
+}
+
+/// Rows of a matrix that go through a convolution together are joined again: all of them have room.
+#[test]
+fn joined_rows_of_one_matrix() {
+    let (_, table, left) = table("qwen3_next");
+    assert!(!left.iter().any(|name| name.contains("in_proj_qkvz")), "{left:?}");
+    let mut rows: BTreeMap<&str, (usize, Vec<usize>)> = BTreeMap::new();
+    for m in table.matrices.iter().filter(|m| m.name.contains("in_proj_qkvz")) {
+        let of = &mut rows.entry(&m.name).or_insert((m.outputs, vec![])).1;
+        of.extend(m.rows.iter().flat_map(|[first, count, step]| (0..*count).map(move |i| first + i * step)));
+    }
+    assert!(!rows.is_empty());
+    for (name, (outputs, mut rows)) in rows {
+        rows.sort_unstable();
+        assert!(rows.into_iter().eq(0..outputs), "{name}");
     }
 }

@@ -6,7 +6,7 @@
 //! [tries](trial) the tokenizer.
 
 mod charsmap;
-mod pattern;
+pub(crate) mod pattern;
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,7 +1,7 @@
 //! What a checkpoint holds, without compiling it: its headers are read, not its weights.
 
 use crate::Error;
-use crate::report::bytes;
+use crate::report::{bytes, plain};
 use llmcc_frontends::{Checkpoint, Options, TextAssets, arch, lift, unused};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -83,5 +83,5 @@ pub fn words(about: &Value) -> String {
     for (label, lines) in lines {
         lines.iter().for_each(|line| s += &format!("{label:<11} {}\n", text(line)));
     }
-    s
+    plain(&s)
 }

@@ -292,6 +292,7 @@ fn samples(rule: Neutral) -> (Vec<Value>, Vec<Value>) {
         Neutral::Same("hidden_act") => (json!([]), json!(["gelu"])),
         Neutral::Same("tie_word_embeddings") => (json!([false]), json!([true])),
         Neutral::Same("head_dim") => (json!([4]), json!([8])),
+        Neutral::Same("partial_rotary_factor") => (json!([]), json!([0.75])),
         Neutral::Same("v_head_dim") => (json!([16]), json!([8])),
         Neutral::Same(other) => panic!("no samples for {other}"),
         Neutral::HeadDim => (json!([4, 0]), json!([2, 8, "x"])),

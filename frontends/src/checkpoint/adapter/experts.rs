@@ -142,10 +142,10 @@ impl Merging<'_> {
             });
             Some(Parameter { name, experts, rows: all, columns, turned: false, parts: parts.collect() })
         };
-        [parameter(NAMES[0], &["gate_proj", "up_proj"]), parameter(NAMES[1], &["down_proj"])]
-            .into_iter()
-            .flatten()
-            .collect()
+        // Mixtral's own names of an expert's matrices are the second ones.
+        let both = parameter(NAMES[0], &["gate_proj", "up_proj"]).or_else(|| parameter(NAMES[0], &["w1", "w3"]));
+        let down = parameter(NAMES[1], &["down_proj"]).or_else(|| parameter(NAMES[1], &["w2"]));
+        [both, down].into_iter().flatten().collect()
     }
 }
 

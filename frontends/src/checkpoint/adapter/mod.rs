@@ -4,6 +4,7 @@
 
 mod experts;
 mod merged;
+mod tied;
 
 use super::load::{self, Opened};
 use super::quantized::{COMPUTED, Wrong};
@@ -87,7 +88,7 @@ pub(super) fn merge(ckpt: &mut Checkpoint, adapter: &Adapter) -> Result<(), Fron
     let parts = sorted(tensors.into_iter().flatten()).map_err(|e| wrong(&file, e))?;
     let mut merge = Merging { ckpt, settings, scale: adapter.scale, replaced: 0, merged: 0, decoded: 0 };
     // A head that is the table has its rows, too, unless it has some of its own.
-    let own = parts.rows.contains_key(HEAD);
+    let own = parts.rows.keys().any(|module| tied::is_head(module));
     if own {
         merge.untie(&parts);
     }
@@ -185,37 +186,18 @@ struct Merging<'c> {
     decoded: usize,
 }
 
-const HEAD: &str = "lm_head";
-const TABLE: &str = "embed_tokens";
-
 impl Merging<'_> {
-    /// The base's name of a tensor: it may leave out the first part, or have one more.
+    /// The base's name of a tensor: it may leave out the first part, or have one more, and the model of texts in one
+    /// of images, too, and layers of experts have had several names.
     fn found(&self, name: &str) -> Option<String> {
-        let shorter = name.split_once('.').map(|(_, rest)| rest.to_string());
-        let names = [Some(name.to_string()), shorter, Some(format!("model.{name}"))];
-        names.into_iter().flatten().find(|name| self.ckpt.index.contains_key(name))
-    }
-
-    /// Gives the head a matrix of its own where it is the embedding table and only one of the two is
-    /// changed, as when the adapter was trained.
-    fn untie(&mut self, parts: &Sorted) {
-        let modules = parts.whole.keys().filter_map(|name| name.strip_suffix(".weight"));
-        let rows = parts.rows.keys().map(String::as_str).filter(|m| *m == HEAD);
-        let mut modules = modules.chain(parts.factors.keys().map(String::as_str)).chain(rows);
-        let head = format!("{HEAD}.weight");
-        let touched = modules.any(|m| m == HEAD || m == TABLE || m.ends_with(&format!(".{TABLE}")));
-        if !touched || self.ckpt.index.contains_key(&head) {
-            return;
-        }
-        let Some(table) = self.found(&format!("model.{TABLE}.weight")).and_then(|n| self.ckpt.index.get(&n).cloned())
-        else {
-            return;
-        };
-        self.ckpt.index.insert(head, table);
-        if let Some(config) = self.ckpt.config.as_object_mut() {
-            config.insert("tie_word_embeddings".into(), false.into());
-        }
-        self.ckpt.notes.push("the adapter changes the embedding table or the head: they are no longer one".into());
+        const SPARSE: &str = ".block_sparse_moe.";
+        let within = name.replacen("language_model.", "", 1);
+        let others = [name.replacen(".mlp.", SPARSE, 1), within.clone(), format!("language_model.{within}")];
+        let all = std::iter::once(name.to_string()).chain(others).flat_map(|name| {
+            let shorter = name.split_once('.').map(|(_, rest)| rest.to_string());
+            [Some(name.clone()), shorter, Some(format!("model.{name}"))]
+        });
+        all.flatten().find(|name| self.ckpt.index.contains_key(name))
     }
 
     /// Puts a tensor in the place of the base's.
@@ -357,7 +339,7 @@ fn transposed(module: &str, base: &Entry, (a, b): (&View, &View), said: bool) ->
         ));
     }
     // Conv1D of GPT-2 is stored so; its head is not.
-    Ok(across && (!plain || said && module != HEAD))
+    Ok(across && (!plain || said && !tied::is_head(module)))
 }
 
 #[cfg(test)]

@@ -98,6 +98,36 @@ fn bases_of_other_types() {
     lift(&merged, &Options::default()).unwrap();
 }
 
+/// A table that is the head, too, is so no more where one of the two is changed, whatever it is called.
+#[test]
+fn tables_of_any_name_are_untied() {
+    let base = golden("adapters/gpt2");
+    let before = Checkpoint::open(&base).unwrap();
+    let [rows, columns] = before.info("transformer.wte.weight").unwrap().shape[..] else { panic!() };
+    let tensor = |name: &str, shape: [usize; 2]| crate::fixtures::Tensor {
+        name: format!("base_model.model.{name}"),
+        dtype: "F32",
+        shape: shape.to_vec(),
+        data: (0..shape[0] * shape[1]).flat_map(|i| (i as f32 / 64.0).to_le_bytes()).collect(),
+    };
+    let table = ["transformer.wte.lora_embedding_A", "transformer.wte.lora_embedding_B"];
+    let head = ["lm_head.lora_A.weight", "lm_head.lora_B.weight"];
+    for (changed, names) in [("transformer.wte.weight", table), ("lm_head.weight", head)] {
+        let folder = Folder::new();
+        let [a, b] = if changed == "lm_head.weight" { [columns, rows] } else { [rows, columns] };
+        let tensors = [tensor(names[0], [1, a]), tensor(names[1], [b, 1])];
+        folder.write("adapter_model.safetensors", crate::fixtures::safetensors(&tensors));
+        folder.write("adapter_config.json", json!({ "peft_type": "LORA", "r": 1, "lora_alpha": 1 }).to_string());
+        let merged = Checkpoint::open_with(&base, &[Adapter { path: folder.0.clone(), scale: 1.0 }]).unwrap();
+        let was = before.to_f32("transformer.wte.weight");
+        for name in ["transformer.wte.weight", "lm_head.weight"] {
+            assert_eq!(merged.to_f32(name) == was, name != changed, "{changed}: {name}");
+        }
+        let module = lift(&merged, &Options::default()).unwrap();
+        assert_eq!(crate::unused::find(&merged, &module).unwrap(), None, "{changed}");
+    }
+}
+
 fn message(config: &Value) -> String {
     Settings::parse(config).map_or_else(|(what, help)| format!("{what}; {help}"), |s| format!("{s:?}"))
 }
@@ -116,6 +146,20 @@ fn settings_that_change_the_mathematics_are_refused() {
     // Another module's name may end the same way.
     assert_eq!(parsed.scale("b.a.v_proj", 4).unwrap(), 2.0);
     assert_eq!(parsed.scale("a.freq_proj", 4).unwrap(), 2.0);
+    // Regular expressions of whole names, or of what follows a dot.
+    let patterns = json!({ "alpha_pattern": { r".*layers\.[02].*q_proj": 12, "^model.x$": 4, "down|up": 16 } });
+    let parsed = Settings::parse(&with(plain.clone(), patterns)).unwrap();
+    for (module, scale) in [
+        ("model.layers.0.self_attn.q_proj", 3.0),
+        ("model.layers.1.self_attn.q_proj", 2.0),
+        ("model.layers.2.q_proj.x", 2.0),
+        ("model.x", 1.0),
+        ("a.model.x", 2.0),
+        ("a.up", 4.0),
+        ("a.upper", 2.0),
+    ] {
+        assert_eq!(parsed.scale(module, 4).unwrap(), scale, "{module}");
+    }
     for (changes, says) in [
         (json!({ "peft_type": "IA3" }), "`peft_type` is `IA3`; LORA is read; merge it in Python"),
         (json!({ "peft_type": "absent" }), "`peft_type` is missing"),
@@ -129,7 +173,7 @@ fn settings_that_change_the_mathematics_are_refused() {
         (json!({ "r": 0 }), "`r` is 0, no positive number"),
         (json!({ "lora_alpha": "x" }), "`lora_alpha` is \"x\""),
         (json!({ "use_dora": 1 }), "neither true nor false"),
-        (json!({ "rank_pattern": { "a.*": 1 } }), "has the pattern `a.*`"),
+        (json!({ "rank_pattern": { "a(": 1 } }), "has the pattern `a(`, which is no regular expression"),
         (json!({ "alpha_pattern": { "a": -1 } }), "-1 for `a`"),
     ] {
         let found = message(&with(plain.clone(), changes));

@@ -11,8 +11,10 @@ mod cut;
 mod families;
 mod file;
 mod grids;
+mod kinds;
 pub(super) mod model;
 pub(super) mod names;
+pub(super) mod parts;
 mod rope;
 mod vectors;
 

@@ -4,7 +4,7 @@ use super::cut::{QKV, cut};
 use super::families::{Family, Lines, Recipe, all};
 use super::file::{CONVERT_AGAIN, Config, File, OTHER_MODEL, Tensors, Wrong, head_dim};
 use super::names::{UNREAD, called, called_ahead, numbered};
-use super::{Header, Metadata, Value, blocks, rope};
+use super::{Metadata, Value, blocks, kinds, rope};
 use crate::checkpoint::safetensors::TensorInfo;
 use crate::checkpoint::stored::{Blocks, Constant, Entry, Joined, Kept, Order, Turns, like_it};
 use crate::spelling::nearest;
@@ -330,6 +330,7 @@ fn config(file: &File, family: &Family) -> Result<Config, Wrong> {
         config.insert("_name_or_path".into(), name.into());
     }
     let fields = || KEYS.iter().chain(family.keys.iter().copied().flatten());
+    kinds::check(file, fields().map(|(key, _)| *key).chain(OTHER_KEYS.iter().copied()))?;
     for (key, field) in fields() {
         let list = file.get(key).and_then(Value::list).filter(|_| family.lists.contains(key));
         let list = list.map(|list| list.iter().map(Value::to_json).collect());
@@ -379,11 +380,12 @@ fn config(file: &File, family: &Family) -> Result<Config, Wrong> {
 /// What a key says, where it is a number of each layer the same for all that have one.
 fn field_of(file: &File, key: &str) -> Result<Option<serde_json::Value>, Wrong> {
     let Some(value) = file.get(key) else { return Ok(None) };
-    if value.number().is_some_and(|x| !x.is_finite()) {
-        return Err((format!("`{}.{key}` is no finite number", file.name), super::AGAIN));
-    }
     let Some(list) = value.list() else { return Ok(Some(value.to_json())) };
-    let mut sizes: Vec<u64> = list.iter().filter_map(Value::unsigned).filter(|n| *n > 0).collect();
+    let sizes: Option<Vec<u64>> = list.iter().map(Value::unsigned).collect();
+    let Some(mut sizes) = sizes.filter(|sizes| !sizes.is_empty()) else {
+        return Err((format!("`{}.{key}` is a list, and none of whole numbers", file.name), super::AGAIN));
+    };
+    sizes.retain(|n| *n > 0);
     sizes.dedup();
     match sizes[..] {
         [] => Ok(None),
@@ -474,21 +476,4 @@ fn entry(family: &Family, name: &str, (shard, info): (usize, TensorInfo), of_hea
         return Entry::plain(shard, info);
     }
     Entry { layout: Some(Arc::new(blocks)), ..Entry::plain(shard, info) }
-}
-
-/// The metadata of all parts of a file, whose names the first gives.
-pub(in crate::checkpoint) fn parts(header: &Header, name: &str) -> Result<Vec<String>, Wrong> {
-    let number = |key: &str| header.metadata.get(key).and_then(Value::unsigned);
-    let count = number("split.count").unwrap_or(1);
-    if count <= 1 {
-        return Ok(vec![name.to_string()]);
-    }
-    let ending = format!("-00001-of-{count:05}.gguf");
-    match name.strip_suffix(&ending) {
-        Some(stem) if count < 1000 => Ok((1..=count).map(|i| format!("{stem}-{i:05}-of-{count:05}.gguf")).collect()),
-        _ => Err((
-            format!("it is one of {count} parts of a model and its name does not end in `{ending}`"),
-            "name the first part, under the name that it had",
-        )),
-    }
 }

@@ -62,6 +62,18 @@ fn tensor<'a>(
     if sizes.len() != strides.len() || sizes.len() > MAX_RANK {
         return Err(error(at, format!("a tensor has {} sizes and {} strides", sizes.len(), strides.len()), AGAIN));
     }
+    // After hooks of training: that it stands for the negative of its elements, say.
+    let noted = args.iter().skip(6).find_map(|note| match note {
+        Pickle::Object(i) => match m.objects.get(*i) {
+            Some(Object::Dict(notes)) => notes.iter().find(|(_, set)| *set != Pickle::Bool(false)),
+            _ => None,
+        },
+        _ => None,
+    });
+    if let Some((name, _)) = noted {
+        let name = if let Pickle::Text(name) = name { name } else { "?" };
+        return Err(error(at, format!("a tensor has the note `{name}`, which may change what it holds"), SAVE));
+    }
     Ok(Object::Tensor(Pickled { at, storage, ty: ty.unwrap_or(of.ty), offset, sizes, strides }))
 }
 

@@ -203,6 +203,15 @@ fn tensors_lie_in_their_storage() {
         let found = message(&file);
         assert!(found.contains(says), "{says}: {found}");
     }
+    // One that is the negative of what is stored (`torch._neg_view`).
+    let negative = |set: u8| {
+        let after = [b"\x89ccollections\nOrderedDict\n)R}X\x03\0\0\0neg".as_slice(), &[set], b"stRs."].concat();
+        let plain = tensor(4, 0, &[2, 2], &[2, 1]);
+        let at = plain.windows(4).position(|w| w == b"tRs.").unwrap();
+        [&plain[..at], &after, &plain[at + 4..]].concat()
+    };
+    assert_eq!(message(&negative(0x89)), "ok: 1 tensors");
+    assert!(message(&negative(0x88)).contains("a tensor has the note `neg`, which may change what it holds"));
     let mut cut = tensor(4, 0, &[2], &[1]);
     cut.pop();
     assert!(message(&cut).contains("ends within a storage"));

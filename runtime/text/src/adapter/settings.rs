@@ -1,6 +1,8 @@
 //! `adapter_config.json` of PEFT: what of it decides about what an adapter adds to the weights.
 
+use crate::check::pattern;
 use serde_json::{Map, Value};
+use tokenizers::utils::SysRegex;
 
 /// Settings that say nothing about what a trained adapter computes: which modules have one follows
 /// from its tensors.
@@ -198,11 +200,10 @@ fn pattern(all: &Map<String, Value>, key: &str) -> Result<Map<String, Value>, Wr
         if positive(number).is_none() {
             return Err((format!("`{key}` has {number} for `{name}`, no positive number"), OTHER));
         }
-        if literal(name).contains(['\\', '*', '+', '?', '(', ')', '[', ']', '{', '}', '|', '$', '^']) {
-            return Err((
-                format!("`{key}` has the pattern `{name}`, where names of modules are read"),
-                "write out the names of the modules that it stands for",
-            ));
+        if let Some(pattern) = expression(name)
+            && let Err(why) = pattern::check(name).and_then(|()| compiled(pattern).map(drop))
+        {
+            return Err((format!("`{key}` has the pattern `{name}`, which is no regular expression: {why}"), OTHER));
         }
     }
     Ok(map.clone())
@@ -213,9 +214,22 @@ fn literal(pattern: &str) -> String {
     pattern.strip_prefix('^').unwrap_or(pattern).replace("\\.", ".")
 }
 
-/// The number of the first pattern that is the end of a name.
+/// A pattern that is no name.
+fn expression(pattern: &str) -> Option<&str> {
+    literal(pattern).contains(['\\', '*', '+', '?', '(', ')', '[', ']', '{', '}', '|', '$', '^']).then_some(pattern)
+}
+
+/// A regular expression of whole names, or of what follows a dot in them, as PEFT makes it.
+fn compiled(pattern: &str) -> Result<SysRegex, String> {
+    SysRegex::new(&format!("^(?:.*\\.)?(?:{pattern})$")).map_err(|e| e.to_string())
+}
+
+/// The number of the first pattern that a name, or the end of one, has.
 fn matched(patterns: &Map<String, Value>, module: &str) -> Option<f64> {
     let is = |pattern: &str| {
+        if let Some(pattern) = expression(pattern) {
+            return compiled(pattern).is_ok_and(|regex| regex.find_iter(module).next().is_some());
+        }
         let name = literal(pattern);
         let before = module.strip_suffix(name.as_str());
         before.is_some_and(|rest| rest.is_empty() || !pattern.starts_with('^') && rest.ends_with('.'))

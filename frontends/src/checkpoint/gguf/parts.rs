@@ -1,0 +1,51 @@
+//! Models that are cut into several files.
+
+use super::file::Wrong;
+use super::{Header, Value};
+
+/// The most parts that are opened.
+const MOST: u64 = 999;
+const DOWNLOAD: &str = "download the model again, all parts of one revision";
+
+/// The names of all parts of a model, by the first.
+pub(in crate::checkpoint) fn names(header: &Header, name: &str) -> Result<Vec<String>, Wrong> {
+    let count = number(header, "split.count")?.unwrap_or(1);
+    if count <= 1 {
+        return Ok(vec![name.to_string()]);
+    }
+    if count > MOST {
+        return Err((format!("`split.count` says that it is one of {count} parts, of at most {MOST}"), DOWNLOAD));
+    }
+    let ending = format!("-00001-of-{count:05}.gguf");
+    match name.strip_suffix(&ending) {
+        Some(stem) => Ok((1..=count).map(|i| format!("{stem}-{i:05}-of-{count:05}.gguf")).collect()),
+        None => Err((
+            format!("it is one of {count} parts of a model and its name does not end in `{ending}`"),
+            "name the first part, under the name that it had",
+        )),
+    }
+}
+
+/// Whether a file is the part that its name says: `at` counts from 0.
+pub(in crate::checkpoint) fn check(header: &Header, at: usize, of: usize) -> Result<(), Wrong> {
+    if of == 1 {
+        return Ok(());
+    }
+    for (key, wanted) in [("split.no", at as u64), ("split.count", of as u64)] {
+        match number(header, key)? {
+            Some(n) if n == wanted => {}
+            Some(n) => {
+                let what = format!("it is called part {} of {of}, but its `{key}` is {n}, not {wanted}", at + 1);
+                return Err((what, DOWNLOAD));
+            }
+            None => return Err((format!("it is called part {} of {of}, but has no `{key}`", at + 1), DOWNLOAD)),
+        }
+    }
+    Ok(())
+}
+
+fn number(header: &Header, key: &str) -> Result<Option<u64>, Wrong> {
+    let Some(value) = header.metadata.get(key) else { return Ok(None) };
+    let wrong = || (format!("`{key}` is {}, no whole number", value.to_json()), DOWNLOAD);
+    Value::unsigned(value).map(Some).ok_or_else(wrong)
+}
