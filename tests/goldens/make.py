@@ -125,7 +125,7 @@ def randomize(model, seed):
 
 
 # Classes that Transformers has, but not in its tables: parts of larger models.
-ALONE = {"Emu3ForCausalLM", "Mistral4ForCausalLM", "T5EncoderModel", "MT5EncoderModel", "UMT5EncoderModel"}
+ALONE = {"Emu3ForCausalLM", "Mistral4ForCausalLM", "T5EncoderModel", "MT5EncoderModel", "UMT5EncoderModel", "SwitchTransformersEncoderModel"}
 
 
 def auto_class(folder):

@@ -51,7 +51,7 @@ pub(super) struct Draft<'l, 'a> {
     /// Of a layer that has blocks twice, which of them.
     half: Option<usize>,
     f: FuncBuilder,
-    args: Vec<Arg>,
+    args: Vec<(Arg, Value)>,
     /// Orders of columns that the function knows.
     orders: Vec<(&'a [u32], Value)>,
     /// Inputs of products that are rounded.
@@ -198,8 +198,9 @@ impl<'a> Draft<'_, 'a> {
     }
 
     fn bind(&mut self, name: &str, ty: impl Into<ValueType>, role: Role, arg: Arg) -> Value {
-        self.args.push(arg);
-        self.f.param(name, ty, role)
+        let v = self.f.param(name, ty, role);
+        self.args.push((arg, v));
+        v
     }
 
     /// A result of an earlier call.
@@ -210,11 +211,12 @@ impl<'a> Draft<'_, 'a> {
         }
     }
 
-    /// A per-step input.
+    /// A per-step input, one parameter however often it is asked for.
     pub(super) fn input(&mut self, input: Input) -> Value {
         let (_, name) = Input::ALL.iter().find(|(i, _)| *i == input).copied().unwrap_or((input, "input"));
         let rows = if input == Input::OutRows { Dim::Rows } else { Dim::Tokens };
-        self.bind(name, TensorType::new(DType::I32, [rows]), Role::Data, Arg::Input(input))
+        let known = self.args.iter().find(|(of, _)| *of == Arg::Input(input)).map(|(_, v)| *v);
+        known.unwrap_or_else(|| self.bind(name, TensorType::new(DType::I32, [rows]), Role::Data, Arg::Input(input)))
     }
 
     /// A tensor of the checkpoint, checked: of this layer where the function is a layer's.
@@ -420,8 +422,7 @@ impl<'a> Draft<'_, 'a> {
     /// The same of rows of `dim` elements that are key and value, one for each `every` tokens.
     pub(super) fn kv_of_windows(&mut self, name: &str, dim: usize, every: usize) -> Value {
         let dtype = self.lifter.kv_dtype;
-        let (key_dim, value_dim) = (dim, dim);
-        self.paged(name, KvSpec { dtype, kv_heads: 1, key_dim, value_dim, latent: true, window: None, every })
+        self.paged(name, KvSpec { dtype, kv_heads: 1, key_dim: dim, value_dim: dim, latent: true, window: None, every })
     }
 
     fn paged(&mut self, name: &str, spec: KvSpec) -> Value {
@@ -491,7 +492,7 @@ impl<'a> Draft<'_, 'a> {
             m.funcs.push(func);
             m.funcs.len() - 1
         });
-        m.step.push(Call { func: index, args });
+        m.step.push(Call { func: index, args: args.into_iter().map(|(arg, _)| arg).collect() });
         let first = lifter.results;
         lifter.results += results.len();
         Ok(types.into_iter().enumerate().map(|(i, ty)| Carried { result: first + i, ty }).collect())

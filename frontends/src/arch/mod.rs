@@ -210,6 +210,7 @@ archs! {
     mod t5;
     mod mt5;
     mod umt5;
+    mod switch_transformers;
     mod modernbert;
     mod modernbert_decoder;
     mod eurobert;
