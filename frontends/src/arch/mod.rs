@@ -311,6 +311,7 @@ archs! {
     mod longcat_flash;
     mod gla;
     mod retnet;
+    mod doge;
     #[cfg(test)]
     mod dummy;
 }
