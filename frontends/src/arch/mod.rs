@@ -312,6 +312,7 @@ archs! {
     mod gla;
     mod retnet;
     mod doge;
+    mod jetmoe;
     #[cfg(test)]
     mod dummy;
 }
