@@ -149,6 +149,7 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
         ],
         "glm5_next_text" => &["index_topk", "index_kpool", "index_kpool_always_select_tail"],
         "granitemoe_swa" => &["rope_theta"],
+        "zamba" => &["attn_layer_period", "attn_layer_offset"],
         "qwen4_exp_text" => &["full_attention_interval", "indexer_budget", "indexer_compress_ratio"],
         "jina_bert" => &["hidden_act"],
         "cohere_compass_text" => &["sliding_window"],

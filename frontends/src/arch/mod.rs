@@ -68,6 +68,7 @@ mod rwkv_blocks;
 mod scores;
 mod selected;
 mod selective;
+mod shared_block;
 mod shared_cache;
 mod short_names;
 mod sines;
@@ -302,6 +303,7 @@ archs! {
     mod rwkv5;
     mod rwkv6;
     mod rwkv7;
+    mod zamba;
     mod zamba2;
     mod jamba;
     mod bloom;
