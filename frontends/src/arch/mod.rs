@@ -305,6 +305,7 @@ archs! {
     mod rwkv7;
     mod zamba;
     mod zamba2;
+    mod zaya;
     mod jamba;
     mod bloom;
     mod mpt;
