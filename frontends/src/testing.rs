@@ -134,7 +134,7 @@ pub(crate) fn with(mut config: Value, changes: Value) -> Value {
 /// embeddings of their own, with convolutions, of an older form), or what is given there besides.
 pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
     let fields: &[&str] = match arch.model_type {
-        "mellum" | "lfm3" | "laguna" | "muse_glimmer_text" | "flint" => &["sliding_window"],
+        "mellum" | "lfm3" | "laguna" | "muse_glimmer_text" | "flint" | "zaya" => &["sliding_window"],
         "gemma4_text" => &["use_double_wide_mlp", "vocab_size_per_layer_input"],
         "gemma4_unified_text" => &["use_double_wide_mlp"],
         "step3p5" => &["sliding_window", "num_sliding_attention_heads", "attention_other_setting", "moe_layers_enum"],
@@ -149,6 +149,7 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
         ],
         "glm5_next_text" => &["index_topk", "index_kpool", "index_kpool_always_select_tail"],
         "granitemoe_swa" => &["rope_theta"],
+        "zamba" => &["attn_layer_period", "attn_layer_offset"],
         "qwen4_exp_text" => &["full_attention_interval", "indexer_budget", "indexer_compress_ratio"],
         "jina_bert" => &["hidden_act"],
         "cohere_compass_text" => &["sliding_window"],

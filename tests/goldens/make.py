@@ -98,6 +98,9 @@ def randomize(model, seed):
             elif ".lambda_" in name:
                 # Whose products' exponentials are near 1.
                 p.copy_(0.3 * torch.randn(p.shape, generator=rng))
+            elif name.endswith(("states_bias", "residual_bias")):
+                # Every block adds some, and rows are to differ.
+                p.copy_(0.1 * torch.randn(p.shape, generator=rng))
             elif p.ndim == 1 and not name.endswith(".bias"):
                 p.copy_(0.5 + torch.rand(p.shape, generator=rng))
             elif name.endswith(".bias"):
@@ -114,6 +117,10 @@ def randomize(model, seed):
         for name, b in sorted(model.named_buffers()):
             if name.endswith(("e_score_correction_bias", "expert_bias")):
                 b.copy_(0.2 * torch.randn(b.shape, generator=rng))
+            if name.endswith("balancing_biases"):
+                # Of probabilities that differ little; the last, of what makes nothing, is chosen sometimes.
+                b.copy_(0.02 * torch.randn(b.shape, generator=rng))
+                b[-1] += 0.05
             if name.endswith("rotary_emb.alpha"):
                 b.copy_(0.3 * torch.randn(b.shape, generator=rng))
             if name.endswith("tid2eid"):
@@ -125,7 +132,7 @@ def randomize(model, seed):
 
 
 # Classes that Transformers has, but not in its tables: parts of larger models.
-ALONE = {"Emu3ForCausalLM", "Mistral4ForCausalLM", "T5EncoderModel", "MT5EncoderModel", "UMT5EncoderModel"}
+ALONE = {"Emu3ForCausalLM", "Mistral4ForCausalLM", "T5EncoderModel", "MT5EncoderModel", "UMT5EncoderModel", "SwitchTransformersEncoderModel"}
 
 
 def auto_class(folder):
@@ -149,6 +156,9 @@ def load(folder, dtype):
         # Some classes keep the weights of routers, or some biases, in float32, whatever the model's type.
         for p in model.parameters():
             p.data = p.data.to(dtype)
+    if model.config.model_type == "zaya":
+        # Its class sets the last of each of these to what it begins with, when they have been read.
+        model.load_state_dict({k: t for k, t in load_file(folder / "model.safetensors").items() if k.endswith("balancing_biases")}, strict=False)
     model = as_asked(model)
     if model.config.model_type == "falcon" and model.config.alibi:
         round_slopes(model.config.num_attention_heads, dtype)

@@ -4,13 +4,13 @@
 /// Values of `model_type`, and what the message says of them.
 const KINDS: &[(&str, &str)] = &[
     (
-        "switch_transformers nllb-moe",
+        "nllb-moe",
         "it has an encoder and a decoder that reads what the encoder made, and experts that leave tokens out when \
          too many chose them; models of one stack of layers are compiled",
     ),
     (
-        "t5 mt5 umt5 longt5 udop pix2struct t5gemma t5gemma2 bart mbart plbart pegasus pegasus_x bigbird_pegasus led \
-         marian m2m_100 fsmt blenderbot blenderbot-small prophetnet xlm-prophetnet mvp encoder-decoder rag",
+        "t5 mt5 umt5 switch_transformers longt5 udop pix2struct t5gemma t5gemma2 bart mbart plbart pegasus pegasus_x \
+         bigbird_pegasus led marian m2m_100 fsmt blenderbot blenderbot-small prophetnet xlm-prophetnet mvp encoder-decoder rag",
         "it has an encoder and a decoder that reads what the encoder made; models of one stack of layers are compiled",
     ),
     (
@@ -26,7 +26,7 @@ const KINDS: &[(&str, &str)] = &[
          as well",
     ),
     (
-        "paligemma colpali",
+        "paligemma colpali cpmant",
         "tokens of a prompt see those after them too, which no step of a part of it could compute; models that read \
          from the first token to the last are compiled",
     ),

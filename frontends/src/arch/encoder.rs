@@ -5,6 +5,7 @@ use super::blocks::{Attention, Norm, QkNorm, attention, linear, norm};
 use super::decoder::inv_freq;
 use super::ends::{gathered, projected};
 use super::entry::Shape;
+use super::experts::{Experts, mixture};
 use super::groups::Groups;
 use super::lifter::{Carried, Draft, Lifter};
 use super::masks::scaled_for_masks;
@@ -109,6 +110,8 @@ pub(super) struct Layer {
     pub again: Option<bool>,
     /// Its MLP.
     pub mlp: Mlp,
+    /// Experts in its place.
+    pub experts: Option<Experts>,
 }
 
 /// The head of a classifier: `classes(act(pooler(row)))` of one token's row.
@@ -232,7 +235,7 @@ impl Encoder {
             norm: Norm::layer(eps),
             norm_first: false,
             table_norm: true,
-            layers: vec![Layer { attention, attention_norm: true, again: None, mlp }; facts.layers],
+            layers: vec![Layer { attention, attention_norm: true, again: None, mlp, experts: None }; facts.layers],
             positions: None,
             types: 0,
             tasks: 0,
@@ -399,7 +402,10 @@ impl Encoder {
         } else {
             y
         };
-        let x = self.residual(&mut f, [MLP_NORM, MLP_POST_NORM], x, true, |f, h| mlp(f, &spec.mlp, h));
+        let x = self.residual(&mut f, [MLP_NORM, MLP_POST_NORM], x, true, |f, h| match &spec.experts {
+            Some(experts) => mixture(f, experts, h, h),
+            None => mlp(f, &spec.mlp, h),
+        });
         Ok(f.call(&[x])?.pop().unwrap_or_default())
     }
 

@@ -2,6 +2,7 @@
 //! they make of it. One MLP for all tokens may stand beside them.
 
 mod by_token;
+mod capacity;
 mod row;
 mod stored;
 
@@ -49,6 +50,9 @@ pub(super) struct Experts {
     pub root_softplus: bool,
     /// A token has the experts that a table has for it, whatever their scores, which weigh them only.
     pub by_token: bool,
+    /// Only the first so many tokens of a text that have an expert get something of it; of one for each
+    /// token.
+    pub capacity: Option<usize>,
     /// How the matrices are stored.
     pub stored: Stored,
     /// What is added to the scores for the choice only.
@@ -186,10 +190,43 @@ fn route(f: &mut Draft, m: &Experts, h: Value) -> Value {
             f.op(Op::Flatten, &[row])
         }
         Some(part) => f.weight(part, Kind::Bare, &[count]),
-        None => f.shared_constant("router.none", &format!("$router.none{count}"), vec![0.0; count]),
+        None => return routes(f, m.router, count, logits),
     };
-    let Router { score, top, normalize, eps, scale, groups, kept, pairs } = m.router;
-    f.op(Op::Route { score, top, normalize, eps, scale, groups, kept, pairs }, &[logits, bias])
+    routes_with(f, m.router, [logits, bias])
+}
+
+/// What a router chooses of `count` experts by their logits alone.
+#[track_caller]
+pub(super) fn routes(f: &mut Draft, router: Router, count: usize, logits: Value) -> Value {
+    let bias = f.shared_constant("router.none", &format!("$router.none{count}"), vec![0.0; count]);
+    routes_with(f, router, [logits, bias])
+}
+
+/// The same by logits and what is added to scores for the choice.
+#[track_caller]
+pub(super) fn routes_with(f: &mut Draft, router: Router, by: [Value; 2]) -> Value {
+    let Router { score, top, normalize, eps, scale, groups, kept, pairs } = router;
+    f.op(Op::Route { score, top, normalize, eps, scale, groups, kept, pairs }, &by)
+}
+
+/// What the matrices of a token's experts, of `rows` rows each, make of `x`, which all of them read, or each
+/// its own part of.
+#[track_caller]
+pub(super) fn by_expert(
+    f: &mut Draft,
+    x: Value,
+    (w, rows): (Value, usize),
+    (routes, experts, top): (Value, usize, usize),
+) -> Value {
+    let (blocks, cols) = in_blocks(f, w, rows);
+    f.expert_product(x, [w, blocks], routes, (experts, top, cols))
+}
+
+/// What comes of the experts of a token, times their weights, together.
+#[track_caller]
+pub(super) fn together(f: &mut Draft, routes: Value, top: usize, y: Value) -> Value {
+    let weights = f.op(Op::SliceCols { start: top, len: top }, &[routes]);
+    f.op(Op::Combine, &[weights, y])
 }
 
 /// What a router reads of `x`: its norm without gains, times a learned row, divided by the root of
@@ -206,25 +243,34 @@ pub(super) fn router_input(f: &mut Draft, eps: Norm, x: Value) -> Value {
 /// What the experts of each token of `h` add; the router reads `routed`.
 #[track_caller]
 pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Value {
-    let (top, experts, width) = (m.router.top, m.count, m.width(f));
     let own = m.row.map_or(h, |row| row.entered(f, h));
     let routes = route(f, m, routed);
-    let (routes, kept) = if m.zero > 0 { apart(f, m, routes) } else { (routes, None) };
+    let routes = m.capacity.map_or(routes, |most| capacity::within(f, m, most, routes));
+    let (routes, kept) = if m.zero > 0 { apart(f, m, routes, true) } else { (routes, None) };
+    let y = mixed_by(f, m, own, routes, kept);
+    m.shared.map_or(y, |shared| beside(f, m, shared, h, y))
+}
+
+/// What the experts that the routes name make of `own`, and what those beyond them give back, `kept` being the
+/// weight of that.
+#[track_caller]
+pub(super) fn mixed_by(f: &mut Draft, m: &Experts, own: Value, routes: Value, kept: Option<Value>) -> Value {
+    let (top, experts, width) = (m.router.top, m.count, m.width(f));
     let wanted =
         Matrices { stored: m.stored, width: m.width(f), ffn: m.ffn, count: m.count, zero: m.zero, gated: m.gated };
     let (gate, [up, down]) = matrices(f, &wanted);
     let weighted = |f: &mut Draft, y| {
-        let mut weights = f.op(Op::SliceCols { start: top, len: top }, &[routes]);
-        if m.beside_mlp {
-            let factors = f.weight(EXPERT_SCALE, Kind::Bare, &[experts]);
-            let factors = f.op(Op::ExpertVector { experts, top }, &[factors, routes]);
-            weights = f.mul(weights, factors);
+        if !m.beside_mlp {
+            return together(f, routes, top, y);
         }
+        let weights = f.op(Op::SliceCols { start: top, len: top }, &[routes]);
+        let factors = f.weight(EXPERT_SCALE, Kind::Bare, &[experts]);
+        let factors = f.op(Op::ExpertVector { experts, top }, &[factors, routes]);
+        let weights = f.mul(weights, factors);
         f.op(Op::Combine, &[weights, y])
     };
     let product = |f: &mut Draft, x, (w, bias): Stack, rows: usize| {
-        let (blocks, cols) = in_blocks(f, w, rows);
-        let y = f.expert_product(x, [w, blocks], routes, (experts, top, cols));
+        let y = by_expert(f, x, (w, rows), (routes, experts, top));
         bias.map_or(y, |bias| {
             let bias = f.op(Op::ExpertVector { experts, top }, &[bias, routes]);
             f.add(y, bias)
@@ -256,24 +302,24 @@ pub(super) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Va
         }
         None => y,
     };
-    let y = m.row.map_or(y, |row| row.left(f, y));
-    m.shared.map_or(y, |shared| beside(f, m, shared, h, y))
+    m.row.map_or(y, |row| row.left(f, y))
 }
 
-/// Routes to experts that compute something, and `[T, 1]` what those that do not weigh together.
-/// In the slots of these stands the last expert, with a weight of 0.
-fn apart(f: &mut Draft, m: &Experts, routes: Value) -> (Value, Option<Value>) {
+/// Routes to experts that compute something, and `[T, 1]` what those that do not weigh together, if that is
+/// wanted. In the slots of these stands the last expert, with a weight of 0.
+#[track_caller]
+pub(super) fn apart(f: &mut Draft, m: &Experts, routes: Value, wanted: bool) -> (Value, Option<Value>) {
     let top = m.router.top;
     let [numbers, weights] = [0, top].map(|start| f.op(Op::SliceCols { start, len: top }, &[routes]));
     let [last, none, one] = [m.count as f32 - 1.0, 0.0, 1.0].map(|x| f.scalar(x));
     let beyond = f.op(Op::Binary(BinaryOp::Sub), &[numbers, last]);
     let beyond = f.op(Op::Binary(BinaryOp::Max), &[beyond, none]);
     let beyond = f.op(Op::Binary(BinaryOp::Min), &[beyond, one]);
-    let kept = f.op(Op::Combine, &[weights, beyond]);
+    let kept = wanted.then(|| f.op(Op::Combine, &[weights, beyond]));
     let numbers = f.op(Op::Binary(BinaryOp::Min), &[numbers, last]);
     let own = f.mul(weights, beyond);
     let weights = f.op(Op::Binary(BinaryOp::Sub), &[weights, own]);
-    (f.op(Op::ConcatCols, &[numbers, weights]), Some(kept))
+    (f.op(Op::ConcatCols, &[numbers, weights]), kept)
 }
 
 /// `y` and what the MLP for all tokens adds.

@@ -8,7 +8,11 @@ impl Experts {
     /// Experts of the width and activation that a decoder's MLP has, stored each by itself, and
     /// nothing else.
     pub(super) fn like(d: &Decoder, router: Router, count: usize) -> Experts {
-        let (ffn, act) = d.layers.first().map_or((0, UnaryOp::Silu), |l| (l.mlp.ffn, l.mlp.act));
+        Experts::plain(router, count, d.layers.first().map_or((0, UnaryOp::Silu), |l| (l.mlp.ffn, l.mlp.act)))
+    }
+
+    /// Experts of this width and activation, gated, stored each by itself, and nothing else.
+    pub(super) fn plain(router: Router, count: usize, (ffn, act): (usize, UnaryOp)) -> Experts {
         Experts {
             router,
             count,
@@ -23,6 +27,7 @@ impl Experts {
             router_scale: None,
             root_softplus: false,
             by_token: false,
+            capacity: None,
             stored: Stored::Each,
             correction: None,
             shared: None,

@@ -109,6 +109,7 @@ fn mixer(f: &Fields, d: &Decoder) -> Result<Mamba1, ConfigError> {
         conv_bias: f.flag_or("mamba_conv_bias", true),
         act: common::activation(f, "hidden_act", UnaryOp::Silu),
         norms: Some(d.norm),
+        heads: None,
     })
 }
 

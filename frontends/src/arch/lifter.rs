@@ -53,7 +53,7 @@ pub(super) struct Draft<'l, 'a> {
     /// Of a layer that has blocks twice, which of them.
     half: Option<usize>,
     f: FuncBuilder,
-    args: Vec<Arg>,
+    args: Vec<(Arg, Value)>,
     /// Orders of columns that the function knows.
     orders: Vec<(&'a [u32], Value)>,
     /// The hidden states, where they are a result beside what the function is for.
@@ -212,8 +212,9 @@ impl<'a> Draft<'_, 'a> {
     }
 
     fn bind(&mut self, name: &str, ty: impl Into<ValueType>, role: Role, arg: Arg) -> Value {
-        self.args.push(arg);
-        self.f.param(name, ty, role)
+        let v = self.f.param(name, ty, role);
+        self.args.push((arg, v));
+        v
     }
 
     /// A result of an earlier call.
@@ -224,10 +225,12 @@ impl<'a> Draft<'_, 'a> {
         }
     }
 
-    /// A per-step input.
+    /// A per-step input, one parameter however often it is asked for.
     pub(super) fn input(&mut self, input: Input) -> Value {
         let (_, name) = Input::ALL.iter().find(|(i, _)| *i == input).copied().unwrap_or((input, "input"));
-        self.bind(name, input.ty(self.facts().hidden), Role::Data, Arg::Input(input))
+        let ty = input.ty(self.facts().hidden);
+        let known = self.args.iter().find(|(of, _)| *of == Arg::Input(input)).map(|(_, v)| *v);
+        known.unwrap_or_else(|| self.bind(name, ty, Role::Data, Arg::Input(input)))
     }
 
     /// A tensor of the checkpoint, checked: of this layer where the function is a layer's.
@@ -453,7 +456,7 @@ impl<'a> Draft<'_, 'a> {
             m.funcs.push(func);
             m.funcs.len() - 1
         });
-        m.step.push(Call { func: index, args });
+        m.step.push(Call { func: index, args: args.into_iter().map(|(arg, _)| arg).collect() });
         m.hidden = m.hidden.or(kept.map(|_| lifter.results));
         let first = lifter.results + all.len() - results.len();
         lifter.results += all.len();

@@ -78,6 +78,7 @@ impl Mixers {
             conv_bias: f.flag_or("use_conv_bias", true),
             act: common::activation(f, "hidden_act", UnaryOp::Silu),
             norms,
+            heads: None,
         };
         let norm = Norm::rms(common::eps(f, "layer_norm_epsilon", 1e-5)?);
         Ok(Mixers { facts, mixer: Mixer::Mamba1(mixer), norm })

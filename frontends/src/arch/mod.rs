@@ -69,6 +69,7 @@ mod rwkv_blocks;
 mod scores;
 mod selected;
 mod selective;
+mod shared_block;
 mod shared_cache;
 mod short_names;
 mod sines;
@@ -211,6 +212,7 @@ archs! {
     mod t5;
     mod mt5;
     mod umt5;
+    mod switch_transformers;
     mod modernbert;
     mod modernbert_decoder;
     mod eurobert;
@@ -302,7 +304,9 @@ archs! {
     mod rwkv5;
     mod rwkv6;
     mod rwkv7;
+    mod zamba;
     mod zamba2;
+    mod zaya;
     mod jamba;
     mod bloom;
     mod mpt;
@@ -311,6 +315,8 @@ archs! {
     mod longcat_flash;
     mod gla;
     mod retnet;
+    mod doge;
+    mod jetmoe;
     #[cfg(test)]
     mod dummy;
 }

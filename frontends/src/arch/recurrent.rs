@@ -353,6 +353,15 @@ pub(super) fn over_time(f: &mut Draft, taps: Value, [width, channels]: [usize; 2
     f.op(Op::CausalConv, &[x, taps, state])
 }
 
+/// What the columns of `x` were at the token before; zeros at the first. `name`: its state's.
+#[track_caller]
+pub(super) fn delayed(f: &mut Draft, name: &str, channels: usize, x: Value) -> Value {
+    let taps = [vec![1.0; channels], vec![0.0; channels]].concat();
+    let taps = f.shared_table(&format!("{name}.taps"), &format!("$before{channels}"), [2, channels], taps);
+    let state = f.fixed(name, [1, 1, channels]);
+    f.op(Op::CausalConv, &[x, taps, state])
+}
+
 /// A depthwise convolution over `width` tokens, with a state of its own.
 #[track_caller]
 pub(super) fn short_conv(f: &mut Draft, part: Part, [width, channels]: [usize; 2], bias: bool, x: Value) -> Value {

@@ -159,6 +159,17 @@ pub(super) fn attended(f: &mut Draft, a: &Scoring, q: Value, kv: Value, position
     f.op(op, &operands)
 }
 
+/// The heads of `x`, of `dim` columns each, that these numbers name, side by side.
+#[track_caller]
+pub(super) fn heads_of(f: &mut Draft, name: &str, dim: usize, heads: impl Iterator<Item = usize>, x: Value) -> Value {
+    if f.ty(x).is_none() {
+        return f.stop();
+    }
+    let order = heads.flat_map(|head| (head * dim..(head + 1) * dim).map(|column| column as f32)).collect();
+    let order = f.shared_constant(name, &format!("${name}"), order);
+    f.op(Op::PickCols, &[x, order])
+}
+
 /// The mean of the rows `x` of a text's tokens up to each, that of the last one being of all: by
 /// attention whose scores are all 0.
 #[track_caller]

@@ -40,7 +40,7 @@ pub(super) fn dense_of(f: &Fields, mut d: Decoder, Selection { tokens, field }: 
     if tokens < d.facts.max_position {
         let others = vec![format!(
             "`{field}` selects {tokens} tokens: contexts are no longer than that, since beyond it attention leaves \
-             tokens out by what its indexer finds"
+             tokens out by what it finds of them"
         )];
         f.leave(Unread { others, ..Unread::default() });
     }
@@ -57,9 +57,11 @@ mod tests {
 
     #[test]
     fn contexts_end_where_tokens_would_be_left_out() {
-        for arch in ["deepseek_v32", "glm_moe_dsa", "mistral_large4_text", "hy_v4", "axk2"] {
+        let indexed = ["deepseek_v32", "glm_moe_dsa", "mistral_large4_text", "hy_v4", "axk2"];
+        for (arch, field) in indexed.map(|arch| (arch, "index_topk")).into_iter().chain([("doge", "keep_window_size")])
+        {
             let read = |topk: usize, max: usize| {
-                let sizes = json!({ "index_topk": topk, "max_position_embeddings": max });
+                let sizes = json!({ field: topk, "max_position_embeddings": max });
                 Model::parse(&with(config(arch), sizes)).unwrap()
             };
             let all = read(64, 64);
@@ -67,7 +69,7 @@ mod tests {
             let first = read(48, 64);
             assert_eq!(first.facts().max_position, 48, "{arch}");
             assert!(
-                first.unread[0].starts_with("`index_topk` selects 48 tokens: contexts are no longer than that"),
+                first.unread[0].starts_with(&format!("`{field}` selects 48 tokens: contexts are no longer than that")),
                 "{arch}"
             );
         }

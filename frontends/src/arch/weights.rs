@@ -82,6 +82,14 @@ pub(super) fn by_heads(f: &mut Draft, heads: usize, w: Value, of: Run, rows: usi
     f.op(Op::ConcatRows, &all)
 }
 
+/// Matrices of so many rows each, one below the other, each filled up with rows of zeros to whole blocks.
+pub(super) fn filled(f: &mut Draft, w: Value, rows: usize) -> Value {
+    match rows.checked_next_multiple_of(BLOCK) {
+        Some(to) if to != rows => f.op(Op::FillRows { run: rows, to }, &[w]),
+        _ => w,
+    }
+}
+
 /// `√width`, as a number of the type that the embedding table has: what models were trained with.
 pub(super) fn root_of_width(f: &Draft, table: Value, width: usize) -> f32 {
     let root = (width as f64).sqrt() as f32;

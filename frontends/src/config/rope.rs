@@ -278,10 +278,23 @@ pub(super) fn read_object(
     max_position: usize,
     theta: f64,
 ) -> Result<RopeConfig, ConfigError> {
+    let partial = f.reads("partial_rotary_factor");
+    read_described(f, (at, map), partial, (head_dim, max_position), theta)
+}
+
+/// The rotary embedding that an object describes, which is called `at` in messages; `theta` is the base where
+/// it has none, and `partial` whether it may say how much of a head is rotated.
+pub(crate) fn read_described(
+    f: &Fields,
+    (at, map): (&'static str, &Map<String, Value>),
+    partial: bool,
+    (head_dim, max_position): (usize, usize),
+    theta: f64,
+) -> Result<RopeConfig, ConfigError> {
     let names: Vec<&str> = SCALINGS.iter().map(|(name, _)| *name).collect();
     let kind = kind(&f.inside(map, at, &[ROPE])?)?;
     let table: Option<&[Field]> = SCALINGS.iter().find(|(name, _)| *name == kind).map(|(_, table)| *table);
-    let partial: &[Field] = if f.reads("partial_rotary_factor") { PARTIAL } else { &[] };
+    let partial: &[Field] = if partial { PARTIAL } else { &[] };
     let tuned: &[Field] = if f.reads(BETA) { TUNED } else { &[] };
     let tables = [
         ROPE,

@@ -5,6 +5,7 @@ use crate::arch::names::{
     EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_DOWN_BIAS, EXPERTS_DOWN_ROWS, EXPERTS_GATE,
     EXPERTS_GATE_BIAS, EXPERTS_GATE_UP, EXPERTS_GATE_UP_BIAS, EXPERTS_UP, EXPERTS_UP_BIAS, Kind, Part,
 };
+use crate::arch::weights::filled;
 use llmcc_ir::graph::{Op, Value};
 use llmcc_ir::quant::BLOCK;
 
@@ -233,10 +234,7 @@ fn apart_with_biases(f: &mut Draft, m: &Matrices) -> [(Value, Option<Value>); 3]
 /// Matrices of so many rows each, each filled up with rows of zeros to whole blocks, and how many
 /// columns products with them have, if there are such rows.
 pub(super) fn in_blocks(f: &mut Draft, w: Value, rows: usize) -> (Value, usize) {
-    match rows.checked_next_multiple_of(BLOCK) {
-        Some(to) if to != rows => (f.op(Op::FillRows { run: rows, to }, &[w]), rows),
-        _ => (w, 0),
-    }
+    (filled(f, w, rows), if rows.is_multiple_of(BLOCK) { 0 } else { rows })
 }
 
 /// A matrix per expert, each its own tensor, one below the other.

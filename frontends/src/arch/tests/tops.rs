@@ -15,7 +15,8 @@ fn kinds_that_are_not_compiled_say_why() {
     for (model_type, words) in [
         ("t5", "a decoder that reads what the encoder made"),
         ("bart", "a decoder that reads what the encoder made"),
-        ("switch_transformers", "experts that leave tokens out"),
+        ("switch_transformers", "a decoder that reads what the encoder made"),
+        ("nllb-moe", "experts that leave tokens out"),
         ("whisper", "it reads or makes sound"),
         ("siglip", "it reads images"),
     ] {
@@ -24,10 +25,14 @@ fn kinds_that_are_not_compiled_say_why() {
         assert!(error.contains(words), "{error}");
     }
     // Its encoder by itself is.
-    let whole = json!({ "model_type": "t5", "architectures": ["T5ForConditionalGeneration"] });
-    let error = Model::parse(&whole).unwrap_err().to_string();
-    assert!(error.contains("`T5ForConditionalGeneration` of `t5` is not supported"), "{error}");
-    assert!(error.contains("a decoder that reads what the encoder made"), "{error}");
+    for (model_type, class) in
+        [("t5", "T5ForConditionalGeneration"), ("switch_transformers", "SwitchTransformersForConditionalGeneration")]
+    {
+        let whole = json!({ "model_type": model_type, "architectures": [class] });
+        let error = Model::parse(&whole).unwrap_err().to_string();
+        assert!(error.contains(&format!("`{class}` of `{model_type}` is not supported")), "{error}");
+        assert!(error.contains("a decoder that reads what the encoder made"), "{error}");
+    }
 }
 
 /// A classifier that sees images is one by its text model, too; other heads are none of ours.
