@@ -26,7 +26,20 @@ const KINDS: &[(&str, &str)] = &[
          as well",
     ),
     (
-        "paligemma colpali",
+        "glm_image",
+        "it writes the tokens of an image, whose positions are places in it; models that read and write text are compiled",
+    ),
+    (
+        "unlimited_ocr",
+        "tokens that it writes see the whole prompt, and of what it has written the last only: what they see depends \
+         on where the prompt ends; models whose tokens are all alike are compiled",
+    ),
+    (
+        "openai_privacy_filter",
+        "it labels each token of a text; models that write text, embed it or score classes of it are compiled",
+    ),
+    (
+        "paligemma colpali hrm_text",
         "tokens of a prompt see those after them too, which no step of a part of it could compute; models that read \
          from the first token to the last are compiled",
     ),

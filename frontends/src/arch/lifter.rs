@@ -149,6 +149,7 @@ impl<'a> Lifter<'a> {
         let bare = !self.origin.nested && self.entry.output != Output::Logits;
         let has = |name: &str| match &self.origin.source {
             Source::Checkpoint(ckpt) if bare => self.has(&without_prefix(ckpt, name.to_string())),
+            Source::Checkpoint(ckpt) if self.origin.nested => self.has(&nested::located(ckpt, name.to_string())),
             _ => self.has(name),
         };
         let name = self.origin.names.tensor_of(part, kind, (layer, expert), has)?;

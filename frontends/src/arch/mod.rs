@@ -4,11 +4,13 @@
 
 mod altup;
 mod attention_residuals;
+mod averaged;
 mod beyond;
 mod blocks;
 mod chunks;
 mod command;
 mod convolved;
+mod cosmos3;
 mod decoder;
 mod defaults;
 mod differential;
@@ -61,6 +63,7 @@ mod phi_decoder;
 mod plain_attention;
 mod qwen_experts;
 mod recurrent;
+mod rotated_kinds;
 mod rounded;
 mod rounded_inputs;
 mod row_sums;
@@ -137,6 +140,8 @@ archs! {
     mod glm4_moe;
     mod granite;
     mod granite4_vision_text;
+    mod granite_docling_text;
+    mod cosmos3_edge_text;
     mod olmo2;
     mod phi3;
     mod phi4_multimodal_text;
@@ -273,6 +278,7 @@ archs! {
     mod afmoe;
     mod dbrx;
     mod kolibri1;
+    mod beam;
     mod laguna;
     mod mimo_v2_flash;
     mod muse_glimmer_text;
@@ -280,6 +286,7 @@ archs! {
     mod olmo_hybrid;
     mod gemma4_text;
     mod gemma4_unified_text;
+    mod embedding_gemma2_text;
     mod gemma3n_text;
     mod minicpm;
     mod mobilellm;

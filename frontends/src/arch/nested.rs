@@ -126,7 +126,9 @@ pub(super) fn located(ckpt: &Checkpoint, tensor: String) -> String {
     let before = BEFORE.iter().map(|prefix| format!("{prefix}{tensor}"));
     // As Transformers 5 saves Kimi K2.5.
     let blocks = tensor.strip_prefix("model.layers.").map(|rest| format!("language_model.model.blocks.{rest}"));
-    let mut names = instead.chain(before).chain(blocks);
+    // As Cosmos 3 is published.
+    let bare = rest.map(String::from);
+    let mut names = instead.chain(before).chain(blocks).chain(bare);
     names.find(|name| ckpt.info(name).is_some()).unwrap_or(tensor)
 }
 
@@ -150,9 +152,23 @@ pub(super) fn of_text(tensor: &str) -> bool {
         Some(rest) => (rest, &[][..]),
         None => (tensor, &BEFORE[..]),
     };
-    // Adapters in the file of the whole are for what is no text, and so are rows of a second table.
-    const MORE: [&str; 5] =
-        [".lora_A.speech.", ".lora_B.speech.", ".lora_A.vision.", ".lora_B.vision.", ".wte.new_embedding"];
-    let adapts = MORE.iter().any(|part| tensor.contains(part));
-    !adapts && [parts, &INSTEAD[..], &OWN[..]].concat().iter().any(|prefix| tensor.starts_with(prefix))
+    // Adapters in the file of the whole are for what is no text, and so are rows of a second table, and a
+    // model in the same layers that makes images and sound.
+    const MORE: [&str; 13] = [
+        ".lora_A.speech.",
+        ".lora_B.speech.",
+        ".lora_A.vision.",
+        ".lora_B.vision.",
+        ".wte.new_embedding",
+        "_moe_gen.",
+        ".self_attn.add_q_proj.",
+        ".self_attn.add_k_proj.",
+        ".self_attn.add_v_proj.",
+        ".self_attn.to_add_out.",
+        ".self_attn.norm_added_q.",
+        ".self_attn.norm_added_k.",
+        ".self_attn.k_norm_und_for_gen.",
+    ];
+    let other = MORE.iter().any(|part| tensor.contains(part));
+    !other && [parts, &INSTEAD[..], &OWN[..]].concat().iter().any(|prefix| tensor.starts_with(prefix))
 }

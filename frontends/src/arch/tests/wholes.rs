@@ -112,6 +112,58 @@ fn molmo_2_with_tables_cut_anywhere() {
     means_the_same("molmo2", &file("molmo2"), &tensors);
 }
 
+/// Cosmos 3, in whose published files a model for images and sound is in the same layers, and as Transformers has
+/// it in memory.
+#[test]
+fn cosmos_3_by_either_names() {
+    const PUBLISHED: Renamings = &[
+        ("model.language_model.", ""),
+        ("q_proj.", "to_q."),
+        ("k_proj.", "to_k."),
+        ("v_proj.", "to_v."),
+        ("o_proj.", "to_out."),
+        ("q_norm.", "norm_q."),
+        ("k_norm.", "norm_k."),
+    ];
+    const OTHERS: &[&str] = &[
+        "layers.0.mlp_moe_gen.up_proj.weight",
+        "layers.1.input_layernorm_moe_gen.weight",
+        "layers.1.self_attn.add_q_proj.weight",
+        "layers.1.self_attn.to_add_out.weight",
+        "layers.1.self_attn.k_norm_und_for_gen.weight",
+        "norm_moe_gen.weight",
+        "time_embedder.linear_1.weight",
+    ];
+    let whole = with(
+        file("qwen3_vl"),
+        json!({ "model_type": "cosmos3_omni", "architectures": ["Cosmos3OmniForConditionalGeneration"] }),
+    );
+    means_the_same("qwen3_vl", &whole, &renamed("qwen3_vl", PUBLISHED, OTHERS));
+    const IN_MEMORY: Renamings = &[
+        ("model.visual", "VISUAL"),
+        ("embed_tokens.", "model.language_model.embed_tokens."),
+        ("layers.", "model.language_model.layers."),
+        ("layernorm.", "LAYERNORM."),
+        ("norm.", "model.language_model.norm."),
+        ("LAYERNORM", "layernorm"),
+        ("to_q.", "q_proj."),
+        ("to_k.", "k_proj."),
+        ("to_v.", "v_proj."),
+        ("to_out.", "o_proj."),
+        ("up_proj.", "fc1."),
+        ("down_proj.", "fc2."),
+    ];
+    means_the_same("cosmos3_edge", &file("cosmos3_edge"), &renamed("cosmos3_edge", IN_MEMORY, OTHERS));
+}
+
+/// The text model of EmbeddingGemma 2 by itself.
+#[test]
+fn embedding_gemma_2_alone() {
+    let text =
+        with(file("embedding_gemma2")["text_config"].clone(), json!({ "architectures": ["EmbeddingGemma2TextModel"] }));
+    means_the_same("embedding_gemma2", &text, &renamed("embedding_gemma2", &[("language_model.", "")], &[]));
+}
+
 /// What is refused, in words that name it.
 #[test]
 fn what_no_text_computes() {
@@ -127,8 +179,21 @@ fn what_no_text_computes() {
         ("longformer", json!({ "attention_window": [4] }), "a layer for each number of `attention_window`"),
         ("deepseek_ocr2_text", json!({ "norm_topk_prob": true }), "weights that are not normalized"),
         ("xlm", json!({ "causal": true }), "`causal` is true"),
+        ("granite_docling_text", json!({ "residual_multiplier": "absent" }), "`residual_multiplier` is missing"),
+        ("beam", json!({ "rope_parameters": { "full_attention": null } }), "`sliding_attention` in it"),
+        ("beam", json!({ "final_logit_softcapping": 0 }), "`final_logit_softcapping` is 0"),
+        ("embedding_gemma2_text", json!({ "global_head_dim": 7 }), "`global_head_dim`"),
     ] {
         let error = Model::parse(&with(config(arch), changes)).unwrap_err().to_string();
         assert!(error.contains(words), "{arch}: {error}");
+    }
+}
+
+/// Names that Transformers has for the configurations of others.
+#[test]
+fn other_names_of_the_same() {
+    for (arch, name) in [("gpt2", "gpt-sw3")] {
+        let model = Model::parse(&with(config(arch), json!({ "model_type": name }))).unwrap();
+        assert_eq!(model.arch.model_type, arch);
     }
 }
