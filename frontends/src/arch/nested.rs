@@ -16,6 +16,9 @@ use serde_json::{Map, Value};
 const WHOLE: [&str; 5] =
     ["_name_or_path", "quantization_config", "tie_word_embeddings", "bos_token_id", "eos_token_id"];
 
+/// A field that holds for the text model whatever it says itself: of classifiers that see images too.
+const POOLING: &str = "classifier_pooling";
+
 /// The object that a model that speaks too has those objects in, beside the parts that make sound; what its
 /// tensors begin with.
 const THINKER: [&str; 2] = ["thinker_config", "thinker."];
@@ -54,7 +57,8 @@ pub(super) fn text_model(config: &Map<String, Value>, known: impl Fn(&str) -> bo
     let said = said(config).into_iter().chain(thinker(config).map(said).unwrap_or_default());
     let fields = inside.iter().filter(|(name, _)| *name != "architectures").map(|(name, v)| (name.clone(), v.clone()));
     let own = own.map(|text| ("model_type".to_string(), text.into()));
-    Some(said.chain(fields).chain(own).collect())
+    let pooling = config.get(POOLING).map(|v| (POOLING.to_string(), v.clone()));
+    Some(said.chain(fields).chain(own).chain(pooling).collect())
 }
 
 /// What a model, or a part of one, says that it is.
@@ -138,6 +142,7 @@ pub(super) fn top(class: Option<&str>) -> Option<Top> {
     match class.and_then(|class| class.rsplit_once("For")) {
         None => Some(Top::Own),
         Some((_, "SequenceClassification")) => Some(Top::Classes),
+        Some((_, "MaskedLM")) => Some(Top::MaskedToken),
         Some((_, end)) => TEXT.contains(&end).then_some(Top::Own),
     }
 }
