@@ -63,6 +63,8 @@ pub(super) struct Latent {
     /// Keys are made of the latent alone, and nothing is rotated: `nope` is all of a head, and what
     /// would be the rotated key is `rope` zeros.
     pub whole: bool,
+    /// The rotated key is normalized before it is rotated.
+    pub key_norm: bool,
 }
 
 /// What an attention block is.

@@ -81,6 +81,7 @@ mod t5_encoder;
 mod tensors;
 mod weights;
 mod which;
+mod windowed_latents;
 mod xielu;
 mod yields;
 
@@ -164,6 +165,7 @@ archs! {
     mod deepseek_v32;
     mod deepseek_v4;
     mod glm_moe_dsa;
+    mod dots3_note_text;
     mod glm5_next_text;
     mod gpt2;
     mod openai_gpt;
@@ -196,6 +198,7 @@ archs! {
     mod roberta;
     mod xlm_roberta;
     mod camembert;
+    mod ibert;
     mod electra;
     mod albert;
     mod xlm;
@@ -365,7 +368,8 @@ impl Model {
         common::refuse_quantized(&f)?;
         let shape = (arch.read)(&f)?;
         if !shape.yields().suits(top) {
-            let found = format!("`{}` of `{}`", class(&f).unwrap_or_default(), arch.model_type);
+            let named = class(&f).or_else(|| first_class(whole)).unwrap_or_default();
+            let found = format!("`{named}` of `{}`", arch.model_type);
             return Err(KNOWN.unknown(arch.model_type, found));
         }
         f.leave(known::unread(map, |name| f.reads(name), arch.fixed, elsewhere));

@@ -182,7 +182,7 @@ fn what_no_text_computes() {
         ("granite_docling_text", json!({ "residual_multiplier": "absent" }), "`residual_multiplier` is missing"),
         ("beam", json!({ "rope_parameters": { "full_attention": null } }), "`sliding_attention` in it"),
         ("beam", json!({ "final_logit_softcapping": 0 }), "`final_logit_softcapping` is 0"),
-        ("embedding_gemma2_text", json!({ "global_head_dim": 7 }), "`global_head_dim`"),
+        ("embedding_gemma2_text", json!({ "global_head_dim": 7 }), "`head_dim` is 7"),
     ] {
         let error = Model::parse(&with(config(arch), changes)).unwrap_err().to_string();
         assert!(error.contains(words), "{arch}: {error}");
@@ -196,4 +196,53 @@ fn other_names_of_the_same() {
         let model = Model::parse(&with(config(arch), json!({ "model_type": name }))).unwrap();
         assert_eq!(model.arch.model_type, arch);
     }
+}
+
+/// Dots 3 Note says in its authors' words and in Transformers' what layers with a window are; some of it is no
+/// such model.
+#[test]
+fn dots_3_note_in_other_words() {
+    let refused = |changes: Value, words: &[&str]| {
+        let text = with(file("dots3_note_text"), changes.clone());
+        let error = Model::parse(&text).unwrap_err().to_string();
+        assert!(words.iter().all(|w| error.contains(w)), "{changes}: {error}");
+    };
+    let sizes = file("dots3_note_text")["per_layer_config"]["1"].clone();
+    let other = with(sizes.clone(), json!({ "v_head_dim": 8 }));
+    refused(json!({ "per_layer_config": { "1": sizes } }), &["`per_layer_config`", "a window (1, 2)"]);
+    refused(json!({ "per_layer_config": { "1": sizes, "2": other } }), &["`per_layer_config`", "the same"]);
+    for (name, v, words) in [
+        ("qk_rope_head_dim", json!("absent"), "what is rotated of a head (6) and what is not (10)"),
+        ("head_dim", json!(20), "what is rotated of a head (8) and what is not (10)"),
+        ("num_key_value_heads", json!(1), "as many heads of keys and values as of queries (3)"),
+        ("v_head_dim", json!(0), "`v_head_dim`: 0"),
+        ("sinks", json!(true), "the same for each layer"),
+    ] {
+        let each = with(sizes.clone(), json!({ name: v }));
+        refused(json!({ "per_layer_config": { "1": each, "2": each } }), &["`per_layer_config`", words]);
+    }
+    let yarn = json!({ "rope_type": "yarn", "rope_theta": 1e4, "factor": 2 });
+    refused(json!({ "rope_parameters": yarn }), &["`rope_parameters`", "no scaling"]);
+    refused(json!({ "use_sliding_window": false }), &["`use_sliding_window` is false"]);
+    refused(json!({ "mlp_layer_types": null, "moe_layer_freq": [1, 0] }), &["`moe_layer_freq`", "or 3 numbers"]);
+}
+
+/// Classifiers that see images pool as the whole says, whatever its text model says.
+#[test]
+fn pooling_is_what_the_whole_says() {
+    let whole = |class: &str, pooling: &str| {
+        let text = json!({ "classifier_pooling": "cls", "architectures": "absent" });
+        json!({
+            "model_type": "modernvbert", "architectures": [class], "classifier_pooling": pooling,
+            "text_config": with(file("modernbert"), text),
+        })
+    };
+    let read = |pooling| {
+        let whole = whole("ModernVBertForSequenceClassification", pooling);
+        format!("{:?}", Model::parse(&whole).unwrap())
+    };
+    assert_ne!(read("mean"), read("cls"));
+    assert!(Model::parse(&whole("ModernVBertForMaskedLM", "cls")).is_ok());
+    let decoder = json!({ "model_type": "a", "architectures": ["AForMaskedLM"], "text_config": file("qwen3") });
+    assert!(Model::parse(&decoder).unwrap_err().to_string().contains("`AForMaskedLM`"));
 }
