@@ -26,6 +26,19 @@ const KINDS: &[(&str, &str)] = &[
          as well",
     ),
     (
+        "xmod",
+        "its layers have adapters of each language, and every text says which is its own; models whose texts are \
+         tokens alone are compiled",
+    ),
+    (
+        "roc_bert",
+        "it reads shapes and sounds of characters beside its tokens; models whose texts are tokens alone are compiled",
+    ),
+    (
+        "layoutlm layoutlmv2 layoutlmv3 lilt",
+        "it reads where on a page words are; models whose texts are tokens alone are compiled",
+    ),
+    (
         "glm_image",
         "it writes the tokens of an image, whose positions are places in it; models that read and write text are compiled",
     ),

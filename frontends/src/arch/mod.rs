@@ -221,6 +221,8 @@ archs! {
     mod modernbert;
     mod modernbert_decoder;
     mod eurobert;
+    mod ultrabert;
+    mod esmc;
     mod gte;
     mod jina_bert;
     mod jina_embeddings_v3;
