@@ -13,6 +13,11 @@ def widths(c):
     return int(c["hidden_size"] * c["expand_k"]), int(c["hidden_size"] * c["expand_v"])
 
 
+def groups(c):
+    """Heads of keys and values."""
+    return c["num_kv_heads"] or c["num_heads"]
+
+
 def norm(x, w, eps):
     return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * w
 
@@ -46,9 +51,13 @@ def layer(w, c, state, past, h, at, position):
     q, k, v = (w[f"{at}.{letter}_proj.weight"] @ h for letter in "qkv")
     if c["use_short_conv"]:
         q, k, v = (convolved(w, past, x, at, letter) for x, letter in ((q, "q"), (k, "k"), (v, "v")))
-    q, k, v, decay = (x.reshape(heads, -1) for x in (q, k, v, decays(w, c, h, at)))
+    decay = decays(w, c, h, at)
+    q, decay = q.reshape(heads, -1), decay.reshape(groups(c) if decay.dim() == 1 else heads, -1)
+    k, v = (x.reshape(groups(c), -1) for x in (k, v))
     if c["model_type"] == "retnet":
         q, k = rotated(q, position), rotated(k, position)
+    # Heads that follow each other have keys, values and decays in common.
+    k, v, decay = (x.repeat_interleave(heads // len(x), 0) for x in (k, v, decay))
     state.copy_(decay[:, :, None] * state + k[:, :, None] * v[:, None, :])
     y = torch.einsum("hk,hkv->hv", q * q.shape[1] ** -0.5, state)
     y = norm(y, w[f"{at}.g_norm_swish_gate.weight"], c["norm_eps"]).reshape(-1)
@@ -83,11 +92,12 @@ def shapes(c):
     for i in range(c["num_hidden_layers"]):
         at, attn = f"model.layers.{i}", f"model.layers.{i}.attn"
         out |= {f"{at}.attn_norm.weight": (n,), f"{at}.mlp_norm.weight": (n,)}
-        out |= {f"{attn}.{letter}_proj.weight": (width, n) for letter, width in (("q", keys), ("k", keys), ("v", values), ("g", values))}
+        k, v = (width // c["num_heads"] * groups(c) for width in (keys, values))
+        out |= {f"{attn}.{letter}_proj.weight": (width, n) for letter, width in (("q", keys), ("k", k), ("v", v), ("g", values))}
         if c["use_short_conv"]:
-            out |= {f"{attn}.{letter}_conv1d.weight": (width, 1, c["conv_size"]) for letter, width in (("q", keys), ("k", keys), ("v", values))}
+            out |= {f"{attn}.{letter}_conv1d.weight": (width, 1, c["conv_size"]) for letter, width in (("q", keys), ("k", k), ("v", v))}
         if c["model_type"] == "gla":
-            out |= {f"{attn}.gk_proj.0.weight": (RANK, n), f"{attn}.gk_proj.1.weight": (keys, RANK), f"{attn}.gk_proj.1.bias": (keys,)}
+            out |= {f"{attn}.gk_proj.0.weight": (RANK, n), f"{attn}.gk_proj.1.weight": (k, RANK), f"{attn}.gk_proj.1.bias": (k,)}
         out |= {f"{attn}.g_norm_swish_gate.weight": (values // c["num_heads"],), f"{attn}.o_proj.weight": (n, values)}
         out |= {f"{at}.mlp.gate_proj.weight": (ffn, n), f"{at}.mlp.up_proj.weight": (ffn, n), f"{at}.mlp.down_proj.weight": (n, ffn)}
     return out

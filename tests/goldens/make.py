@@ -732,6 +732,10 @@ def saved(folder):
         return None
     fields = json.loads(transformers.AutoConfig.from_pretrained(folder).to_json_string(use_diff=False))
     fields = {k: v for k, v in fields.items() if k not in ("_name_or_path", "transformers_version")}
+    # That of a text model whose fields are the whole's is where the file was.
+    for part in fields.values():
+        if isinstance(part, dict) and part.get("_name_or_path"):
+            part["_name_or_path"] = ""
     return fields | {"architectures": config["architectures"]}
 
 

@@ -26,7 +26,33 @@ const KINDS: &[(&str, &str)] = &[
          as well",
     ),
     (
-        "paligemma colpali cpmant",
+        "xmod",
+        "its layers have adapters of each language, and every text says which is its own; models whose texts are \
+         tokens alone are compiled",
+    ),
+    (
+        "roc_bert",
+        "it reads shapes and sounds of characters beside its tokens; models whose texts are tokens alone are compiled",
+    ),
+    (
+        "layoutlm layoutlmv2 layoutlmv3 lilt",
+        "it reads where on a page words are; models whose texts are tokens alone are compiled",
+    ),
+    (
+        "glm_image",
+        "it writes the tokens of an image, whose positions are places in it; models that read and write text are compiled",
+    ),
+    (
+        "unlimited_ocr",
+        "tokens that it writes see the whole prompt, and of what it has written the last only: what they see depends \
+         on where the prompt ends; models whose tokens are all alike are compiled",
+    ),
+    (
+        "openai_privacy_filter",
+        "it labels each token of a text; models that write text, embed it or score classes of it are compiled",
+    ),
+    (
+        "paligemma colpali cpmant hrm_text",
         "tokens of a prompt see those after them too, which no step of a part of it could compute; models that read \
          from the first token to the last are compiled",
     ),

@@ -63,6 +63,8 @@ pub(super) struct Latent {
     /// Keys are made of the latent alone, and nothing is rotated: `nope` is all of a head, and what
     /// would be the rotated key is `rope` zeros.
     pub whole: bool,
+    /// The rotated key is normalized before it is rotated.
+    pub key_norm: bool,
 }
 
 /// What an attention block is.
@@ -227,13 +229,19 @@ pub(super) struct Tuning {
     pub shift: usize,
     /// Positions of one step.
     pub step: usize,
+    /// It is `(1 + (p + shift)/step)^beta` instead.
+    pub power: bool,
 }
 
 impl Tuning {
     /// The factors of positions `0..count`.
     fn factors(&self, count: usize) -> Vec<f32> {
-        let factor = |p: usize| 1.0 + self.beta * libm::log(1.0 + ((p + self.shift) / self.step.max(1)) as f64);
-        (0..count).map(|p| factor(p) as f32).collect()
+        let step = self.step.max(1);
+        let factor = |p: usize| match self.power {
+            false => 1.0 + self.beta * libm::log(1.0 + (p / step) as f64),
+            true => libm::exp(self.beta * libm::log1p(p as f64 / step as f64)),
+        };
+        (self.shift..count.saturating_add(self.shift)).map(|p| factor(p) as f32).collect()
     }
 }
 
@@ -477,8 +485,9 @@ pub(super) fn qk_norm(
 #[track_caller]
 pub(super) fn tuned<const N: usize>(f: &mut Draft, tuning: &Tuning, q: [Value; N], positions: Value) -> [Value; N] {
     let count = f.max_context();
-    let Tuning { beta, shift, step } = tuning;
-    let name = format!("$attention.tuning{beta}_{shift}_{step}");
+    let Tuning { beta, shift, step, power } = tuning;
+    let kind = if *power { "power" } else { "tuning" };
+    let name = format!("$attention.{kind}{beta}_{shift}_{step}");
     let table = f.shared_table("attn.tuning", &name, [count, 1], tuning.factors(count));
     let factors = f.op(Op::EmbedPositions, &[table, positions]);
     q.map(|q| f.op(Op::Combine, &[factors, q]))

@@ -1,6 +1,7 @@
 //! Decoders: embedding, layers of attention and an MLP, head. What their architectures differ
 //! in is data.
 
+use super::averaged::{all_averaged, averaged};
 use super::blocks::{Attention, Norm, capped, linear, norm, product, scaled};
 pub(super) use super::defaults::Defaults;
 use super::draft_head::Drafts;
@@ -53,6 +54,10 @@ pub(super) struct Decoder {
     /// Rows of the table and of the head have so many columns, and a matrix each to the width of the
     /// layers and back.
     pub narrow: Option<usize>,
+    /// Rows of an embedding have so many columns, which a matrix makes of those of the layers.
+    pub made: Option<usize>,
+    /// What blocks read is what they have added so far, divided by the root of how much that is.
+    pub averaged: bool,
     /// Norms before attention and before experts have gates of this rank.
     pub norm_gates: Option<usize>,
     /// Norms of the blocks, before and after them, where they are not `norm`.
@@ -166,6 +171,8 @@ impl Decoder {
             learned: None,
             sines: None,
             narrow: None,
+            made: None,
+            averaged: false,
             norm_gates: None,
             block_norms: None,
             table_norm: None,
@@ -236,7 +243,7 @@ impl Shape for Decoder {
     }
 
     fn columns(&self) -> usize {
-        self.narrow.unwrap_or(self.facts.hidden)
+        self.made.or(self.narrow).unwrap_or(self.facts.hidden)
     }
 
     fn yields(&self) -> Yields {
@@ -432,11 +439,13 @@ fn residual(
             normed(f, first, before, x)
         }
         Norms::Before | Norms::BeforeMlp | Norms::Parallel { .. } => {
-            let h = normed(f, first, before, x);
+            let h = averaged(f, d.averaged, before, x);
+            let h = normed(f, first, before, h);
             added(f, d, x, |f| block(f, h))
         }
         Norms::After | Norms::Both => {
-            let h = if norms == Norms::After { x } else { normed(f, first, before, x) };
+            let h = averaged(f, d.averaged, before, x);
+            let h = if norms == Norms::After { h } else { normed(f, first, before, h) };
             added(f, d, x, |f| {
                 let y = block(f, h);
                 normed(f, last, after, y)
@@ -448,13 +457,14 @@ fn residual(
 /// `head`: logits of the wanted rows, or what is made of these for an embedding.
 pub(super) fn head(l: &mut Lifter, d: &Decoder, x: &Carried) -> Result<(), FrontendError> {
     let mut f = l.func("head");
-    let x = picked(&mut f, d.last_norm.then_some(d.norm), x);
+    let last = if d.averaged { all_averaged(d.norm, d.layers.len()) } else { d.norm };
+    let x = picked(&mut f, d.last_norm.then_some(last), x);
     output(f, d, x)
 }
 
 /// The output of the wanted, normalized rows.
 pub(super) fn output(mut f: Draft, d: &Decoder, x: Value) -> Result<(), FrontendError> {
-    let (columns, x) = match d.narrow {
+    let (columns, x) = match d.made.or(d.narrow) {
         Some(width) => (width, linear(&mut f, NARROW, [width, d.facts.hidden], false, x)),
         None => (d.facts.hidden, x),
     };

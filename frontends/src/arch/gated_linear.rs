@@ -16,9 +16,11 @@ use llmcc_ir::graph::{Op, UnaryOp, Update, Value};
 pub(super) struct GatedLinear {
     /// Heads.
     pub heads: usize,
-    /// Columns of all keys.
+    /// Heads of keys, values and decays, each of as many heads one after the other; divides `heads`.
+    pub kv: usize,
+    /// Columns of the keys of all heads.
     pub keys: usize,
-    /// Columns of all values.
+    /// Columns of the values of all heads.
     pub values: usize,
     /// Tokens that the convolutions of queries, keys and values see, if there are any.
     pub conv: Option<usize>,
@@ -73,11 +75,12 @@ impl GatedLinear {
 pub(super) fn gated_linear(f: &mut Draft, m: &GatedLinear, eps: Norm, rope: Option<Value>, h: Value) -> Value {
     let hidden = f.facts().hidden;
     let (key_dim, value_dim) = (m.keys / m.heads, m.values / m.heads);
-    let widths = [m.keys, m.keys, m.values];
-    let each = [(DELTA_Q, m.keys), (DELTA_K, m.keys), (DELTA_V, m.values)].map(|(part, n)| f.matrix(part, [n, hidden]));
+    let [keys, values] = [key_dim, value_dim].map(|dim| m.kv.saturating_mul(dim));
+    let widths = [m.keys, keys, values];
+    let each = [(DELTA_Q, m.keys), (DELTA_K, keys), (DELTA_V, values)].map(|(part, n)| f.matrix(part, [n, hidden]));
     let mut x = f.matmul_all(h, &each);
     if let Some(conv) = m.conv {
-        x = convolved(f, &[(CONV_Q, m.keys), (CONV_K, m.keys), (CONV_V, m.values)], conv, x);
+        x = convolved(f, &[(CONV_Q, m.keys), (CONV_K, keys), (CONV_V, values)], conv, x);
         x = f.unary(UnaryOp::Silu, x);
     }
     let [mut q, mut k, v] = split_cols(f, x, widths);
@@ -86,8 +89,14 @@ pub(super) fn gated_linear(f: &mut Draft, m: &GatedLinear, eps: Norm, rope: Opti
     }
     let scale = f.scalar((key_dim as f32).powf(-0.5));
     let q = f.mul(q, scale);
+    let [of_keys, of_values] = [("key", key_dim), ("value", value_dim)].map(|(name, dim)| order(f, m, name, dim));
+    let each = |f: &mut Draft, x, order: Option<Value>| order.map_or(x, |order| f.op(Op::PickCols, &[x, order]));
+    let (k, v) = (each(f, k, of_keys), each(f, v, of_values));
     let decay = match m.decay {
-        Decay::OfTokens => decays(f, m, h),
+        Decay::OfTokens => {
+            let decay = decays(f, keys, h);
+            each(f, decay, of_keys)
+        }
         Decay::OfHeads => {
             let decays = (0..m.heads).map(|i| 1.0 - 0.5f32.powi(5 + i as i32)).collect();
             f.shared_constant("linear.decays", "$linear.decays", decays)
@@ -103,12 +112,23 @@ pub(super) fn gated_linear(f: &mut Draft, m: &GatedLinear, eps: Norm, rope: Opti
     linear(f, SSM_OUT, [hidden, m.values], false, y)
 }
 
+/// Which columns each head has of those that several have in common, `dim` of them.
+#[track_caller]
+fn order(f: &mut Draft, m: &GatedLinear, name: &str, dim: usize) -> Option<Value> {
+    if m.kv == m.heads {
+        return None;
+    }
+    let group = m.heads / m.kv.max(1);
+    let order = (0..m.heads).flat_map(|i| (0..dim).map(move |j| (i / group.max(1) * dim + j) as f32)).collect();
+    Some(f.shared_constant(&format!("linear.{name}_order"), &format!("$linear.order{}x{dim}", m.kv), order))
+}
+
 /// `sigmoid(x)^(1/16) = e^(−softplus(−x)/16)`, of each row of each state: two square roots, each rounded
 /// once, leave a quarter of the exponential's error, which tokens add up.
 #[track_caller]
-fn decays(f: &mut Draft, m: &GatedLinear, h: Value) -> Value {
+fn decays(f: &mut Draft, keys: usize, h: Value) -> Value {
     let low = linear(f, DECAY_DOWN, [RANK, f.facts().hidden], false, h);
-    let x = linear(f, DECAY_UP, [m.keys, RANK], true, low);
+    let x = linear(f, DECAY_UP, [keys, RANK], true, low);
     let x = f.unary(UnaryOp::Neg, x);
     let x = f.unary(UnaryOp::Softplus, x);
     let by = f.scalar(-4.0 / TEMPERATURE);

@@ -22,6 +22,7 @@ pub(super) struct Absent {
 /// What both configurations say.
 pub(super) const FIELDS: &[Field] = &[
     Field::new("num_attention_heads", Accepts::Size(1 << 14)).or(&["num_heads"]),
+    Field::new("num_key_value_heads", Accepts::Size(1 << 14)).or(&["num_kv_heads"]),
     Field::new("intermediate_size", WIDTH),
     Field::new("hidden_ratio", Accepts::Size(64)),
     Field::new("norm_eps", Accepts::Number),
@@ -45,7 +46,6 @@ pub(super) const FIXED: &[(&str, Neutral)] = &[
     ("feature_map", Neutral::Off),
     ("attn", Neutral::Off),
     ("hidden_act", Neutral::Words(&["swish", "silu"])),
-    ("num_kv_heads", Neutral::Same("num_heads")),
     // Read by one of them only; the other has no convolutions.
     ("use_short_conv", Neutral::Off),
     ("conv_size", Neutral::Any),
@@ -84,7 +84,8 @@ pub(super) fn read(f: &Fields, decay: Decay, conv: Option<usize>, absent: &Absen
         Some(n) => n,
         None => ffn(f, hidden, absent.ratio)?,
     };
-    let mixer = GatedLinear { heads, keys, values, conv, decay };
+    let kv = d.layers.first().map_or(heads, |l| l.attention.heads.kv);
+    let mixer = GatedLinear { heads, kv, keys, values, conv, decay };
     let d = d.with_attention(|_, a| a.rotary = rotates.then_some(0)).with_mixers(|_| Some(Mixer::GatedLinear(mixer)));
     Ok(d.with_mlp(|m| (m.ffn, m.act) = (ffn, UnaryOp::Silu)))
 }

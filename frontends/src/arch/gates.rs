@@ -1,8 +1,12 @@
 //! Gates of attention (arXiv 2505.06708): what heads found is multiplied by activations of the same row.
 
+use super::blocks::product;
 use super::lifter::Draft;
-use super::names::{ATTN_GATE, Kind};
+use super::names::{ATTN_GATE, Kind, Part};
 use llmcc_ir::graph::{Op, UnaryOp, Value};
+
+/// What each head's columns of a gate have in common, `[heads]`.
+pub(super) const ATTN_GATE_BIAS: Part = Part("attn.gate_bias");
 
 /// Where a gate comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +15,8 @@ pub(super) enum Gate {
     BesideQueries,
     /// Of each column, by a matrix of its own.
     Columns,
+    /// The same, whose columns of a head have a bias in common.
+    ColumnsBiased,
     /// One for each head, by a matrix of its own.
     Heads,
 }
@@ -33,6 +39,12 @@ pub(super) fn gated(
         (Some(Gate::Columns), None) => {
             let w = f.weight(ATTN_GATE, Kind::Matrix, &[heads.saturating_mul(cols), hidden]);
             f.matmul(h, w)
+        }
+        (Some(Gate::ColumnsBiased), None) => {
+            let w = f.weight(ATTN_GATE, Kind::Matrix, &[heads.saturating_mul(cols), hidden]);
+            let bias = f.weight(ATTN_GATE_BIAS, Kind::Bare, &[heads]);
+            let bias = f.op(Op::RepeatEach { times: cols }, &[bias]);
+            product(f, h, w, Some(bias))
         }
         (Some(Gate::Heads), None) => {
             let w = f.weight(ATTN_GATE, Kind::Matrix, &[heads, hidden]);

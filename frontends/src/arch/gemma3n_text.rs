@@ -69,7 +69,7 @@ pub(super) const ARCH: Arch = Arch {
         share_last(f, &mut d.layers, f.count("num_kv_shared_layers").unwrap_or(15))?;
         let rows = LayerRows {
             width: f.size("hidden_size_per_layer_input").or(256),
-            vocab: f.size("vocab_size_per_layer_input").or(262_144),
+            vocab: Some(f.size("vocab_size_per_layer_input").or(262_144)),
         };
         let rows = rows.checked(f, "hidden_size_per_layer_input", d.facts.layers)?;
         Ok(Box::new(Gemma3n { decoder: d, altup: altup(f)?, rank: f.size("laurel_rank").or(64), rows }))

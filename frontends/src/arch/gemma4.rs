@@ -32,8 +32,30 @@ pub(super) const FIELDS: &[Field] = &[
 
 pub(super) const SCALES: Table = &[(LAYER_SCALE, "model.layers.{}.layer_scalar")];
 
-/// The decoder; window and longest sequence are for files that do not say them.
+/// The model; window and longest sequence are for files that do not say them.
 pub(super) fn read(f: &Fields, window: usize, max_position: usize) -> Result<Box<dyn Shape>, ConfigError> {
+    let mut d = decoder(f, window, max_position, Wide { rotated: 0.25, kv: None })?;
+    share_last(f, &mut d.layers, f.count("num_kv_shared_layers").unwrap_or(0))?;
+    if f.flag("use_double_wide_mlp") {
+        let shared = d.layers.iter_mut().filter(|l| l.shares.is_some());
+        shared.for_each(|l| l.mlp.ffn = l.mlp.ffn.saturating_mul(2));
+    }
+    d.rows = rows(f, &d)?;
+    let experts = if f.flag("enable_moe_block") { Some(experts(f, &d)?) } else { None };
+    Ok(Box::new(d.with_experts(|_| experts)))
+}
+
+/// What layers that see everything have where nothing is said.
+#[derive(Clone, Copy)]
+pub(super) struct Wide {
+    /// So much of each head is rotated.
+    pub rotated: f64,
+    /// Heads of keys and values; `None`: as many as the others, unless values are keys.
+    pub kv: Option<usize>,
+}
+
+/// The same without embeddings for each layer, experts, and caches that layers share.
+pub(super) fn decoder(f: &Fields, window: usize, max_position: usize, full: Wide) -> Result<Decoder, ConfigError> {
     let defaults = Defaults {
         vocab: Some(262_144),
         heads: Some(8),
@@ -45,9 +67,9 @@ pub(super) fn read(f: &Fields, window: usize, max_position: usize) -> Result<Box
         act: ("hidden_activation", UnaryOp::GeluTanh),
         ..Defaults::LLAMA
     };
-    let (bias, wide) = (f.flag("attention_bias"), WideHeads::read(f)?);
+    let (bias, wide) = (f.flag("attention_bias"), WideHeads::read(f, full)?);
     let mut d = Decoder::read_with(f, &defaults, |heads, max| {
-        rope::read_proportional(f, [wide.dim.unwrap_or(heads.dim), heads.dim], 0.25, max)
+        rope::read_proportional(f, [wide.dim.unwrap_or(heads.dim), heads.dim], full.rotated, max)
     })?;
     (d.norms, d.scales.embedding_root) = (Norms::Both, true);
     d.scales.cap = common::factor(f, "final_logit_softcapping")?;
@@ -67,14 +89,7 @@ pub(super) fn read(f: &Fields, window: usize, max_position: usize) -> Result<Box
     let sees_all = windows.enumerate().filter(|(_, window)| window.is_none()).map(|(i, _)| i);
     wide.listed_for(f, &sees_all.collect::<Vec<_>>())?;
     d.layers.iter_mut().for_each(|l| l.scaled = true);
-    share_last(f, &mut d.layers, f.count("num_kv_shared_layers").unwrap_or(0))?;
-    if f.flag("use_double_wide_mlp") {
-        let shared = d.layers.iter_mut().filter(|l| l.shares.is_some());
-        shared.for_each(|l| l.mlp.ffn = l.mlp.ffn.saturating_mul(2));
-    }
-    d.rows = rows(f, &d)?;
-    let experts = if f.flag("enable_moe_block") { Some(experts(f, &d)?) } else { None };
-    Ok(Box::new(d.with_experts(|_| experts)))
+    Ok(d)
 }
 
 /// There are embeddings for each layer unless their width is said to be 0, or cannot be said.
@@ -101,7 +116,7 @@ fn rows(f: &Fields, d: &Decoder) -> Result<Option<LayerRows>, ConfigError> {
         let help = format!("this architecture has a row there for each of `vocab_size` ({}) tokens", d.facts.vocab);
         return Err(f.unsupported(VOCAB, vocab.to_string(), help));
     }
-    LayerRows { width, vocab }.checked(f, WIDTH, d.facts.layers).map(Some)
+    LayerRows { width, vocab: Some(vocab) }.checked(f, WIDTH, d.facts.layers).map(Some)
 }
 
 /// What the heads of layers that see everything have of their own.
@@ -116,10 +131,11 @@ struct WideHeads {
 
 impl WideHeads {
     /// Reads `per_layer_config`, as newer files have it, or the fields of older ones.
-    fn read(f: &Fields) -> Result<WideHeads, ConfigError> {
+    fn read(f: &Fields, full: Wide) -> Result<WideHeads, ConfigError> {
         let each = match f.get(EACH) {
             Given::Absent => {
-                let kv = f.size("num_global_key_value_heads").value().filter(|_| f.flag("attention_k_eq_v"));
+                let kv = f.size("num_global_key_value_heads").value().or(full.kv);
+                let kv = kv.filter(|_| full.kv.is_some() || f.flag("attention_k_eq_v"));
                 return Ok(WideHeads { dim: Some(f.size("global_head_dim").or(512)), kv, layers: None });
             }
             Given::Null => return Ok(WideHeads::default()),

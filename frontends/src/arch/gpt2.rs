@@ -15,7 +15,8 @@ pub(super) const ARCH: Arch = Arch {
     model_type: "gpt2",
     class: "GPT2LMHeadModel",
     fields: &[IDENTITY, GPT_MODEL, OWN],
-    fixed: &[],
+    // GPT-SW3 (arXiv 2305.12987) is one of these.
+    fixed: &[("model_type", Neutral::Words(&["gpt-sw3"]))],
     goldens: &["gpt2"],
     names: Names(&[NAMES]),
     read: |f| {

@@ -22,6 +22,8 @@ pub(super) const Q_DOWN_NORM: Part = Part("attn.q_down_norm");
 pub(super) const Q_UP: Part = Part("attn.q_up");
 pub(super) const KV_DOWN: Part = Part("attn.kv_down");
 pub(super) const KV_DOWN_NORM: Part = Part("attn.kv_down_norm");
+/// Norm of the rotated key.
+pub(super) const KEY_NORM: Part = Part("attn.key_norm");
 pub(super) const KV_UP: Part = Part("attn.kv_up");
 /// Of [`KV_UP`] what makes keys, transposed for each head, `[heads, kv_rank, nope]`, as GGUF files
 /// have it.
@@ -73,6 +75,7 @@ impl Latent {
         factor: None,
         eps: 1e-6,
         whole: false,
+        key_norm: false,
     };
 
     /// Queries are made of something short: `q_lora_rank` is not null.
@@ -243,8 +246,15 @@ fn keys(f: &mut Draft, l: &Latent, spec: Norm, h: Value, own: Value) -> (Value, 
     if let Some(bias) = bias {
         let [of_latent, of_key] = split_rows(f, bias, [l.kv_rank, l.rope]);
         latent = f.add(latent, of_latent);
-        let of_key = f.op(in_order, &[of_key]);
+        let of_key = f.op(in_order.clone(), &[of_key]);
         k = f.add(k, of_key);
+    }
+    if l.key_norm {
+        k = f.op(Op::Normalize { eps: F32::new(l.eps), width: l.rope }, &[k]);
+        let gains = f.weight(KEY_NORM, Kind::Gain, &[l.rope]);
+        // In the order that the columns have been brought into.
+        let gains = f.op(in_order, &[gains]);
+        k = f.mul(k, gains);
     }
     (short(f, l, spec, latent), k)
 }

@@ -1,5 +1,6 @@
 //! Embeddings for each layer (Gemma 3n and 4): every token has a row for every layer, which a second
-//! table and a projection of its embedding make together; a layer multiplies a gate with its own.
+//! table and a projection of its embedding make together (in EmbeddingGemma 2 the projection alone); a layer
+//! multiplies a gate with its own.
 
 use super::blocks::{Norm, linear, norm, scaled};
 use super::lifter::{Carried, Draft, Lifter};
@@ -14,15 +15,15 @@ use std::f64::consts::FRAC_1_SQRT_2;
 /// The table, `[vocab, layers·width]`.
 const ROWS_TABLE: Part = Part("rows.table");
 /// The projection of embeddings, `[layers·width, hidden]`.
-const ROWS_PROJECTION: Part = Part("rows.projection");
+pub(super) const ROWS_PROJECTION: Part = Part("rows.projection");
 /// Norm of what it makes.
-const ROWS_NORM: Part = Part("rows.norm");
+pub(super) const ROWS_NORM: Part = Part("rows.norm");
 /// A layer's gate, `[width, hidden]`.
-const ROW_GATE: Part = Part("row.gate");
+pub(super) const ROW_GATE: Part = Part("row.gate");
 /// What a layer makes of the product, `[hidden, width]`.
-const ROW_OUT: Part = Part("row.out");
+pub(super) const ROW_OUT: Part = Part("row.out");
 /// Norm of that.
-const ROW_NORM: Part = Part("row.norm");
+pub(super) const ROW_NORM: Part = Part("row.norm");
 
 pub(super) const LAYER_ROWS: Table = &[
     (ROWS_TABLE, "model.embed_tokens_per_layer"),
@@ -41,8 +42,8 @@ const MOST: usize = 1 << 20;
 pub(super) struct LayerRows {
     /// Columns that each layer has.
     pub width: usize,
-    /// Rows of the table; later tokens have its first.
-    pub vocab: usize,
+    /// Rows of the table; later tokens have its first. `None`: the projection is all.
+    pub vocab: Option<usize>,
 }
 
 /// `rows`: those of all layers side by side, `[T, layers·width]`, of the embeddings `x`.
@@ -52,10 +53,13 @@ pub(super) fn all(l: &mut Lifter, of: LayerRows, eps: Norm, x: &Carried) -> Resu
     let facts = f.facts();
     let (hidden, cols) = (facts.hidden, facts.layers.saturating_mul(width));
     let x = f.carried("x", x);
-    let tokens = f.input(Input::Tokens);
+    let found = vocab.map(|rows| (rows, f.input(Input::Tokens)));
     let made = linear(&mut f, ROWS_PROJECTION, [cols, hidden], false, x);
     let made = scaled(&mut f, made, Some((1.0 / (hidden as f64).sqrt()) as f32));
     let made = norm(&mut f, ROWS_NORM, eps, made, width);
+    let Some((vocab, tokens)) = found else {
+        return Ok(f.call(&[made])?.pop().unwrap_or_default());
+    };
     let table = f.weight(ROWS_TABLE, Kind::Table, &[vocab, cols]);
     let root = root_of_width(&f, table, width);
     let table = filled_up(&mut f, table, vocab, facts.vocab);

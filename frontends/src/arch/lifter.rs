@@ -163,6 +163,7 @@ impl<'a> Lifter<'a> {
         let bare = !self.origin.nested && self.entry.output != Output::Logits;
         let has = |name: &str| match &self.origin.source {
             Source::Checkpoint(ckpt) if bare => self.has(&without_prefix(ckpt, name.to_string())),
+            Source::Checkpoint(ckpt) if self.origin.nested => self.has(&nested::located(ckpt, name.to_string())),
             _ => self.has(name),
         };
         let name = self.entry.tensor_of(self.origin.names, (part, kind), (layer, expert), has)?;

@@ -136,7 +136,7 @@ fn tuning(f: &Fields) -> Result<Option<Tuning>, ConfigError> {
         },
     };
     let (beta, step) = (f.number("attn_scale").unwrap_or(0.1), f.size("floor_scale").or(8192));
-    Ok(on.then_some(Tuning { beta, shift: 1, step }))
+    Ok(on.then_some(Tuning { beta, shift: 1, step, power: false }))
 }
 
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {

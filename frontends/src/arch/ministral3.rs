@@ -32,7 +32,9 @@ pub(super) const ARCH: Arch = Arch {
         if rope::described(f)? {
             let (beta, step) = rope::tuning(f)?;
             let d = Decoder::read(f, &defaults)?;
-            return Ok(Box::new(d.with_attention(|_, a| a.tuning = Some(Tuning { beta, shift: 0, step }))));
+            return Ok(Box::new(
+                d.with_attention(|_, a| a.tuning = Some(Tuning { beta, shift: 0, step, power: false })),
+            ));
         }
         // What its class has where nothing is said.
         let step = f.size("original_max_position_embeddings").or(16_384);
@@ -48,7 +50,7 @@ pub(super) const ARCH: Arch = Arch {
         let d = Decoder::read_with(f, &defaults, |heads, max| {
             Ok(vec![RopeConfig { scaling, ..rope::read(f, heads.dim, max, 1e6)? }])
         })?;
-        Ok(Box::new(d.with_attention(|_, a| a.tuning = Some(Tuning { beta, shift: 0, step }))))
+        Ok(Box::new(d.with_attention(|_, a| a.tuning = Some(Tuning { beta, shift: 0, step, power: false }))))
     },
 };
 

@@ -34,7 +34,7 @@ pub(super) const ARCH: Arch = Arch {
         };
         let d = latent_decoder::decoder(f, defaults, latent)?;
         let (beta, step) = rope::tuning(f)?;
-        let d = d.with_attention(|_, a| a.tuning = Some(Tuning { beta, shift: 0, step }));
+        let d = d.with_attention(|_, a| a.tuning = Some(Tuning { beta, shift: 0, step, power: false }));
         let router = Router {
             eps: F32::new(1e-20),
             scale: F32::new(f.factor_or("routed_scaling_factor", 1.0)? as f32),

@@ -4,11 +4,13 @@
 
 mod altup;
 mod attention_residuals;
+mod averaged;
 mod beyond;
 mod blocks;
 mod chunks;
 mod command;
 mod convolved;
+mod cosmos3;
 mod decoder;
 mod defaults;
 mod differential;
@@ -62,6 +64,7 @@ mod phi_decoder;
 mod plain_attention;
 mod qwen_experts;
 mod recurrent;
+mod rotated_kinds;
 mod rounded;
 mod rounded_inputs;
 mod row_sums;
@@ -80,6 +83,7 @@ mod t5_encoder;
 mod tensors;
 mod weights;
 mod which;
+mod windowed_latents;
 mod xielu;
 mod yields;
 
@@ -139,6 +143,8 @@ archs! {
     mod glm4_moe;
     mod granite;
     mod granite4_vision_text;
+    mod granite_docling_text;
+    mod cosmos3_edge_text;
     mod olmo2;
     mod phi3;
     mod phi4_multimodal_text;
@@ -161,6 +167,7 @@ archs! {
     mod deepseek_v32;
     mod deepseek_v4;
     mod glm_moe_dsa;
+    mod dots3_note_text;
     mod glm5_next_text;
     mod gpt2;
     mod openai_gpt;
@@ -193,6 +200,7 @@ archs! {
     mod roberta;
     mod xlm_roberta;
     mod camembert;
+    mod ibert;
     mod electra;
     mod albert;
     mod xlm;
@@ -216,6 +224,8 @@ archs! {
     mod modernbert;
     mod modernbert_decoder;
     mod eurobert;
+    mod ultrabert;
+    mod esmc;
     mod gte;
     mod jina_bert;
     mod jina_embeddings_v3;
@@ -276,6 +286,7 @@ archs! {
     mod afmoe;
     mod dbrx;
     mod kolibri1;
+    mod beam;
     mod laguna;
     mod mimo_v2_flash;
     mod muse_glimmer_text;
@@ -283,6 +294,7 @@ archs! {
     mod olmo_hybrid;
     mod gemma4_text;
     mod gemma4_unified_text;
+    mod embedding_gemma2_text;
     mod gemma3n_text;
     mod minicpm;
     mod mobilellm;
@@ -365,7 +377,8 @@ impl Model {
         common::refuse_quantized(&f)?;
         let shape = (arch.read)(&f)?;
         if !shape.yields().suits(top) {
-            let found = format!("`{}` of `{}`", class(&f).unwrap_or_default(), arch.model_type);
+            let named = class(&f).or_else(|| first_class(whole)).unwrap_or_default();
+            let found = format!("`{named}` of `{}`", arch.model_type);
             return Err(KNOWN.unknown(arch.model_type, found));
         }
         f.leave(known::unread(map, |name| f.reads(name), arch.fixed, elsewhere));

@@ -80,7 +80,7 @@ fn read(f: &Fields) -> Result<Encoder, ConfigError> {
     };
     let act = common::activation(f, "classifier_activation", UnaryOp::Gelu);
     e.classes = ClassHead { pool, dense: true, act, bias: f.flag("classifier_bias"), norm: true, late: false };
-    e.spare = &["head.", "decoder."];
+    e.spare = &["head.", "decoder.", "lm_head."];
     Ok(e)
 }
 

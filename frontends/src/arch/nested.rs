@@ -16,6 +16,9 @@ use serde_json::{Map, Value};
 const WHOLE: [&str; 5] =
     ["_name_or_path", "quantization_config", "tie_word_embeddings", "bos_token_id", "eos_token_id"];
 
+/// A field that holds for the text model whatever it says itself: of classifiers that see images too.
+const POOLING: &str = "classifier_pooling";
+
 /// The object that a model that speaks too has those objects in, beside the parts that make sound; what its
 /// tensors begin with.
 const THINKER: [&str; 2] = ["thinker_config", "thinker."];
@@ -54,7 +57,8 @@ pub(super) fn text_model(config: &Map<String, Value>, known: impl Fn(&str) -> bo
     let said = said(config).into_iter().chain(thinker(config).map(said).unwrap_or_default());
     let fields = inside.iter().filter(|(name, _)| *name != "architectures").map(|(name, v)| (name.clone(), v.clone()));
     let own = own.map(|text| ("model_type".to_string(), text.into()));
-    Some(said.chain(fields).chain(own).collect())
+    let pooling = config.get(POOLING).map(|v| (POOLING.to_string(), v.clone()));
+    Some(said.chain(fields).chain(own).chain(pooling).collect())
 }
 
 /// What a model, or a part of one, says that it is.
@@ -126,7 +130,9 @@ pub(super) fn located(ckpt: &Checkpoint, tensor: String) -> String {
     let before = BEFORE.iter().map(|prefix| format!("{prefix}{tensor}"));
     // As Transformers 5 saves Kimi K2.5.
     let blocks = tensor.strip_prefix("model.layers.").map(|rest| format!("language_model.model.blocks.{rest}"));
-    let mut names = instead.chain(before).chain(blocks);
+    // As Cosmos 3 is published.
+    let bare = rest.map(String::from);
+    let mut names = instead.chain(before).chain(blocks).chain(bare);
     names.find(|name| ckpt.info(name).is_some()).unwrap_or(tensor)
 }
 
@@ -136,6 +142,7 @@ pub(super) fn top(class: Option<&str>) -> Option<Top> {
     match class.and_then(|class| class.rsplit_once("For")) {
         None => Some(Top::Own),
         Some((_, "SequenceClassification")) => Some(Top::Classes),
+        Some((_, "MaskedLM")) => Some(Top::MaskedToken),
         Some((_, end)) => TEXT.contains(&end).then_some(Top::Own),
     }
 }
@@ -150,9 +157,23 @@ pub(super) fn of_text(tensor: &str) -> bool {
         Some(rest) => (rest, &[][..]),
         None => (tensor, &BEFORE[..]),
     };
-    // Adapters in the file of the whole are for what is no text, and so are rows of a second table.
-    const MORE: [&str; 5] =
-        [".lora_A.speech.", ".lora_B.speech.", ".lora_A.vision.", ".lora_B.vision.", ".wte.new_embedding"];
-    let adapts = MORE.iter().any(|part| tensor.contains(part));
-    !adapts && [parts, &INSTEAD[..], &OWN[..]].concat().iter().any(|prefix| tensor.starts_with(prefix))
+    // Adapters in the file of the whole are for what is no text, and so are rows of a second table, and a
+    // model in the same layers that makes images and sound.
+    const MORE: [&str; 13] = [
+        ".lora_A.speech.",
+        ".lora_B.speech.",
+        ".lora_A.vision.",
+        ".lora_B.vision.",
+        ".wte.new_embedding",
+        "_moe_gen.",
+        ".self_attn.add_q_proj.",
+        ".self_attn.add_k_proj.",
+        ".self_attn.add_v_proj.",
+        ".self_attn.to_add_out.",
+        ".self_attn.norm_added_q.",
+        ".self_attn.norm_added_k.",
+        ".self_attn.k_norm_und_for_gen.",
+    ];
+    let other = MORE.iter().any(|part| tensor.contains(part));
+    !other && [parts, &INSTEAD[..], &OWN[..]].concat().iter().any(|prefix| tensor.starts_with(prefix))
 }

@@ -2,6 +2,7 @@
 //! sections of its rotation, and nothing is added to the first layers without images.
 
 use super::blocks::QkNorm;
+use super::cosmos3::COSMOS3;
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names};
@@ -14,7 +15,8 @@ pub(super) const ARCH: Arch = Arch {
     class: "Qwen3VLForConditionalGeneration",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS],
     fixed: &[("use_qk_norm", Neutral::On), ("qk_norm", Neutral::On), ("qk_layernorm", Neutral::On)],
-    names: Names(&[HUGGING_FACE]),
+    // Cosmos 3 is one of these.
+    names: Names(&[COSMOS3, HUGGING_FACE]),
     goldens: &["qwen3_vl_text", "qwen3_vl"],
     read: |f| {
         let bias = f.flag("attention_bias");

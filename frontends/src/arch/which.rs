@@ -10,8 +10,9 @@ impl Model {
     /// What the checkpoint calls embedding table and head, if they are the same.
     pub(crate) fn tied_tensors(&self, ckpt: &Checkpoint) -> Option<[String; 2]> {
         let name = |part, kind| {
-            let name = self.arch.names.tensor_of(part, kind, (None, None), |name| ckpt.info(name).is_some())?;
-            Some(if self.nested { nested::located(ckpt, name) } else { name })
+            let located = |name: String| if self.nested { nested::located(ckpt, name) } else { name };
+            let has = |name: &str| ckpt.info(&located(name.to_string())).is_some();
+            Some(located(self.arch.names.tensor_of(part, kind, (None, None), has)?))
         };
         self.facts().tied.then_some([name(TABLE, Kind::Table)?, name(HEAD, Kind::Matrix)?])
     }

@@ -155,7 +155,7 @@ pub(crate) fn read_proportional(
     let sliding = read_object(f, "rope_parameters.sliding_attention.", sliding, dims[1], max_position, 1e4)?;
     let Some(map) = of("full_attention") else {
         let scaling = RopeScaling::Proportional { part, factor: 1.0 };
-        return Ok(vec![RopeConfig { theta: 1e6, dim: dims[0], scaling }, sliding]);
+        return Ok(vec![RopeConfig { theta: 1e6, dim: part_of_head(f, dims[0], 1.0)?, scaling }, sliding]);
     };
     if kind(&f.inside(map, FULL, &[ROPE])?)? != "proportional" {
         return Ok(vec![read_object(f, FULL, map, dims[0], max_position, 1e6)?, sliding]);

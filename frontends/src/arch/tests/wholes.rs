@@ -112,6 +112,58 @@ fn molmo_2_with_tables_cut_anywhere() {
     means_the_same("molmo2", &file("molmo2"), &tensors);
 }
 
+/// Cosmos 3, in whose published files a model for images and sound is in the same layers, and as Transformers has
+/// it in memory.
+#[test]
+fn cosmos_3_by_either_names() {
+    const PUBLISHED: Renamings = &[
+        ("model.language_model.", ""),
+        ("q_proj.", "to_q."),
+        ("k_proj.", "to_k."),
+        ("v_proj.", "to_v."),
+        ("o_proj.", "to_out."),
+        ("q_norm.", "norm_q."),
+        ("k_norm.", "norm_k."),
+    ];
+    const OTHERS: &[&str] = &[
+        "layers.0.mlp_moe_gen.up_proj.weight",
+        "layers.1.input_layernorm_moe_gen.weight",
+        "layers.1.self_attn.add_q_proj.weight",
+        "layers.1.self_attn.to_add_out.weight",
+        "layers.1.self_attn.k_norm_und_for_gen.weight",
+        "norm_moe_gen.weight",
+        "time_embedder.linear_1.weight",
+    ];
+    let whole = with(
+        file("qwen3_vl"),
+        json!({ "model_type": "cosmos3_omni", "architectures": ["Cosmos3OmniForConditionalGeneration"] }),
+    );
+    means_the_same("qwen3_vl", &whole, &renamed("qwen3_vl", PUBLISHED, OTHERS));
+    const IN_MEMORY: Renamings = &[
+        ("model.visual", "VISUAL"),
+        ("embed_tokens.", "model.language_model.embed_tokens."),
+        ("layers.", "model.language_model.layers."),
+        ("layernorm.", "LAYERNORM."),
+        ("norm.", "model.language_model.norm."),
+        ("LAYERNORM", "layernorm"),
+        ("to_q.", "q_proj."),
+        ("to_k.", "k_proj."),
+        ("to_v.", "v_proj."),
+        ("to_out.", "o_proj."),
+        ("up_proj.", "fc1."),
+        ("down_proj.", "fc2."),
+    ];
+    means_the_same("cosmos3_edge", &file("cosmos3_edge"), &renamed("cosmos3_edge", IN_MEMORY, OTHERS));
+}
+
+/// The text model of EmbeddingGemma 2 by itself.
+#[test]
+fn embedding_gemma_2_alone() {
+    let text =
+        with(file("embedding_gemma2")["text_config"].clone(), json!({ "architectures": ["EmbeddingGemma2TextModel"] }));
+    means_the_same("embedding_gemma2", &text, &renamed("embedding_gemma2", &[("language_model.", "")], &[]));
+}
+
 /// What is refused, in words that name it.
 #[test]
 fn what_no_text_computes() {
@@ -127,8 +179,70 @@ fn what_no_text_computes() {
         ("longformer", json!({ "attention_window": [4] }), "a layer for each number of `attention_window`"),
         ("deepseek_ocr2_text", json!({ "norm_topk_prob": true }), "weights that are not normalized"),
         ("xlm", json!({ "causal": true }), "`causal` is true"),
+        ("granite_docling_text", json!({ "residual_multiplier": "absent" }), "`residual_multiplier` is missing"),
+        ("beam", json!({ "rope_parameters": { "full_attention": null } }), "`sliding_attention` in it"),
+        ("beam", json!({ "final_logit_softcapping": 0 }), "`final_logit_softcapping` is 0"),
+        ("embedding_gemma2_text", json!({ "global_head_dim": 7 }), "`head_dim` is 7"),
     ] {
         let error = Model::parse(&with(config(arch), changes)).unwrap_err().to_string();
         assert!(error.contains(words), "{arch}: {error}");
     }
+}
+
+/// Names that Transformers has for the configurations of others.
+#[test]
+fn other_names_of_the_same() {
+    for (arch, name) in [("gpt2", "gpt-sw3")] {
+        let model = Model::parse(&with(config(arch), json!({ "model_type": name }))).unwrap();
+        assert_eq!(model.arch.model_type, arch);
+    }
+}
+
+/// Dots 3 Note says in its authors' words and in Transformers' what layers with a window are; some of it is no
+/// such model.
+#[test]
+fn dots_3_note_in_other_words() {
+    let refused = |changes: Value, words: &[&str]| {
+        let text = with(file("dots3_note_text"), changes.clone());
+        let error = Model::parse(&text).unwrap_err().to_string();
+        assert!(words.iter().all(|w| error.contains(w)), "{changes}: {error}");
+    };
+    let sizes = file("dots3_note_text")["per_layer_config"]["1"].clone();
+    let other = with(sizes.clone(), json!({ "v_head_dim": 8 }));
+    refused(json!({ "per_layer_config": { "1": sizes } }), &["`per_layer_config`", "a window (1, 2)"]);
+    refused(json!({ "per_layer_config": { "1": sizes, "2": other } }), &["`per_layer_config`", "the same"]);
+    for (name, v, words) in [
+        ("qk_rope_head_dim", json!("absent"), "what is rotated of a head (6) and what is not (10)"),
+        ("head_dim", json!(20), "what is rotated of a head (8) and what is not (10)"),
+        ("num_key_value_heads", json!(1), "as many heads of keys and values as of queries (3)"),
+        ("v_head_dim", json!(0), "`v_head_dim`: 0"),
+        ("sinks", json!(true), "the same for each layer"),
+    ] {
+        let each = with(sizes.clone(), json!({ name: v }));
+        refused(json!({ "per_layer_config": { "1": each, "2": each } }), &["`per_layer_config`", words]);
+    }
+    let yarn = json!({ "rope_type": "yarn", "rope_theta": 1e4, "factor": 2 });
+    refused(json!({ "rope_parameters": yarn }), &["`rope_parameters`", "no scaling"]);
+    refused(json!({ "use_sliding_window": false }), &["`use_sliding_window` is false"]);
+    refused(json!({ "mlp_layer_types": null, "moe_layer_freq": [1, 0] }), &["`moe_layer_freq`", "or 3 numbers"]);
+}
+
+/// Classifiers that see images pool as the whole says, whatever its text model says.
+#[test]
+fn pooling_is_what_the_whole_says() {
+    let whole = |class: &str, pooling: &str| {
+        let text = json!({ "classifier_pooling": "cls", "architectures": "absent" });
+        json!({
+            "model_type": "modernvbert", "architectures": [class], "classifier_pooling": pooling,
+            "text_config": with(file("modernbert"), text),
+        })
+    };
+    let read = |pooling| {
+        let whole = whole("ModernVBertForSequenceClassification", pooling);
+        format!("{:?}", Model::parse(&whole).unwrap())
+    };
+    assert_ne!(read("mean"), read("cls"));
+    assert!(Model::parse(&whole("ModernVBertForMaskedLM", "cls")).is_ok());
+    let decoder = json!({ "model_type": "a", "architectures": ["AForMaskedLM"], "text_config": file("qwen3") });
+    assert!(Model::parse(&decoder).unwrap_err().to_string().contains("`AForMaskedLM`"));
 }
