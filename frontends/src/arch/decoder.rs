@@ -4,7 +4,7 @@
 use super::averaged::{all_averaged, averaged};
 use super::blocks::{Attention, Norm, capped, linear, norm, product, scaled};
 pub(super) use super::defaults::Defaults;
-use super::draft_head::Drafts;
+use super::drafts::Drafts;
 use super::ends::{picked, projected, table_with};
 use super::entry::Shape;
 use super::experts::{EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, mixture, router_input};
@@ -236,10 +236,6 @@ impl Decoder {
 impl Shape for Decoder {
     fn facts(&self) -> &Facts {
         &self.facts
-    }
-
-    fn drafts(&self) -> Option<(&Decoder, Drafts)> {
-        Some((self, self.draft?))
     }
 
     fn columns(&self) -> usize {

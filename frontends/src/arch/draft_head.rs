@@ -12,73 +12,20 @@
 use super::Model;
 use super::blocks::{linear, norm};
 use super::decoder::{self, Decoder};
+use super::draft_names::{DraftHead, DraftNames, EMBED_NORM, JOIN, ROW_NORM};
+use super::drafts::Drafts;
 use super::entry::Shape;
 use super::layer::Layer;
 use super::lifter::Lifter;
-use super::names::{HEAD, Kind, MLP_NORM, NORM, Names, Part, TABLE, Table};
+use super::names::{Kind, MLP_NORM};
 use super::yields::Entry;
 use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
 use llmcc_ir::graph::{Input, Op};
-
-/// Norm of the embeddings.
-const EMBED_NORM: Part = Part("draft.embed_norm");
-/// Norm of the rows that come with tokens.
-const ROW_NORM: Part = Part("draft.row_norm");
-/// Both to one row, `[hidden, 2·hidden]`, the embedding first.
-const JOIN: Part = Part("draft.join");
+use std::any::Any;
 
 /// The models whose draft heads are compiled.
 const WITH: &str = "DeepSeek-V3, Kimi K2, GLM-4.5 to 5, Mellum 2, Qwen3-Next and Qwen3.5";
-
-/// What checkpoints call a draft head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DraftNames {
-    /// As a layer with a number after the last, with the further parts beside its blocks.
-    OfLayer,
-    /// `mtp.layers.N`, with the further parts, of all together, in `mtp`.
-    Apart,
-}
-
-impl DraftNames {
-    /// Its tensors beside those that a layer has.
-    fn own(self) -> Table {
-        match self {
-            DraftNames::OfLayer => &[
-                (TABLE, "model.layers.{}.embed_tokens"),
-                (HEAD, "model.layers.{}.shared_head.head"),
-                (NORM, "model.layers.{}.shared_head.norm"),
-                (EMBED_NORM, "model.layers.{}.enorm"),
-                (ROW_NORM, "model.layers.{}.hnorm"),
-                (JOIN, "model.layers.{}.eh_proj"),
-            ],
-            DraftNames::Apart => &[
-                (TABLE, "mtp.embed_tokens"),
-                (NORM, "mtp.norm"),
-                (EMBED_NORM, "mtp.pre_fc_norm_embedding"),
-                (ROW_NORM, "mtp.pre_fc_norm_hidden"),
-                (JOIN, "mtp.fc"),
-            ],
-        }
-    }
-
-    /// What the tensor of a layer is called, if that is the head's.
-    fn of_layer(self, tensor: &str) -> String {
-        match (self, tensor.strip_prefix("model.")) {
-            (DraftNames::Apart, Some(rest)) => format!("mtp.{rest}"),
-            _ => tensor.to_string(),
-        }
-    }
-}
-
-/// The draft heads that a decoder's checkpoints have.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Drafts {
-    /// What files call them.
-    pub names: DraftNames,
-    /// Their layer.
-    pub layer: Layer,
-}
 
 impl Decoder {
     /// Has draft heads that are layers by number, each as the last of its layers with experts is.
@@ -90,40 +37,6 @@ impl Decoder {
     pub(super) fn with_drafts(mut self, names: DraftNames, such: impl Fn(&Layer) -> bool) -> Decoder {
         self.draft = self.layers.iter().rfind(|layer| such(layer)).map(|layer| Drafts { names, layer: *layer });
         self
-    }
-}
-
-/// A draft head of a model.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DraftHead {
-    /// The number that it has as a layer.
-    layer: usize,
-    names: DraftNames,
-}
-
-impl Entry {
-    /// What a checkpoint that `has` some tensors calls one of what is lifted.
-    pub(super) fn tensor_of(
-        &self,
-        names: Names,
-        (part, kind): (Part, Kind),
-        place: (Option<usize>, Option<usize>),
-        has: impl Fn(&str) -> bool,
-    ) -> Option<String> {
-        let Some(of) = self.draft else { return names.tensor_of(part, kind, place, has) };
-        let own = of.names.own().iter().find(|(p, _)| *p == part).map(|(_, name)| {
-            let module = name.replace("{}", &of.layer.to_string());
-            kind.named(&module)
-        });
-        // Table and head are the model's where there are no others.
-        let own = own.filter(|name| !matches!(part, TABLE | HEAD) || has(name));
-        own.or_else(|| match place.0 {
-            Some(_) => {
-                let name = names.tensor_of(part, kind, place, |name| has(&of.names.of_layer(name)))?;
-                Some(of.names.of_layer(&name))
-            }
-            None => names.tensor_of(part, kind, place, has),
-        })
     }
 }
 
@@ -140,7 +53,7 @@ impl Model {
 /// The architecture has none, or the checkpoint not so many.
 pub(super) fn entry(ckpt: &Checkpoint, model: &Model, number: usize) -> Result<Entry, FrontendError> {
     let refuse = |what: String, help| FrontendError::Output { path: ckpt.dir().to_path_buf(), what, help };
-    let Some((_, Drafts { names, .. })) = model.shape.drafts() else {
+    let Some((_, Drafts { names, .. })) = drafts(&*model.shape) else {
         let what = format!("draft heads of {} are not compiled, but those of {WITH}", model.arch.class);
         return Err(refuse(what, "leave out --draft-head"));
     };
@@ -158,8 +71,8 @@ pub(super) fn entry(ckpt: &Checkpoint, model: &Model, number: usize) -> Result<E
     let draft = DraftHead { layer: first.saturating_add(number), names };
     let entry = Entry { draft: Some(draft), hidden: true, ..Entry::default() };
     let has = |name: &str| ckpt.info(name).is_some();
-    let named = |part, layer| entry.tensor_of(model.arch.names, (part, Kind::Matrix), (layer, None), has);
-    let norm = entry.tensor_of(model.arch.names, (MLP_NORM, Kind::Gain), (Some(draft.layer), None), has);
+    let named = |part, layer| draft.tensor_of(model.arch.names, (part, Kind::Matrix), (layer, None), has);
+    let norm = draft.tensor_of(model.arch.names, (MLP_NORM, Kind::Gain), (Some(draft.layer), None), has);
     let lacks = [named(JOIN, None), norm].into_iter().flatten().find(|name| !has(name));
     match lacks {
         None => Ok(entry),
@@ -170,12 +83,18 @@ pub(super) fn entry(ckpt: &Checkpoint, model: &Model, number: usize) -> Result<E
     }
 }
 
+/// The decoder that has draft heads, and what they are.
+fn drafts(shape: &dyn Shape) -> Option<(&Decoder, Drafts)> {
+    let decoder = (shape as &dyn Any).downcast_ref::<Decoder>()?;
+    Some((decoder, decoder.draft?))
+}
+
 /// Lifts a model, or its draft head where that is asked for.
 ///
 /// # Errors
 /// As [`Shape::lift`].
 pub(super) fn lift(l: &mut Lifter, shape: &dyn Shape) -> Result<(), FrontendError> {
-    let (Some(draft), Some((d, of))) = (l.entry.draft, shape.drafts()) else { return shape.lift(l) };
+    let (Some(draft), Some((d, of))) = (l.entry.draft, drafts(shape)) else { return shape.lift(l) };
     let (x, ropes) = decoder::embedding(l, d)?;
     let hidden = d.facts.hidden;
     let mut f = l.layer("join", draft.layer);

@@ -1,8 +1,6 @@
 //! An entry of the table of architectures, and what it makes of a `config.json`.
 
 use super::ARCHS;
-use super::decoder::Decoder;
-use super::draft_head::Drafts;
 use super::lifter::Lifter;
 use super::names::Names;
 use super::yields::Yields;
@@ -94,11 +92,6 @@ pub(crate) trait Shape: fmt::Debug + Any {
     /// Columns of the rows that embeddings and scores of classes are made of.
     fn columns(&self) -> usize {
         self.facts().hidden
-    }
-
-    /// The decoder one of whose layers its draft heads are like.
-    fn drafts(&self) -> Option<(&Decoder, Drafts)> {
-        None
     }
 
     /// What it can yield.

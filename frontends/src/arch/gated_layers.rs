@@ -2,7 +2,7 @@
 
 use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults};
-use super::draft_head::DraftNames;
+use super::draft_names::DraftNames;
 use super::experts::{Experts, Shared};
 use super::gates::Gate;
 use super::mixer::Mixer;

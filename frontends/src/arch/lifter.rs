@@ -166,7 +166,11 @@ impl<'a> Lifter<'a> {
             Source::Checkpoint(ckpt) if self.origin.nested => self.has(&nested::located(ckpt, name.to_string())),
             _ => self.has(name),
         };
-        let name = self.entry.tensor_of(self.origin.names, (part, kind), (layer, expert), has)?;
+        let (names, place) = (self.origin.names, (layer, expert));
+        let name = match self.entry.draft {
+            Some(draft) => draft.tensor_of(names, (part, kind), place, has)?,
+            None => names.tensor_of(part, kind, place, has)?,
+        };
         match &self.origin.source {
             Source::Checkpoint(ckpt) if self.origin.nested => Some(nested::located(ckpt, name)),
             Source::Checkpoint(ckpt) if self.entry.output != Output::Logits => Some(without_prefix(ckpt, name)),

@@ -5,7 +5,8 @@
 
 use super::blocks::{Attention, QkNorm};
 use super::decoder::{Decoder, Defaults};
-use super::draft_head::{DraftNames, Drafts};
+use super::draft_names::DraftNames;
+use super::drafts::Drafts;
 use super::entry::Arch;
 use super::experts::{Experts, sparse_by_types};
 use super::layer::Layer;

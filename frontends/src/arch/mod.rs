@@ -17,6 +17,8 @@ mod differential;
 mod disentangled;
 mod disentangled_fields;
 mod draft_head;
+mod draft_names;
+mod drafts;
 mod encoder;
 mod ends;
 mod entry;

@@ -1,6 +1,6 @@
 //! What structures of models can yield, and what classes ask of them.
 
-use super::draft_head::DraftHead;
+use super::draft_names::DraftHead;
 use crate::embedding::Embedding;
 use llmcc_ir::output::{Output, Pool};
 
