@@ -1,6 +1,5 @@
 //! Gates of attention (arXiv 2505.06708): what heads found is multiplied by activations of the same row.
 
-use super::blocks::product;
 use super::lifter::Draft;
 use super::names::{ATTN_GATE, Kind, Part};
 use llmcc_ir::graph::{Op, UnaryOp, Value};
@@ -44,7 +43,8 @@ pub(super) fn gated(
             let w = f.weight(ATTN_GATE, Kind::Matrix, &[heads.saturating_mul(cols), hidden]);
             let bias = f.weight(ATTN_GATE_BIAS, Kind::Bare, &[heads]);
             let bias = f.op(Op::RepeatEach { times: cols }, &[bias]);
-            product(f, h, w, Some(bias))
+            let made = f.matmul(h, w);
+            f.add(made, bias)
         }
         (Some(Gate::Heads), None) => {
             let w = f.weight(ATTN_GATE, Kind::Matrix, &[heads, hidden]);
