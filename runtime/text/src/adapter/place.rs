@@ -116,13 +116,38 @@ impl AdapterTable {
 }
 
 /// Whether a tensor is the matrix of a module, whose name may leave out the first part or have one
-/// more.
+/// more, and have the model of texts in one of images, too, elsewhere or not at all.
 fn is(tensor: &str, module: &str) -> bool {
-    let name = tensor.strip_suffix(".weight").unwrap_or(tensor);
+    let within = |name: &str| name.replacen("language_model.", "", 1);
+    let (tensor, module) = (within(tensor), within(module));
+    let (name, module) = (tensor.strip_suffix(".weight").unwrap_or(&tensor), module.as_str());
     let shorter = |a: &str, b: &str| a.split_once('.').is_some_and(|(_, rest)| rest == b);
     name == module || shorter(module, name) || name.strip_prefix("model.") == Some(module)
 }
 
 fn damaged() -> Error {
     Error::damaged("adapters")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is;
+
+    /// Modules are called by several names, in files of several times.
+    #[test]
+    fn names_of_modules() {
+        let q = "layers.0.self_attn.q_proj";
+        for (tensor, module, same) in [
+            (format!("model.{q}.weight"), format!("model.{q}"), true),
+            (format!("model.{q}.weight"), format!("model.language_model.{q}"), true),
+            (format!("language_model.model.{q}.weight"), format!("model.language_model.{q}"), true),
+            (format!("model.language_model.{q}.weight"), format!("model.{q}"), true),
+            (format!("{q}.weight"), format!("model.{q}"), true),
+            (format!("model.{q}.weight"), q.to_string(), true),
+            (format!("model.{q}.weight"), q.replace('0', "1"), false),
+            (format!("model.visual.{q}.weight"), format!("model.{q}"), false),
+        ] {
+            assert_eq!(is(&tensor, &module), same, "{tensor} {module}");
+        }
+    }
 }
