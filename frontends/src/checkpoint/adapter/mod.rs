@@ -16,6 +16,7 @@ use super::{Adapter, Checkpoint, file_name};
 use crate::error::FrontendError;
 use crate::input;
 use llmcc_ir::ty::DType;
+use llmcc_text::adapter::names::names;
 use llmcc_text::adapter::settings::{self, AGAIN, Settings};
 use merged::{Merged, Replaced};
 use serde_json::Value;
@@ -190,17 +191,9 @@ struct Merging<'c> {
 }
 
 impl Merging<'_> {
-    /// The base's name of a tensor: it may leave out the first part, or have one more, and the model of texts in one
-    /// of images, too, and layers of experts have had several names.
+    /// The base's name of a tensor.
     fn found(&self, name: &str) -> Option<String> {
-        const SPARSE: &str = ".block_sparse_moe.";
-        let within = name.replacen("language_model.", "", 1);
-        let others = [name.replacen(".mlp.", SPARSE, 1), within.clone(), format!("language_model.{within}")];
-        let all = std::iter::once(name.to_string()).chain(others).flat_map(|name| {
-            let shorter = name.split_once('.').map(|(_, rest)| rest.to_string());
-            [Some(name.clone()), shorter, Some(format!("model.{name}"))]
-        });
-        all.flatten().find(|name| self.ckpt.index.contains_key(name))
+        names(name).into_iter().find(|name| self.ckpt.index.contains_key(name))
     }
 
     /// Puts a tensor in the place of the base's.

@@ -1,9 +1,10 @@
 //! Where the factors of an adapter go.
 
 use super::file::{AdaptedModule, Adapter};
+use super::names::names;
 use super::{AdaptedMatrix, AdapterTable, PlaceOfRows, bf16};
 use crate::{Error, Kind, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a state holds of an adapter: `[rows, columns]`, zero where the adapter has nothing.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,12 +36,12 @@ impl AdapterTable {
                 });
             }
         }
+        let stems: BTreeSet<&str> = self.matrices.iter().map(|m| stem(&m.name)).collect();
         for (module, factors) in &adapter.modules {
-            let found: Vec<&AdaptedMatrix> = self.matrices.iter().filter(|m| is(&m.name, module)).collect();
-            if found.is_empty() {
-                return Err(self.no_room(module));
-            }
-            for m in found {
+            // The first of its names that there is: parts of one matrix have one name.
+            let found = names(module).into_iter().find(|name| stems.contains(name.as_str()));
+            let found = found.ok_or_else(|| self.no_room(module))?;
+            for m in self.matrices.iter().filter(|m| stem(&m.name) == found) {
                 self.put(m, module, factors, &mut states)?;
             }
         }
@@ -115,39 +116,10 @@ impl AdapterTable {
     }
 }
 
-/// Whether a tensor is the matrix of a module, whose name may leave out the first part or have one
-/// more, and have the model of texts in one of images, too, elsewhere or not at all.
-fn is(tensor: &str, module: &str) -> bool {
-    let within = |name: &str| name.replacen("language_model.", "", 1);
-    let (tensor, module) = (within(tensor), within(module));
-    let (name, module) = (tensor.strip_suffix(".weight").unwrap_or(&tensor), module.as_str());
-    let shorter = |a: &str, b: &str| a.split_once('.').is_some_and(|(_, rest)| rest == b);
-    name == module || shorter(module, name) || name.strip_prefix("model.") == Some(module)
+fn stem(tensor: &str) -> &str {
+    tensor.strip_suffix(".weight").unwrap_or(tensor)
 }
 
 fn damaged() -> Error {
     Error::damaged("adapters")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is;
-
-    /// Modules are called by several names, in files of several times.
-    #[test]
-    fn names_of_modules() {
-        let q = "layers.0.self_attn.q_proj";
-        for (tensor, module, same) in [
-            (format!("model.{q}.weight"), format!("model.{q}"), true),
-            (format!("model.{q}.weight"), format!("model.language_model.{q}"), true),
-            (format!("language_model.model.{q}.weight"), format!("model.language_model.{q}"), true),
-            (format!("model.language_model.{q}.weight"), format!("model.{q}"), true),
-            (format!("{q}.weight"), format!("model.{q}"), true),
-            (format!("model.{q}.weight"), q.to_string(), true),
-            (format!("model.{q}.weight"), q.replace('0', "1"), false),
-            (format!("model.visual.{q}.weight"), format!("model.{q}"), false),
-        ] {
-            assert_eq!(is(&tensor, &module), same, "{tensor} {module}");
-        }
-    }
 }
