@@ -94,3 +94,22 @@ fn files_are_described() {
         assert!(said.contains("model       llama") && !said.contains("problem"), "{name}: {said}");
     }
 }
+
+/// Adapters without a base are described, too.
+#[test]
+fn adapters_are_described() {
+    let folder = Folder::new();
+    let about = |more: &[&str]| {
+        folder.says(&[], &[&["inspect", golden("adapters/dora").to_str().expect("UTF-8")], more].concat())
+    };
+    let said = about(&[]);
+    for line in [
+        "adapter     DoRA of `base`",
+        "rank        4",
+        "modules     down_proj (2), q_proj (2), v_proj (2)",
+        "note        it can be merged only",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    assert!(about(&["--json"]).contains("\"method\": \"DoRA\""));
+}

@@ -102,6 +102,8 @@ pub(crate) fn fuzz_rwkv_cpp(file: &[u8]) -> Option<Value> {
     rwkv_cpp::fuzz(file)
 }
 
+pub use adapter::{AboutAdapter, about as about_adapter};
+
 /// Fuzz target: an `adapter_config.json`.
 pub(crate) fn fuzz_adapter(config: &Value) {
     adapter::fuzz(config);

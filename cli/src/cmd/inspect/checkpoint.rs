@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::report::{bytes, plain};
+use llmcc_frontends::checkpoint::{AboutAdapter, about_adapter};
 use llmcc_frontends::{Checkpoint, Options, TextAssets, arch, lift, unused};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -13,6 +14,9 @@ use std::path::Path;
 /// # Errors
 /// When it cannot be opened.
 pub fn describe(path: &Path) -> Result<Value, Error> {
+    if let Some(about) = about_adapter(path)? {
+        return Ok(adapter(&about));
+    }
     let checkpoint = Checkpoint::open(path)?;
     let mut types: BTreeMap<&str, (usize, usize, String)> = BTreeMap::new();
     for info in checkpoint.names().filter_map(|name| checkpoint.info(name)) {
@@ -50,6 +54,42 @@ pub fn describe(path: &Path) -> Result<Value, Error> {
     }))
 }
 
+/// An adapter without its base.
+fn adapter(about: &AboutAdapter) -> Value {
+    let types =
+        about.types.iter().map(|(name, (n, bytes))| json!({ "type": name, "tensors": n, "bytes": bytes, "as": "" }));
+    let slots = about.only_merged.as_ref().map(|why| format!("it can be merged only (`llmcc compile --lora`): {why}"));
+    let changed = json!({
+        "base": about.base, "method": about.method, "ranks": about.ranks, "modules": about.modules, "replaced": about.replaced,
+    });
+    json!({
+        "adapter": changed,
+        "types": types.collect::<Vec<_>>(),
+        "notes": slots.into_iter().collect::<Vec<_>>(),
+        "problems": about.problem.iter().collect::<Vec<_>>(),
+    })
+}
+
+/// An adapter in words.
+fn adapter_words(of: &Value) -> String {
+    let base = of["base"].as_str().map_or_else(|| "a base that it does not name".into(), |name| format!("`{name}`"));
+    let mut s = format!("adapter     {} of {base}\n", of["method"].as_str().unwrap_or_default());
+    let ranks: Vec<String> = of["ranks"].as_array().into_iter().flatten().map(Value::to_string).collect();
+    if !ranks.is_empty() {
+        let _ = writeln!(s, "rank        {}", ranks.join(", "));
+    }
+    let kinds = of["modules"].as_object().into_iter().flatten().map(|(kind, n)| format!("{kind} ({n})"));
+    let kinds: Vec<String> = kinds.collect();
+    if !kinds.is_empty() {
+        let _ = writeln!(s, "modules     {}", kinds.join(", "));
+    }
+    let replaced: Vec<&str> = of["replaced"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if !replaced.is_empty() {
+        let _ = writeln!(s, "replaces    {}", replaced.join(", "));
+    }
+    s
+}
+
 /// The same in words.
 pub fn words(about: &Value) -> String {
     let mut s = String::new();
@@ -65,6 +105,9 @@ pub fn words(about: &Value) -> String {
     }
     if model["draft_heads"].as_u64().is_some_and(|n| n > 0) {
         let _ = writeln!(s, "draft heads {} (--draft-head)", model["draft_heads"]);
+    }
+    if about["adapter"].is_object() {
+        s += &adapter_words(&about["adapter"]);
     }
     let list = |v: &Value| v.as_array().cloned().unwrap_or_default();
     for t in list(&about["types"]) {

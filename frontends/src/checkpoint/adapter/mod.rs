@@ -2,6 +2,7 @@
 //! (arXiv 2106.09685), rsLoRA (arXiv 2312.03732) and DoRA (arXiv 2402.09353), also of all experts
 //! ([`experts`]), rows of tables, and modules that were trained as a whole.
 
+mod about;
 mod experts;
 mod merged;
 mod tied;
@@ -15,12 +16,15 @@ use super::{Adapter, Checkpoint, file_name};
 use crate::error::FrontendError;
 use crate::input;
 use llmcc_ir::ty::DType;
+use llmcc_text::adapter::names::names;
 use llmcc_text::adapter::settings::{self, AGAIN, Settings};
 use merged::{Merged, Replaced};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+
+pub use about::{AboutAdapter, about};
 
 const BASE: &str = "give the base that the adapter was trained for";
 
@@ -187,17 +191,9 @@ struct Merging<'c> {
 }
 
 impl Merging<'_> {
-    /// The base's name of a tensor: it may leave out the first part, or have one more, and the model of texts in one
-    /// of images, too, and layers of experts have had several names.
+    /// The base's name of a tensor.
     fn found(&self, name: &str) -> Option<String> {
-        const SPARSE: &str = ".block_sparse_moe.";
-        let within = name.replacen("language_model.", "", 1);
-        let others = [name.replacen(".mlp.", SPARSE, 1), within.clone(), format!("language_model.{within}")];
-        let all = std::iter::once(name.to_string()).chain(others).flat_map(|name| {
-            let shorter = name.split_once('.').map(|(_, rest)| rest.to_string());
-            [Some(name.clone()), shorter, Some(format!("model.{name}"))]
-        });
-        all.flatten().find(|name| self.ckpt.index.contains_key(name))
+        names(name).into_iter().find(|name| self.ckpt.index.contains_key(name))
     }
 
     /// Puts a tensor in the place of the base's.

@@ -98,6 +98,28 @@ fn bases_of_other_types() {
     lift(&merged, &Options::default()).unwrap();
 }
 
+/// Without a base, an adapter is described.
+#[test]
+fn adapters_alone_are_described() {
+    let of = |name: &str| about(&golden("adapters").join(name)).unwrap();
+    assert_eq!(of("base"), None);
+    let dora = of("dora").unwrap();
+    assert_eq!((dora.method.as_str(), dora.base.as_deref(), dora.problem), ("DoRA", Some("base"), None));
+    assert_eq!(dora.ranks.into_iter().collect::<Vec<_>>(), [4]);
+    assert_eq!(
+        dora.modules.into_iter().collect::<Vec<_>>(),
+        ["down_proj", "q_proj", "v_proj"].map(|m| (m.to_string(), 2))
+    );
+    assert!(dora.only_merged.unwrap().contains("use_dora") && dora.types.contains_key("F32"));
+    let saved = of("saved").unwrap();
+    assert!(saved.replaced.contains(&"lm_head.weight".to_string()) && saved.only_merged.is_some());
+    // What is wrong with it, without its tensors.
+    let folder = Folder::new();
+    folder.write("adapter_config.json", json!({ "peft_type": "LOHA" }).to_string());
+    let problem = about(&folder.0).unwrap().unwrap().problem.unwrap();
+    assert!(problem.contains("`peft_type` is `LOHA`"), "{problem}");
+}
+
 /// A table that is the head, too, is so no more where one of the two is changed, whatever it is called.
 #[test]
 fn tables_of_any_name_are_untied() {

@@ -4,6 +4,7 @@
 //! factor ([`AdapterTable::place`]).
 
 mod file;
+pub mod names;
 mod place;
 pub mod settings;
 #[cfg(test)]

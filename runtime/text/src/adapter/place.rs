@@ -1,9 +1,10 @@
 //! Where the factors of an adapter go.
 
 use super::file::{AdaptedModule, Adapter};
+use super::names::names;
 use super::{AdaptedMatrix, AdapterTable, PlaceOfRows, bf16};
 use crate::{Error, Kind, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a state holds of an adapter: `[rows, columns]`, zero where the adapter has nothing.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,12 +36,12 @@ impl AdapterTable {
                 });
             }
         }
+        let stems: BTreeSet<&str> = self.matrices.iter().map(|m| stem(&m.name)).collect();
         for (module, factors) in &adapter.modules {
-            let found: Vec<&AdaptedMatrix> = self.matrices.iter().filter(|m| is(&m.name, module)).collect();
-            if found.is_empty() {
-                return Err(self.no_room(module));
-            }
-            for m in found {
+            // The first of its names that there is: parts of one matrix have one name.
+            let found = names(module).into_iter().find(|name| stems.contains(name.as_str()));
+            let found = found.ok_or_else(|| self.no_room(module))?;
+            for m in self.matrices.iter().filter(|m| stem(&m.name) == found) {
                 self.put(m, module, factors, &mut states)?;
             }
         }
@@ -115,12 +116,8 @@ impl AdapterTable {
     }
 }
 
-/// Whether a tensor is the matrix of a module, whose name may leave out the first part or have one
-/// more.
-fn is(tensor: &str, module: &str) -> bool {
-    let name = tensor.strip_suffix(".weight").unwrap_or(tensor);
-    let shorter = |a: &str, b: &str| a.split_once('.').is_some_and(|(_, rest)| rest == b);
-    name == module || shorter(module, name) || name.strip_prefix("model.") == Some(module)
+fn stem(tensor: &str) -> &str {
+    tensor.strip_suffix(".weight").unwrap_or(tensor)
 }
 
 fn damaged() -> Error {
