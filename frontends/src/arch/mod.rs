@@ -321,6 +321,7 @@ archs! {
     mod zamba;
     mod zamba2;
     mod zaya;
+    mod xlstm;
     mod jamba;
     mod bloom;
     mod mpt;
