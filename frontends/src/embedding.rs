@@ -10,7 +10,7 @@ use crate::checkpoint::gguf::Metadata;
 use crate::error::FrontendError;
 pub use files::Dense;
 use files::{HELP, MOST, bad};
-pub(crate) use files::{LIST, SETTINGS};
+pub(crate) use files::{LIST, SETTINGS, of_modules};
 use llmcc_ir::output::Pool;
 use modules::{dense, kind_of, normalizes, of_transformer, pooling};
 use serde_json::Value;

@@ -92,7 +92,17 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, FrontendError> {
     let mut sources = vec![config_path.clone()];
     sources.extend(by_index.then(|| tensors.clone()));
     sources.extend(shards.iter().map(|s: &Shard| s.path.clone()));
-    Ok(Checkpoint { dir: dir.to_path_buf(), config_path, config, sources, shards, index, metadata: None, notes })
+    Ok(Checkpoint {
+        dir: dir.to_path_buf(),
+        config_path,
+        config,
+        sources,
+        shards,
+        index,
+        metadata: None,
+        modules: None,
+        notes,
+    })
 }
 
 /// Says of a file what is wrong in it.
@@ -119,7 +129,17 @@ fn without_config(dir: &Path, tensors: &Path, opened: Opened) -> Result<Checkpoi
     notes.extend(model.notes);
     let sources = std::iter::once(config_path.clone()).chain(shards.iter().map(|s| s.path.clone())).collect();
     let (config, index) = (model.config, model.index);
-    Ok(Checkpoint { dir: dir.to_path_buf(), config_path, config, sources, shards, index, metadata: None, notes })
+    Ok(Checkpoint {
+        dir: dir.to_path_buf(),
+        config_path,
+        config,
+        sources,
+        shards,
+        index,
+        metadata: None,
+        modules: None,
+        notes,
+    })
 }
 
 /// A file that says all of a model: one of rwkv.cpp, or of llama2.c; `None` if it is none.
@@ -134,6 +154,7 @@ fn open_whole(dir: &Path, path: &Path) -> Result<Option<Checkpoint>, FrontendErr
         shards: vec![Shard { path: path.to_path_buf(), map }],
         index: model.index,
         metadata: None,
+        modules: None,
         notes: model.notes,
     }))
 }
@@ -168,7 +189,11 @@ fn slices(dir: &Path, file: &Path) -> Result<Vec<PathBuf>, FrontendError> {
 
 /// Adds the tensors of what sentence-transformers' list of modules has beside the model: their names
 /// begin with the folder of their module.
-fn open_modules(dir: &Path, shards: &mut Vec<Shard>, index: &mut BTreeMap<String, Entry>) -> Result<(), FrontendError> {
+pub(super) fn open_modules(
+    dir: &Path,
+    shards: &mut Vec<Shard>,
+    index: &mut BTreeMap<String, Entry>,
+) -> Result<(), FrontendError> {
     let Some(list) = input::read_json(&dir.join(embedding::LIST))? else { return Ok(()) };
     for folder in embedding::folders(&list) {
         let beside = |name: &&str| dir.join(folder).join(name).symlink_metadata().is_ok();
@@ -348,6 +373,7 @@ fn open_gguf(path: &Path) -> Result<Checkpoint, FrontendError> {
         index: model.tensors,
         shards,
         metadata: Some(metadata),
+        modules: None,
         notes: model.notes,
     })
 }

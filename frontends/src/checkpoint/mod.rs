@@ -15,6 +15,7 @@ mod stored;
 mod views;
 
 use crate::config::ConfigError;
+use crate::embedding;
 use crate::error::FrontendError;
 use crate::input;
 use llmcc_ir::quant::StoredRows;
@@ -49,6 +50,8 @@ pub struct Checkpoint {
     index: BTreeMap<String, Entry>,
     /// Of a GGUF file, which has no other files beside it.
     metadata: Option<gguf::Metadata>,
+    /// Folder of an adapter that says what becomes of the last layer's rows, in place of its base.
+    modules: Option<PathBuf>,
     notes: Vec<String>,
 }
 
@@ -186,6 +189,12 @@ impl Checkpoint {
         FrontendError::Config { path, source }
     }
 
+    /// Where a file of the checkpoint is.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        let own = self.modules.as_ref().filter(|_| embedding::of_modules(name));
+        own.unwrap_or(&self.dir).join(name)
+    }
+
     /// A JSON file of the checkpoint folder; `None` when absent.
     ///
     /// # Errors
@@ -194,7 +203,7 @@ impl Checkpoint {
         if self.metadata.is_some() {
             return Ok(None);
         }
-        input::read_json(&self.dir.join(name))
+        input::read_json(&self.beside(name))
     }
 
     /// A file of the checkpoint folder; `None` when absent.

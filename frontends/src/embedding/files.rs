@@ -33,9 +33,14 @@ pub(super) const HELP: &str = "only embedders of a transformer, one pooling (cls
 /// Largest width that is believed.
 pub(super) const MOST: u64 = 1 << 20;
 
+/// Whether a file is one of sentence-transformers': of the whole, or of a module in a folder of its own.
+pub(crate) fn of_modules(name: &str) -> bool {
+    name == LIST || name == SETTINGS || OF_TRANSFORMER.contains(&name) || name.contains('/')
+}
+
 /// A file that asks for what is not compiled.
 pub(super) fn bad(ckpt: &Checkpoint, file: &str, what: String) -> FrontendError {
-    FrontendError::Output { path: ckpt.dir().join(file), what, help: HELP }
+    FrontendError::Output { path: ckpt.beside(file), what, help: HELP }
 }
 
 /// Settings of the transformer, in the order in which they are looked for.
@@ -62,7 +67,7 @@ pub(super) fn transformer(ckpt: &Checkpoint) -> Result<(&'static str, Value), Fr
 /// A file about texts that is malformed.
 pub(super) fn wrong(ckpt: &Checkpoint, file: &str, what: String) -> FrontendError {
     FrontendError::Output {
-        path: ckpt.dir().join(file),
+        path: ckpt.beside(file),
         what,
         help: "correct the file, or compile without modules.json, with --embed, and prepare texts yourself",
     }

@@ -13,6 +13,7 @@ use super::safetensors::TensorInfo;
 use super::stored::Entry;
 use super::views::View;
 use super::{Adapter, Checkpoint, file_name};
+use crate::embedding;
 use crate::error::FrontendError;
 use crate::input;
 use llmcc_ir::ty::DType;
@@ -113,6 +114,14 @@ pub(super) fn merge(ckpt: &mut Checkpoint, adapter: &Adapter) -> Result<(), Fron
         added.map_err(|e| wrong(&file, e))?;
     }
     merge.note(dir);
+    let list = dir.join(embedding::LIST);
+    if ckpt.metadata.is_none() && list.symlink_metadata().is_ok() {
+        // As sentence-transformers saves it: the adapter of an embedder has its other modules, too.
+        ckpt.index.retain(|name, _| !embedding::of_modules(name));
+        load::open_modules(dir, &mut ckpt.shards, &mut ckpt.index)?;
+        ckpt.sources.push(list);
+        ckpt.modules = Some(dir.clone());
+    }
     Ok(())
 }
 

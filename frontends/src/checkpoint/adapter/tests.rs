@@ -98,6 +98,42 @@ fn bases_of_other_types() {
     lift(&merged, &Options::default()).unwrap();
 }
 
+/// The adapter of an embedder says how rows are pooled, and has the modules after that.
+#[test]
+fn modules_beside_an_adapter() {
+    let folder = Folder::new();
+    let pooling =
+        |way: &str| json!({ "word_embedding_dimension": 16, format!("pooling_mode_{way}"): true }).to_string();
+    for name in ["adapter_config.json", "adapter_model.safetensors"] {
+        folder.write(name, std::fs::read(golden("adapters/dora").join(name)).unwrap());
+    }
+    let module = |i: usize, kind: &str, path: &str| json!({ "idx": i, "name": i.to_string(), "path": path, "type": format!("sentence_transformers.models.{kind}") });
+    let list = [
+        module(0, "Transformer", ""),
+        module(1, "Pooling", "1_Pooling"),
+        module(2, "Dense", "2_Dense"),
+        module(3, "Normalize", "3_Normalize"),
+    ];
+    folder.write("modules.json", json!(list).to_string());
+    for name in ["1_Pooling", "2_Dense"] {
+        std::fs::create_dir(folder.0.join(name)).unwrap();
+    }
+    folder.write("1_Pooling/config.json", pooling("cls_token"));
+    let activation = "torch.nn.modules.linear.Identity";
+    let dense = json!({ "in_features": 16, "out_features": 3, "bias": false, "activation_function": activation });
+    folder.write("2_Dense/config.json", dense.to_string());
+    let weight =
+        crate::fixtures::Tensor { name: "linear.weight".into(), dtype: "F32", shape: vec![3, 16], data: vec![1; 192] };
+    folder.write("2_Dense/model.safetensors", crate::fixtures::safetensors(&[weight]));
+    let base = golden("adapters/base");
+    let merged = Checkpoint::open_with(&base, &[Adapter { path: folder.0.clone(), scale: 1.0 }]).unwrap();
+    let found = embedding::found(&merged).unwrap().unwrap();
+    assert_eq!((found.pool, found.normalize, found.layers.len()), (llmcc_ir::output::Pool::First, true, 1));
+    assert_eq!(merged.info("2_Dense/linear.weight").unwrap().shape, [3, 16]);
+    assert_eq!(embedding::found(&Checkpoint::open(&base).unwrap()).unwrap(), None);
+    lift(&merged, &Options::default()).unwrap();
+}
+
 /// Without a base, an adapter is described.
 #[test]
 fn adapters_alone_are_described() {
