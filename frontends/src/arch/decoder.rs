@@ -429,19 +429,18 @@ fn residual(
 ) -> Value {
     let [first, last] = d.block_norms.unwrap_or([d.norm; 2]);
     let normed = |f: &mut Draft, spec, part, x| norm(f, part, spec, x, d.facts.hidden);
+    let own = averaged(f, d.averaged, before, x);
     match norms {
         Norms::Around => {
             let x = added(f, d, x, |f| block(f, x));
             normed(f, first, before, x)
         }
         Norms::Before | Norms::BeforeMlp | Norms::Parallel { .. } => {
-            let h = averaged(f, d.averaged, before, x);
-            let h = normed(f, first, before, h);
+            let h = normed(f, first, before, own);
             added(f, d, x, |f| block(f, h))
         }
         Norms::After | Norms::Both => {
-            let h = averaged(f, d.averaged, before, x);
-            let h = if norms == Norms::After { h } else { normed(f, first, before, h) };
+            let h = if norms == Norms::After { own } else { normed(f, first, before, own) };
             added(f, d, x, |f| {
                 let y = block(f, h);
                 normed(f, last, after, y)

@@ -24,10 +24,12 @@ pub mod math;
 pub mod output;
 pub mod recur;
 pub mod route;
+mod spans;
 pub mod tree;
 mod uk;
 
 pub use attend::*;
+pub use spans::*;
 pub use uk::*;
 
 /// Version of every structure in this crate; a runtime refuses an image of another version.
@@ -95,26 +97,6 @@ impl ImageRef {
             0
         }
     }
-}
-
-/// A byte range of the data segment.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
-    /// Offset from the start of the data segment.
-    pub off: u64,
-    /// Bytes.
-    pub len: u64,
-}
-
-/// A table: `count` structures from byte `off` of the data segment.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Table {
-    /// Offset from the start of the data segment, aligned to 8.
-    pub off: u64,
-    /// Number of elements.
-    pub count: u64,
 }
 
 /// The root of the data segment, and of each further version of the model in a fat artifact

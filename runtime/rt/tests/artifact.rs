@@ -264,10 +264,9 @@ impl Library {
     fn close(self, model: *mut c_void) {
         let close: unsafe extern "C" fn(*mut c_void) = self.get(c"llmcc_close");
         // SAFETY: used by nobody any more; no thread of the library is left.
-        unsafe {
-            close(model);
-            assert_eq!(libc::dlclose(self.0), 0);
-        }
+        unsafe { close(model) };
+        // SAFETY: the same.
+        assert_eq!(unsafe { libc::dlclose(self.0) }, 0);
     }
 
     /// Logits after `tokens`.

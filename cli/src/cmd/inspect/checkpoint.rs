@@ -60,7 +60,8 @@ fn adapter(about: &AboutAdapter) -> Value {
         about.types.iter().map(|(name, (n, bytes))| json!({ "type": name, "tensors": n, "bytes": bytes, "as": "" }));
     let slots = about.only_merged.as_ref().map(|why| format!("it can be merged only (`llmcc compile --lora`): {why}"));
     let changed = json!({
-        "base": about.base, "method": about.method, "ranks": about.ranks, "modules": about.modules, "replaced": about.replaced,
+        "base": about.base, "method": about.method, "ranks": about.ranks, "modules": about.modules,
+        "replaced": about.replaced,
     });
     json!({
         "adapter": changed,

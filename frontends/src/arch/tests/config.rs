@@ -268,7 +268,7 @@ fn fields_of(arch: &Arch) -> impl Iterator<Item = &'static Field> {
     arch.fields.iter().copied().flatten()
 }
 
-/// Values that change nothing, and some that do.
+/// Values that change nothing (in the configurations below: 16 wide, 4 heads of 4, 2 layers, ...), and some that do.
 fn samples(rule: Neutral) -> (Vec<Value>, Vec<Value>) {
     let (neutral, other) = match rule {
         Neutral::Off => (json!([false, 0, "", [], {}]), json!([true, 2, 0.5, "x", [1], { "a": 1 }])),
@@ -279,7 +279,6 @@ fn samples(rule: Neutral) -> (Vec<Value>, Vec<Value>) {
             let v: Value = serde_json::from_str(word).unwrap_or(json!(word));
             (json!([[v, v], []]), json!([["x", v], [0], "x", 2]))
         }
-        // Of the configurations below: 16 wide, 4 heads of 4, 2 layers, ...
         Neutral::Same("num_hidden_layers") => (json!([2]), json!([3])),
         Neutral::Same("vocab_size") => (json!([32]), json!([30])),
         Neutral::Same("hidden_size") => (json!([16, 16.0]), json!([32])),
