@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn descriptors_have_no_padding() {
         assert_eq!(size_of::<abi::ImageRef>(), 16 + 8 + 10 * 8 + 32);
-        assert_eq!(size_of::<abi::ModelDesc>(), 8 + 8 + 10 * 8 + 7 * 16 + 4 * 16 + 8);
+        assert_eq!(size_of::<abi::ModelDesc>(), 8 + 8 + 13 * 8 + 7 * 16 + 4 * 16 + 8);
         assert_eq!(size_of::<abi::BufferDesc>(), 24);
         assert_eq!(size_of::<abi::KernelDesc>(), 8 + 16 + 24);
         assert_eq!(size_of::<abi::GpuKernelDesc>(), 3 * 16 + 8 + 3 * 8);

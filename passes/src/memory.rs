@@ -20,7 +20,7 @@ struct Life {
 
 /// The buffers that the runtime reads after a step, in each regime.
 #[derive(Clone, Debug, Default)]
-pub struct Results {
+pub struct ResultBuffers {
     /// That of the output.
     pub outputs: Vec<usize>,
     /// That of the hidden states; empty where the caller gets none.
@@ -29,7 +29,7 @@ pub struct Results {
     pub candidates: Vec<usize>,
 }
 
-impl Results {
+impl ResultBuffers {
     /// Those that there are, the output first.
     fn all(&self) -> impl Iterator<Item = &[usize]> {
         let more = [&self.hidden, &self.candidates].into_iter().filter(|of| !of.is_empty());
@@ -37,11 +37,11 @@ impl Results {
     }
 }
 
-/// Assigns every buffer of the plan to a slot. Results get slots for themselves, the first ones.
+/// Assigns every buffer of the plan to a slot. ResultBuffers get slots for themselves, the first ones.
 ///
 /// # Errors
 /// A regime without output.
-pub fn assign(plan: &mut Plan, results: &Results) -> Result<(), PassError> {
+pub fn assign(plan: &mut Plan, results: &ResultBuffers) -> Result<(), PassError> {
     let mut token_slots: Vec<usize> = vec![];
     let mut row_slots: Vec<usize> = vec![];
     let mut placed = vec![];

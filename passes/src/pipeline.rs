@@ -138,7 +138,7 @@ struct State<'a> {
     solutions: usize,
     plan: Option<Plan>,
     /// Buffers of what the caller gets.
-    results: memory::Results,
+    results: memory::ResultBuffers,
 }
 
 impl<'a> State<'a> {
@@ -155,7 +155,7 @@ impl<'a> State<'a> {
             explain: vec![],
             solutions: 0,
             plan: None,
-            results: memory::Results::default(),
+            results: memory::ResultBuffers::default(),
         }
     }
 }
@@ -356,7 +356,7 @@ fn check_module(_: &State<'_>) -> Vec<Diagnostic> {
     vec![]
 }
 
-/// Results still have the type that the function declares.
+/// ResultBuffers still have the type that the function declares.
 fn check_classes(s: &State<'_>) -> Vec<Diagnostic> {
     let mut found = vec![];
     for f in &s.funcs {

@@ -2,7 +2,7 @@
 //! weights and states.
 
 use crate::PassError;
-use crate::memory::Results;
+use crate::memory::ResultBuffers;
 use crate::schedule::{FuncSchedule, Source, Step, output_params};
 use llmcc_ir::graph::{Arg, Call, Module};
 use llmcc_ir::kernel::{Kernel, ParamKind};
@@ -16,7 +16,7 @@ pub struct Assembler<'a> {
     kernels: BTreeMap<Kernel, usize>,
     names: BTreeMap<String, usize>,
     weights: BTreeMap<(WeightExpr, (usize, usize, String)), usize>,
-    results: Results,
+    results: ResultBuffers,
 }
 
 /// A value of the step while a regime is assembled.
@@ -47,7 +47,7 @@ impl<'a> Assembler<'a> {
             kernels: BTreeMap::new(),
             names: BTreeMap::new(),
             weights: BTreeMap::new(),
-            results: Results::default(),
+            results: ResultBuffers::default(),
         }
     }
 
@@ -93,7 +93,7 @@ impl<'a> Assembler<'a> {
     }
 
     /// The plan, its buffers not yet in slots, and those of what the caller gets.
-    pub fn finish(self) -> (Plan, Results) {
+    pub fn finish(self) -> (Plan, ResultBuffers) {
         (self.plan, self.results)
     }
 

@@ -80,7 +80,7 @@ def test_functions_are_declared() -> None:
 
 def test_options_become_arguments() -> None:
     options = {"target": "native", "w4": True, "w8": False, "max_context": 2048, "kv": None}
-    assert arguments(options) == ["--target", "native", "--w4", "--max-context=2048"]
+    assert arguments(options) == ["--target=native", "--w4", "--max-context=2048"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")

@@ -10,8 +10,8 @@ const KINDS: &[(&str, &str)] = &[
     ),
     (
         "t5 mt5 umt5 switch_transformers longt5 udop pix2struct t5gemma t5gemma2 bart mbart plbart pegasus pegasus_x \
-         bigbird_pegasus led marian m2m_100 fsmt blenderbot blenderbot-small prophetnet xlm-prophetnet mvp encoder-decoder \
-         rag",
+         bigbird_pegasus led marian m2m_100 fsmt blenderbot blenderbot-small prophetnet xlm-prophetnet mvp \
+         encoder-decoder rag",
         "it has an encoder and a decoder that reads what the encoder made; models of one stack of layers are compiled",
     ),
     (

@@ -10,7 +10,7 @@ use super::latent::{self, KEY_NORM, LATENT, Latent};
 use super::latent_experts::{MIXTURE, experts, sigmoids};
 use super::names::{ATTN_GATE, DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
 use super::selected::{SELECTION, dense};
-use super::windowed_latents::{FIELDS, Kind, WHERE, kinds, ropes, sparse, windowed};
+use super::windowed_latents::{FIELDS, Reach, WHERE, kinds, ropes, sparse, windowed};
 use crate::config::common::{ATTENTION_BIAS, DIVIDED, MLP, MODEL, WIDTH};
 use crate::config::fields::{Field, IDENTITY};
 use crate::config::known::Neutral;
@@ -49,7 +49,7 @@ pub(super) const ARCH: Arch = Arch {
         d.ropes = ropes(f, [full.0.rope, sliding.0.rope])?;
         let (window, hidden) = (Some(f.size("sliding_window").value().unwrap_or(512)), d.facts.hidden as f64);
         let mut d = d.with_attention(|i, a| {
-            let slides = kinds[i] == Kind::Sliding;
+            let slides = kinds[i] == Reach::Sliding;
             let (latent, heads) = if slides { sliding } else { full };
             let larger = |rank: usize| (hidden / rank as f64).sqrt();
             let factor = Some(larger(latent.kv_rank) as f32).filter(|factor| *factor != 1.0);
@@ -57,7 +57,7 @@ pub(super) const ARCH: Arch = Arch {
             a.scale = (latent.q_rank.map_or(1.0, larger) / (heads.dim as f64).sqrt()) as f32;
             (a.window, a.rotary) = (window.filter(|_| slides), Some(usize::from(slides)));
         });
-        if kinds.contains(&Kind::Indexed) {
+        if kinds.contains(&Reach::Indexed) {
             d = dense(f, d);
         }
         let shared = f.size("shared_experts_intermediate_size").or(1536);

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 /// What a layer attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Reach {
     /// Everything before.
     Full,
     /// What an indexer selects.
@@ -64,27 +64,27 @@ pub(super) const WHERE: &[Field] = &[
 ];
 
 /// What each layer attends to. Files of its authors say of layers that see everything whether an indexer selects.
-pub(super) fn kinds(f: &Fields, layers: usize) -> Result<Vec<Kind>, ConfigError> {
+pub(super) fn kinds(f: &Fields, layers: usize) -> Result<Vec<Reach>, ConfigError> {
     let selects = match f.get("use_dsa").value().and_then(Value::as_bool) {
         None if f.object(EACH).is_none() => Some(true),
         said => said,
     };
-    let wide = if selects == Some(false) { Kind::Full } else { Kind::Indexed };
+    let wide = if selects == Some(false) { Reach::Full } else { Reach::Indexed };
     let listed = layer_types(f, layers)?;
     let of = |name: &str| match name {
-        "sliding_attention" => Kind::Sliding,
+        "sliding_attention" => Reach::Sliding,
         _ if selects.is_some() => wide,
-        "indexed_attention" => Kind::Indexed,
-        _ => Kind::Full,
+        "indexed_attention" => Reach::Indexed,
+        _ => Reach::Full,
     };
-    let absent = |i: usize| if i >= 2 && i % 4 != 1 { Kind::Sliding } else { wide };
+    let absent = |i: usize| if i >= 2 && i % 4 != 1 { Reach::Sliding } else { wide };
     Ok(listed.map_or_else(|| (0..layers).map(absent).collect(), |list| list.into_iter().map(of).collect()))
 }
 
 /// The latent and the heads of layers with a window; what `per_layer_config` does not say is as in the others.
 pub(super) fn windowed(
     f: &Fields,
-    kinds: &[Kind],
+    kinds: &[Reach],
     (others, heads): (Latent, Heads),
 ) -> Result<(Latent, Heads), ConfigError> {
     let each = each(f, kinds)?;
@@ -120,10 +120,10 @@ pub(super) fn windowed(
 }
 
 /// What `per_layer_config` says of the layers with a window, of all the same.
-fn each<'a>(f: &Fields<'a>, kinds: &[Kind]) -> Result<Option<&'a Map<String, Value>>, ConfigError> {
+fn each<'a>(f: &Fields<'a>, kinds: &[Reach]) -> Result<Option<&'a Map<String, Value>>, ConfigError> {
     let Some(all) = f.object(EACH) else { return Ok(None) };
     let sliding: Vec<String> =
-        kinds.iter().enumerate().filter(|(_, k)| **k == Kind::Sliding).map(|(i, _)| i.to_string()).collect();
+        kinds.iter().enumerate().filter(|(_, k)| **k == Reach::Sliding).map(|(i, _)| i.to_string()).collect();
     let refused = |found: String| {
         let help = format!("this architecture has the same for each layer with a window ({})", sliding.join(", "));
         f.unsupported(EACH, found, help)

@@ -32,6 +32,7 @@ pub const RULES: &[(&str, &str)] = &[
     ("positions", "a table that is read by positions has a row for each"),
     ("state-calls", "a state is updated by one call, and read by none before it"),
     ("output", "the output exists and is f32 [R, its columns]; in a plan, it is all written and not overwritten"),
+    ("hidden", "hidden states that the caller gets exist, likewise, and are f32 [T, hidden]"),
     ("unused-state", "a state is used (warning)"),
     ("unused-weight", "a weight is used (warning)"),
     ("unshared-weight", "a weight of several uses is declared shared (warning)"),

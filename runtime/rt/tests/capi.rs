@@ -108,7 +108,7 @@ fn descriptions() {
             (VOCAB as u64, CONTEXT as u64, 2, 2, 0)
         );
         assert_eq!((info.kv_bytes_per_token, info.max_tokens, info.max_batch_tokens), (16, 1008, 8));
-        assert_eq!(info.flags, LLMCC_HAS_TOKENIZER | LLMCC_HAS_CHAT_TEMPLATE);
+        assert_eq!(info.flags, LLMCC_HAS_TOKENIZER | LLMCC_HAS_CHAT_TEMPLATE | LLMCC_HAS_HIDDEN);
         assert_eq!(CStr::from_ptr(llmcc_manifest(model.0)), c"{\"name\":\"toy\"}");
         let (mut eos, mut n) = ([0; 4], 0);
         ok(llmcc_eos_tokens(model.0, eos.as_mut_ptr(), 4, &mut n));

@@ -7,7 +7,7 @@ use llmcc_ir::state::{FixedSpec, StateSpec};
 
 impl Draft<'_, '_> {
     /// The keys and values of a new attention layer. A window that no sequence can outgrow is none.
-    pub(in crate::arch) fn kv(
+    pub(crate) fn kv(
         &mut self,
         name: &str,
         kv_heads: usize,
@@ -20,7 +20,7 @@ impl Draft<'_, '_> {
 
     /// The same of a layer whose keys have `key_dim` elements, the last `value_dim` of them being
     /// the values.
-    pub(in crate::arch) fn latent_kv(
+    pub(crate) fn latent_kv(
         &mut self,
         name: &str,
         (key_dim, value_dim): (usize, usize),
@@ -31,7 +31,7 @@ impl Draft<'_, '_> {
     }
 
     /// The same of rows of `dim` elements that are key and value, one for each `every` tokens.
-    pub(in crate::arch) fn kv_of_windows(&mut self, name: &str, dim: usize, every: usize) -> Value {
+    pub(crate) fn kv_of_windows(&mut self, name: &str, dim: usize, every: usize) -> Value {
         let dtype = self.lifter.kv_dtype;
         let (key_dim, value_dim) = (dim, dim);
         self.paged(name, KvSpec { dtype, kv_heads: 1, key_dim, value_dim, latent: true, window: None, every })
@@ -44,12 +44,12 @@ impl Draft<'_, '_> {
     }
 
     /// A state of fixed size, `[heads, rows, cols]`, that no other function has.
-    pub(in crate::arch) fn fixed(&mut self, name: &str, [heads, rows, cols]: [usize; 3]) -> Value {
+    pub(crate) fn fixed(&mut self, name: &str, [heads, rows, cols]: [usize; 3]) -> Value {
         self.state(name, FixedSpec { heads, rows, cols }.into())
     }
 
     /// The keys and values of an earlier layer, which are only read.
-    pub(in crate::arch) fn kv_of(&mut self, name: &str, layer: usize) -> Value {
+    pub(crate) fn kv_of(&mut self, name: &str, layer: usize) -> Value {
         let at = self.lifter.owners.iter().position(|of| *of == Some(layer));
         match at.and_then(|i| Some((i, *self.lifter.module.states.get(i)?))) {
             Some((i, spec)) => self.bind(name, spec, Role::State, Arg::State(i)),

@@ -107,7 +107,10 @@ fn modules_beside_an_adapter() {
     for name in ["adapter_config.json", "adapter_model.safetensors"] {
         folder.write(name, std::fs::read(golden("adapters/dora").join(name)).unwrap());
     }
-    let module = |i: usize, kind: &str, path: &str| json!({ "idx": i, "name": i.to_string(), "path": path, "type": format!("sentence_transformers.models.{kind}") });
+    let module = |i: usize, kind: &str, path: &str| {
+        let kind = format!("sentence_transformers.models.{kind}");
+        json!({ "idx": i, "name": i.to_string(), "path": path, "type": kind })
+    };
     let list = [
         module(0, "Transformer", ""),
         module(1, "Pooling", "1_Pooling"),

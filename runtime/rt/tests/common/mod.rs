@@ -252,7 +252,12 @@ impl Rng {
 
 /// Runs a step; logits per wanted row.
 pub fn step(engine: &mut Engine, tokens: &[i32], seqs: &[SeqId], out_rows: &[u32]) -> llmcc_rt::Result<Vec<Vec<f32>>> {
-    Ok(step_keeping(engine, tokens, seqs, out_rows)?.0)
+    let mut logits = vec![Vec::new(); out_rows.len()];
+    engine.step(&Batch { tokens, seqs, out_rows, types: &[], hidden: &[] }, &mut |i, row| {
+        assert!(logits[i].is_empty());
+        logits[i] = row.to_vec();
+    })?;
+    Ok(logits)
 }
 
 /// The same, with the hidden states, which are [`expected`] of the first column.
