@@ -1,6 +1,5 @@
 //! An entry of the table of architectures, and what it makes of a `config.json`.
 
-use super::ARCHS;
 use super::lifter::Lifter;
 use super::names::Names;
 use super::yields::Yields;
@@ -30,11 +29,6 @@ pub fn reference(arch: &Arch) -> &'static str {
         () if named(MLX) => "mlx-lm 0.32.2",
         () => REFERENCE,
     }
-}
-
-/// The fixtures of `tests/goldens` that hold architectures against Transformers.
-pub fn goldens() -> impl Iterator<Item = &'static str> {
-    ARCHS.iter().flat_map(|a| a.goldens).copied()
 }
 
 /// An architecture.

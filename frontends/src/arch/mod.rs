@@ -95,7 +95,7 @@ use crate::config::known::{self, Neutral, Unread};
 use crate::config::{ConfigError, Facts, common};
 use crate::error::FrontendError;
 use entry::Shape;
-pub use entry::{Arch, REFERENCE, goldens, reference};
+pub use entry::{Arch, REFERENCE, reference};
 use find::{Supported, class, first_class, kind};
 use lifter::Lifter;
 use llmcc_ir::graph::Module;
@@ -445,6 +445,11 @@ fn elsewhere(name: &str) -> Option<Neutral> {
         ARCHS.iter().rev().flat_map(|a| a.fields.iter().rev().copied().flatten()).flat_map(names).collect()
     });
     RULES.get(name).copied()
+}
+
+/// The fixtures of `tests/goldens` that hold architectures against Transformers.
+pub fn goldens() -> impl Iterator<Item = &'static str> {
+    ARCHS.iter().flat_map(|a| a.goldens).copied()
 }
 
 /// Reads and checks the `config.json` of a checkpoint.

@@ -438,3 +438,11 @@ fn open_index(dir: &Path, path: &Path, opened: &mut Opened) -> Result<(), Fronte
     }
     Ok(())
 }
+
+impl Checkpoint {
+    /// Where a file of the checkpoint is.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        let own = self.modules.as_ref().filter(|_| embedding::of_modules(name));
+        own.unwrap_or(&self.dir).join(name)
+    }
+}

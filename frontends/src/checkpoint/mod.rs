@@ -1,6 +1,6 @@
 //! A checkpoint on disk: config files and memory-mapped tensors.
 
-mod adapter;
+pub mod adapter;
 mod consolidated;
 pub mod gguf;
 mod llama2c;
@@ -15,7 +15,6 @@ mod stored;
 mod views;
 
 use crate::config::ConfigError;
-use crate::embedding;
 use crate::error::FrontendError;
 use crate::input;
 use llmcc_ir::quant::StoredRows;
@@ -105,8 +104,6 @@ pub(crate) fn fuzz_rwkv_cpp(file: &[u8]) -> Option<Value> {
     rwkv_cpp::fuzz(file)
 }
 
-pub use adapter::{AboutAdapter, about as about_adapter};
-
 /// Fuzz target: an `adapter_config.json`.
 pub(crate) fn fuzz_adapter(config: &Value) {
     adapter::fuzz(config);
@@ -187,12 +184,6 @@ impl Checkpoint {
             return FrontendError::NotACheckpoint { path, what, help: "name the file with the model's weights".into() };
         }
         FrontendError::Config { path, source }
-    }
-
-    /// Where a file of the checkpoint is.
-    pub(crate) fn beside(&self, name: &str) -> PathBuf {
-        let own = self.modules.as_ref().filter(|_| embedding::of_modules(name));
-        own.unwrap_or(&self.dir).join(name)
     }
 
     /// A JSON file of the checkpoint folder; `None` when absent.

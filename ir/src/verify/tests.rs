@@ -166,6 +166,8 @@ fn modules_bind_what_functions_need() {
     bad_module("unshared-weight", call, |m| m.step[2].args[4] = m.step[1].args[4]);
     bad_module("output", "", |m| m.output = 0);
     bad_module("output", "", |m| m.output = 77);
+    bad_module("hidden", "", |m| m.hidden = Some(m.output));
+    bad_module("hidden", "", |m| m.hidden = Some(77));
 }
 
 /// A module whose two layers use one state, by the named functions.
@@ -413,6 +415,7 @@ fn buffers_are_written_before_they_are_read() {
     bad_plan("output", "regime 1", |p| drop(p.regimes[1].launches.pop()));
     bad_plan("output", "regime 0", |p| p.output = 5);
     bad_plan("output", "regime 0", |p| p.output = 55);
+    bad_plan("hidden", "regime 0", |p| p.hidden = Some(p.output));
 }
 
 #[test]

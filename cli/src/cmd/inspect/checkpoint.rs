@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::report::{bytes, plain};
-use llmcc_frontends::checkpoint::{AboutAdapter, about_adapter};
+use llmcc_frontends::checkpoint::adapter::about::{AboutAdapter, about};
 use llmcc_frontends::{Checkpoint, Options, TextAssets, arch, lift, unused};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::path::Path;
 /// # Errors
 /// When it cannot be opened.
 pub fn describe(path: &Path) -> Result<Value, Error> {
-    if let Some(about) = about_adapter(path)? {
+    if let Some(about) = about(path)? {
         return Ok(adapter(&about));
     }
     let checkpoint = Checkpoint::open(path)?;

@@ -2,7 +2,7 @@
 //! (arXiv 2106.09685), rsLoRA (arXiv 2312.03732) and DoRA (arXiv 2402.09353), also of all experts
 //! ([`experts`]), rows of tables, and modules that were trained as a whole.
 
-mod about;
+pub mod about;
 mod experts;
 mod merged;
 mod tied;
@@ -24,8 +24,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-
-pub use about::{AboutAdapter, about};
 
 const BASE: &str = "give the base that the adapter was trained for";
 

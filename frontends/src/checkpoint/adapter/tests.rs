@@ -140,7 +140,7 @@ fn modules_beside_an_adapter() {
 /// Without a base, an adapter is described.
 #[test]
 fn adapters_alone_are_described() {
-    let of = |name: &str| about(&golden("adapters").join(name)).unwrap();
+    let of = |name: &str| about::about(&golden("adapters").join(name)).unwrap();
     assert_eq!(of("base"), None);
     let dora = of("dora").unwrap();
     assert_eq!((dora.method.as_str(), dora.base.as_deref(), dora.problem), ("DoRA", Some("base"), None));
@@ -155,7 +155,7 @@ fn adapters_alone_are_described() {
     // What is wrong with it, without its tensors.
     let folder = Folder::new();
     folder.write("adapter_config.json", json!({ "peft_type": "LOHA" }).to_string());
-    let problem = about(&folder.0).unwrap().unwrap().problem.unwrap();
+    let problem = about::about(&folder.0).unwrap().unwrap().problem.unwrap();
     assert!(problem.contains("`peft_type` is `LOHA`"), "{problem}");
 }
 
