@@ -192,10 +192,8 @@ fn what_no_text_computes() {
 /// Names that Transformers has for the configurations of others.
 #[test]
 fn other_names_of_the_same() {
-    for (arch, name) in [("gpt2", "gpt-sw3")] {
-        let model = Model::parse(&with(config(arch), json!({ "model_type": name }))).unwrap();
-        assert_eq!(model.arch.model_type, arch);
-    }
+    let model = Model::parse(&with(config("gpt2"), json!({ "model_type": "gpt-sw3" }))).unwrap();
+    assert_eq!(model.arch.model_type, "gpt2");
 }
 
 /// Dots 3 Note says in its authors' words and in Transformers' what layers with a window are; some of it is no
