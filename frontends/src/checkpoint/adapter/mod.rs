@@ -1,6 +1,6 @@
 //! Adapters of PEFT beside a checkpoint, merged into its weights before anything else sees them: LoRA
 //! (arXiv 2106.09685), rsLoRA (arXiv 2312.03732) and DoRA (arXiv 2402.09353), also of all experts
-//! ([`experts`]), rows of tables, and modules that were trained as a whole.
+//! (`experts`), rows of tables, and modules that were trained as a whole.
 
 pub mod about;
 mod experts;
