@@ -1,5 +1,6 @@
 mod config;
 mod drafts;
+mod families;
 mod newcomer;
 mod parts;
 mod published;
