@@ -49,14 +49,18 @@ class _Sequence:
 
     def step(self, tokens: Sequence[int], given: Sequence[bytes], rows: int) -> list[Any]:
         """Appends tokens, each with a hidden state if it takes one. Returns the logits after the last ``rows``: C arrays."""
-        n, columns, width = len(tokens), self.model.info["columns"], self.model.info["hidden"]
-        logits, left = (c.c_float * (rows * columns))(), (c.c_float * (n * width))()
-        hidden = (c.c_float * (n * width)).from_buffer_copy(b"".join(given)) if given else None
-        self.model._step_into(ffi.int32_array(tokens, "tokens"), [self.seq] * n, range(n - rows, n), logits, hidden, left)
+        return self._step(tokens, [self.seq] * len(tokens), given, range(len(tokens) - rows, len(tokens)), range(len(tokens)))
+
+    def _step(self, tokens: Sequence[int], seqs: Sequence[int], given: Sequence[bytes], rows: range, new: range) -> list[Any]:
+        """A step of this sequence and maybe others, of which the tokens ``new`` are new to this one, and there are logits after the tokens ``rows``."""
+        columns, width = self.model.info["columns"], self.model.info["hidden"]
+        logits, left = (c.c_float * (len(rows) * columns))(), (c.c_float * (len(tokens) * width))()
+        hidden = (c.c_float * len(left)).from_buffer_copy(b"".join(given)) if given else None
+        self.model._step_into(ffi.int32_array(tokens, "tokens"), seqs, rows, logits, hidden, left)
         bytes_of_row, data = 4 * width, memoryview(left).cast("B")
-        self._hidden += [bytes(data[i * bytes_of_row : (i + 1) * bytes_of_row]) for i in range(n)]
-        self.length += n
-        return [(c.c_float * columns).from_buffer(logits, 4 * columns * i) for i in range(rows)]
+        self._hidden += [bytes(data[i * bytes_of_row : (i + 1) * bytes_of_row]) for i in new]
+        self.length += len(new)
+        return [(c.c_float * columns).from_buffer(logits, 4 * columns * i) for i in range(len(rows))]
 
     def hidden(self, start: int, end: int) -> list[bytes]:
         """The hidden states of tokens ``start..end``."""
@@ -75,8 +79,9 @@ class _Target(_Sequence):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
+        # A copy of the sequence before the tokens of the last step that were new.
         self._before: Optional[int] = None
-        # Tokens that a sequence which went back has to see again.
+        # Tokens that the sequence has to see again, since it went back to that copy.
         self._again: list[int] = []
 
     def close(self) -> None:
@@ -94,22 +99,20 @@ class _Target(_Sequence):
         self._drop_before()
         self._before = self.model._seq_fork(self.seq)
         again, self._again = self._again, []
-        hidden = self._hidden
-        self.length -= len(again)
-        self._hidden = hidden[: len(hidden) - len(again)] if again else hidden
-        rows = self.step([*again, *tokens], [], len(tokens))
-        start = self.length - len(tokens)
-        right = 0
+        n, start, right = len(again) + len(tokens), self.length, 0
+        # The copy sees those again, too, so that they are never more than those of one step.
+        seqs = [self.seq] * n + [self._before] * len(again)
+        rows = self._step([*again, *tokens, *again], seqs, [], range(len(again), n), range(len(again), n))
         while right < len(tokens):
             token = draw(right, rows[right])
             if token is None or right + 1 == len(tokens) or token != tokens[right + 1]:
                 break
             right += 1
-        self._go_back(start + right + 1, [*again, *tokens[: right + 1]])
+        self._go_back(start + right + 1, tokens[: right + 1])
         return right
 
-    def _go_back(self, length: int, tokens: list[int]) -> None:
-        """Forgets the tokens from ``length`` on, of a step that had the wanted ``tokens`` and maybe more."""
+    def _go_back(self, length: int, tokens: Sequence[int]) -> None:
+        """Forgets the tokens from ``length`` on, of a step whose new ones were the wanted ``tokens`` and maybe more."""
         if length == self.length:
             return
         try:
@@ -119,7 +122,7 @@ class _Target(_Sequence):
             assert self._before is not None
             self.model._seq_free(self.seq)
             self.seq, self._before = self._before, None
-            self._again = tokens
+            self._again = list(tokens)
         del self._hidden[len(self._hidden) - (self.length - length) :]
         self.length = length
 

@@ -47,6 +47,27 @@ def test_guesses_are_those_of_transformers(name):
     assert drafts.guess(target, tokens, len(heads)) == drafted
 
 
+@pytest.mark.parametrize("name", HEADS)
+def test_going_back_again_and_again_loses_nothing(name):
+    """After rounds of wrong guesses a sequence is as one that never guessed, and has to see no more again than one round's tokens."""
+    model, heads = opened(name)
+    tokens, start = integers(name, "tokens"), 3
+    target, drafts = _speculate._Target(model), _speculate._Heads(heads)
+    target.step(tokens[:start], [], 1)
+    for known in range(start + 1, len(tokens)):
+        drafts.guess(target, tokens[:known], 2)
+        wrong = [(tokens[known] + 1) % model.vocab_size, 3]
+        assert target.judge([tokens[known - 1], *wrong], lambda _, logits: tokens[known]) == 0
+        assert target.length == known and len(target._again) <= 1 and len(target._hidden) <= len(heads) + 3
+    plain = _speculate._Target(model)
+    plain.step(tokens[:-1], [], 1)
+    assert target.hidden(target.length - 1, target.length) == plain.hidden(plain.length - 1, plain.length)
+    assert drafts.guess(target, tokens, len(heads)) == integers(name, "drafted")
+    for sequence in (target, drafts, plain):
+        sequence.close()
+    assert model.stats()["sequences"] == 0
+
+
 def plans(vocab, n):
     """Prompts and parameters."""
     for seed in range(n):
