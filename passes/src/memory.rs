@@ -37,7 +37,7 @@ impl ResultBuffers {
     }
 }
 
-/// Assigns every buffer of the plan to a slot. ResultBuffers get slots for themselves, the first ones.
+/// Assigns every buffer of the plan to a slot. Results get slots for themselves, the first ones.
 ///
 /// # Errors
 /// A regime without output.

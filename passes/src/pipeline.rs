@@ -356,7 +356,7 @@ fn check_module(_: &State<'_>) -> Vec<Diagnostic> {
     vec![]
 }
 
-/// ResultBuffers still have the type that the function declares.
+/// Results still have the type that the function declares.
 fn check_classes(s: &State<'_>) -> Vec<Diagnostic> {
     let mut found = vec![];
     for f in &s.funcs {

@@ -550,6 +550,7 @@ class Model:
         all_tokens: list[int] = []
         seqs: list[int] = []
         out: list[int] = []
+        token_ends: list[int] = []
         for (session, tokens), indices in zip(entries, wanted):
             if session._model is not self or len(tokens) == 0:
                 raise LlmccError("a batch holds pairs of a session of this model and at least one token")
@@ -561,11 +562,11 @@ class Model:
             out += [len(all_tokens) + len(pending) + index for index in indices]
             all_tokens += [*pending, *tokens]
             seqs += [session._need_seq()] * (len(pending) + len(tokens))
+            token_ends.append(len(all_tokens))
         array = ffi.int32_array(all_tokens, "tokens")
         left = None if hidden_out is None else (c.c_float * (len(array) * self._info["hidden"]))()
         logits: np.ndarray[Any, Any] = self._step(array, seqs, out, numpy, given, left)
-        ends = list(itertools.accumulate(seqs.count(session._need_seq()) for session, _ in entries))
-        for (session, tokens), end in zip(entries, ends):
+        for (session, tokens), end in zip(entries, token_ends):
             session._tokens.extend(tokens)
             if hidden_out is not None:
                 hidden_out.append(rows_of(left, (end - len(tokens), end), self._info["hidden"], numpy))

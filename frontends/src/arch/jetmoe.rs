@@ -135,9 +135,7 @@ impl JetMoe {
         let kv = f.kv("kv", keys, (head_dim, head_dim), None);
         let positions = f.input(Input::Positions);
         let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
-        let (softcap, sinks, distance, chunked, causal) = (None, false, None, false, true);
-        let scores = Scoring { heads: queries, scale: a.scale, softcap, sinks, distance, chunked, causal };
-        let y = attended(f, &scores, q, kv, positions);
+        let y = attended(f, &Scoring::plain(queries, a.scale), q, kv, positions);
         let y = heads_of(f, "attn.by_expert", head_dim, across(keys, top), y);
         let y = by_expert(f, y, to_rows, (routes, m.count, top));
         together(f, routes, top, y)

@@ -128,8 +128,7 @@ impl Draft<'_, '_> {
         let own = if self.columns(x) == self.columns(w) { self.op(Op::ConcatCols, &vec![x; top]) } else { x };
         let mut of_slots = |what: &str, number: fn(&InputRounding) -> f32| {
             let name = format!("experts_{what}{}", self.rounded.of_experts.len());
-            let [layer, half] = self.place().map(|i| i.map_or_else(String::new, |i| i.to_string()));
-            let vector = self.computed(&name, &format!("${name}.{layer}.{half}"), each.iter().map(number).collect());
+            let vector = self.computed(&name, &self.own_constant(&name), each.iter().map(number).collect());
             self.op(Op::ExpertVector { experts: each.len(), top }, &[vector, routes])
         };
         let scales = of_slots("scale", |how| how.scale);
@@ -158,8 +157,7 @@ impl Draft<'_, '_> {
         let of_row = |i: usize| -each[i * each.len() / rows.max(1)].zero;
         let name = format!("experts_less{}", self.rounded.less_of_experts);
         self.rounded.less_of_experts += 1;
-        let [layer, half] = self.place().map(|i| i.map_or_else(String::new, |i| i.to_string()));
-        let less = self.computed(&name, &format!("${name}.{layer}.{half}"), (0..rows).map(of_row).collect());
+        let less = self.computed(&name, &self.own_constant(&name), (0..rows).map(of_row).collect());
         let vector = self.mul(sums, less);
         Some(self.op(Op::ExpertVector { experts: each.len(), top }, &[vector, routes]))
     }
@@ -169,8 +167,7 @@ impl Draft<'_, '_> {
     fn sums_of_rows(&mut self, w: Value, times: Option<Value>) -> Value {
         let k = self.columns(w);
         // Of one function alone, so that it may be changed.
-        let [layer, half] = self.place().map(|i| i.map_or_else(String::new, |i| i.to_string()));
-        let constant = format!("$ones.{k}.{layer}.{half}");
+        let constant = self.own_constant(&format!("ones.{k}"));
         let ones = self.table(&format!("ones{k}"), &constant, [1, k], vec![1.0; k], Role::Weight);
         let row = times.map_or(ones, |times| self.mul(ones, times));
         let sums = self.op(Op::MulTransposed, &[w, row]);
@@ -246,12 +243,17 @@ impl Draft<'_, '_> {
         input
     }
 
+    /// The name of a constant that no other layer has.
+    fn own_constant(&self, name: &str) -> String {
+        let [layer, half] = self.place().map(|i| i.map_or_else(String::new, |i| i.to_string()));
+        format!("${name}.{layer}.{half}")
+    }
+
     /// A number that is another one in each layer.
     fn fixed_number(&mut self, what: &str, x: f32) -> Value {
         let name = format!("input_{what}{}", self.rounded.inputs.len());
-        let [layer, half] = self.place().map(|i| i.map_or_else(String::new, |i| i.to_string()));
         // Weights of one name are one, and have one number.
-        let constant = format!("$input_{what}.{layer}.{half}.{:08x}", x.to_bits());
+        let constant = format!("{}.{:08x}", self.own_constant(&format!("input_{what}")), x.to_bits());
         self.computed(&name, &constant, vec![x])
     }
 }

@@ -134,6 +134,13 @@ pub(super) struct Scoring {
     pub causal: bool,
 }
 
+impl Scoring {
+    /// Of so many heads, and nothing but a scale.
+    pub(super) fn plain(heads: usize, scale: f32) -> Scoring {
+        Scoring { heads, scale, softcap: None, sinks: false, distance: None, chunked: false, causal: true }
+    }
+}
+
 /// Attention of `q` over the state `kv`.
 #[track_caller]
 pub(super) fn attended(f: &mut Draft, a: &Scoring, q: Value, kv: Value, positions: Value) -> Value {

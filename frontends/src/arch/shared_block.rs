@@ -8,9 +8,10 @@ use super::entry::Shape;
 use super::lifter::{Carried, Draft, Lifter};
 use super::mixer::Mixer;
 use super::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, Kind, MLP_DOWN, MLP_GATE, MLP_GATE_UP, MLP_NORM, MLP_UP, Part,
+    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, Kind, MLP_DOWN, MLP_GATE, MLP_GATE_UP, MLP_NORM, MLP_UP, NORM,
+    Part, TABLE, Table,
 };
-use super::recurrent::split_cols;
+use super::recurrent::{SSM_A, SSM_CONV, SSM_D, SSM_IN, SSM_OUT, split_cols};
 use crate::config::ConfigError;
 use crate::config::common::Facts;
 use crate::config::fields::Fields;
@@ -19,7 +20,7 @@ use crate::rope::RopeConfig;
 use llmcc_ir::graph::{Input, Op, UnaryOp, Value};
 
 /// What the rest of a layer adds of what its block makes.
-pub(super) const LINEAR: Part = Part("shared.linear");
+const LINEAR: Part = Part("shared.linear");
 /// An adapter of the matrix of gate and up.
 pub(super) const GATE_UP_DOWN: Part = Part("mlp.gate_up.adapter_down");
 /// Its second matrix.
@@ -31,7 +32,27 @@ pub(super) const ADAPTERS: [(Part, Part); 3] = [
     (Part("attn.v.adapter_down"), Part("attn.v.adapter_up")),
 ];
 /// Norm before the mixer.
-pub(super) const MIXER_NORM: Part = Part("ssm.before");
+const MIXER_NORM: Part = Part("ssm.before");
+
+/// Names of what both models have.
+pub(super) const NAMES: Table = &[
+    (TABLE, "model.embed_tokens"),
+    (HEAD, "lm_head"),
+    (NORM, "model.final_layernorm"),
+    (MIXER_NORM, "model.layers.{}.input_layernorm"),
+    (MIXER_NORM, "model.layers.{}.mamba_decoder.input_layernorm"),
+    (SSM_IN, "model.layers.{}.mamba.in_proj"),
+    (SSM_IN, "model.layers.{}.mamba_decoder.mamba.in_proj"),
+    (SSM_CONV, "model.layers.{}.mamba.conv1d"),
+    (SSM_CONV, "model.layers.{}.mamba_decoder.mamba.conv1d"),
+    (SSM_A, "model.layers.{}.mamba.A_log"),
+    (SSM_A, "model.layers.{}.mamba_decoder.mamba.A_log"),
+    (SSM_D, "model.layers.{}.mamba.D"),
+    (SSM_D, "model.layers.{}.mamba_decoder.mamba.D"),
+    (SSM_OUT, "model.layers.{}.mamba.out_proj"),
+    (SSM_OUT, "model.layers.{}.mamba_decoder.mamba.out_proj"),
+    (LINEAR, "model.layers.{}.linear"),
+];
 
 /// A model of mixers and shared blocks.
 #[derive(Debug)]

@@ -4,12 +4,9 @@
 use super::blocks::{Attention, Norm};
 use super::entry::Arch;
 use super::mixer::Mixer;
-use super::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Names, TABLE, Table,
-};
-use super::recurrent::{SSM_A, SSM_CONV, SSM_D, SSM_IN, SSM_OUT};
+use super::names::{ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, Names, Table};
 use super::selective::{Mamba1, SSM_STEPS, SSM_STEPS_BIAS, SSM_X, rank};
-use super::shared_block::{KINDS, LINEAR, MIXER_NORM, SharedBlock, Zamba, hybrid};
+use super::shared_block::{self, KINDS, SharedBlock, Zamba, hybrid};
 use crate::config::ConfigError;
 use crate::config::common::{self, ACTIVATIONS, DIVIDED, Facts, Heads, MODEL, RMS_NORM, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
@@ -29,7 +26,7 @@ pub(super) const ARCH: Arch = Arch {
         ("time_step_floor", Neutral::Any),
     ],
     goldens: &["zamba"],
-    names: Names(&[NAMES]),
+    names: Names(&[NAMES, shared_block::NAMES]),
     read: |f| {
         let facts = Facts::read(f, Some(32_000), 4096, true)?;
         let norm = Norm::rms(common::eps(f, "rms_norm_eps", 1e-5)?);
@@ -61,28 +58,12 @@ const OWN: &[Field] = &[
 ];
 
 const NAMES: Table = &[
-    (TABLE, "model.embed_tokens"),
-    (HEAD, "lm_head"),
-    (NORM, "model.final_layernorm"),
-    (MIXER_NORM, "model.layers.{}.input_layernorm"),
-    (MIXER_NORM, "model.layers.{}.mamba_decoder.input_layernorm"),
-    (SSM_IN, "model.layers.{}.mamba.in_proj"),
-    (SSM_IN, "model.layers.{}.mamba_decoder.mamba.in_proj"),
-    (SSM_CONV, "model.layers.{}.mamba.conv1d"),
-    (SSM_CONV, "model.layers.{}.mamba_decoder.mamba.conv1d"),
     (SSM_X, "model.layers.{}.mamba.x_proj_weight"),
     (SSM_X, "model.layers.{}.mamba_decoder.mamba.x_proj_weight"),
     (SSM_STEPS, "model.layers.{}.mamba.dt_proj_weight"),
     (SSM_STEPS, "model.layers.{}.mamba_decoder.mamba.dt_proj_weight"),
     (SSM_STEPS_BIAS, "model.layers.{}.mamba.dt_proj_bias"),
     (SSM_STEPS_BIAS, "model.layers.{}.mamba_decoder.mamba.dt_proj_bias"),
-    (SSM_A, "model.layers.{}.mamba.A_log"),
-    (SSM_A, "model.layers.{}.mamba_decoder.mamba.A_log"),
-    (SSM_D, "model.layers.{}.mamba.D"),
-    (SSM_D, "model.layers.{}.mamba_decoder.mamba.D"),
-    (SSM_OUT, "model.layers.{}.mamba.out_proj"),
-    (SSM_OUT, "model.layers.{}.mamba_decoder.mamba.out_proj"),
-    (LINEAR, "model.layers.{}.linear"),
     (ATTN_NORM, "model.layers.{}.shared_transf.input_layernorm"),
     (ATTN_Q, "model.layers.{}.shared_transf.self_attn.q_proj"),
     (ATTN_K, "model.layers.{}.shared_transf.self_attn.k_proj"),

@@ -5,11 +5,9 @@
 use super::blocks::{Attention, Norm};
 use super::entry::Arch;
 use super::mixer::Mixer;
-use super::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_GATE_UP, MLP_NORM, NORM, Names, TABLE, Table,
-};
-use super::recurrent::{Mamba2, ReadNorm, SSM_A, SSM_CONV, SSM_D, SSM_DT, SSM_IN, SSM_NORM, SSM_OUT};
-use super::shared_block::{ADAPTERS, GATE_UP_DOWN, GATE_UP_UP, KINDS, LINEAR, MIXER_NORM, SharedBlock, Zamba, hybrid};
+use super::names::{ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, MLP_DOWN, MLP_GATE_UP, MLP_NORM, Names, Table};
+use super::recurrent::{Mamba2, ReadNorm, SSM_DT, SSM_NORM};
+use super::shared_block::{self, ADAPTERS, GATE_UP_DOWN, GATE_UP_UP, KINDS, SharedBlock, Zamba, hybrid};
 use crate::config::common::{self, ACTIVATIONS, DefaultHeads, Facts, Heads, MODEL, RMS_NORM, ROTARY, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
@@ -40,7 +38,7 @@ pub(super) const ARCH: Arch = Arch {
         ("time_step_limit", Neutral::Any),
     ],
     goldens: &["zamba2"],
-    names: Names(&[NAMES]),
+    names: Names(&[NAMES, shared_block::NAMES]),
     read: |f| Ok(Box::new(read(f)?)),
 };
 
@@ -65,26 +63,10 @@ const OWN: &[Field] = &[
 ];
 
 const NAMES: Table = &[
-    (TABLE, "model.embed_tokens"),
-    (HEAD, "lm_head"),
-    (NORM, "model.final_layernorm"),
-    (MIXER_NORM, "model.layers.{}.input_layernorm"),
-    (MIXER_NORM, "model.layers.{}.mamba_decoder.input_layernorm"),
-    (SSM_IN, "model.layers.{}.mamba.in_proj"),
-    (SSM_IN, "model.layers.{}.mamba_decoder.mamba.in_proj"),
-    (SSM_CONV, "model.layers.{}.mamba.conv1d"),
-    (SSM_CONV, "model.layers.{}.mamba_decoder.mamba.conv1d"),
     (SSM_DT, "model.layers.{}.mamba.dt_bias"),
     (SSM_DT, "model.layers.{}.mamba_decoder.mamba.dt_bias"),
-    (SSM_A, "model.layers.{}.mamba.A_log"),
-    (SSM_A, "model.layers.{}.mamba_decoder.mamba.A_log"),
-    (SSM_D, "model.layers.{}.mamba.D"),
-    (SSM_D, "model.layers.{}.mamba_decoder.mamba.D"),
     (SSM_NORM, "model.layers.{}.mamba.norm"),
     (SSM_NORM, "model.layers.{}.mamba_decoder.mamba.norm"),
-    (SSM_OUT, "model.layers.{}.mamba.out_proj"),
-    (SSM_OUT, "model.layers.{}.mamba_decoder.mamba.out_proj"),
-    (LINEAR, "model.layers.{}.linear"),
     (ATTN_NORM, "model.layers.{}.shared_transformer.input_layernorm"),
     (ATTN_Q, "model.layers.{}.shared_transformer.self_attn.q_proj"),
     (ATTN_K, "model.layers.{}.shared_transformer.self_attn.k_proj"),

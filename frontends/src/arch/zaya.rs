@@ -279,9 +279,7 @@ fn attention(f: &mut Draft, a: &Attention, taps: [usize; 2], h: Value, rope: Opt
     let kv = f.kv("kv", heads.kv, (head_dim, head_dim), a.window);
     let positions = f.input(Input::Positions);
     let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
-    let (softcap, sinks, distance, chunked, causal) = (None, false, None, false, true);
-    let scores = Scoring { heads: heads.queries, scale: a.scale, softcap, sinks, distance, chunked, causal };
-    let y = attended(f, &scores, q, kv, positions);
+    let y = attended(f, &Scoring::plain(heads.queries, a.scale), q, kv, positions);
     linear(f, ATTN_OUT, [hidden, queries], a.out_bias, y)
 }
 

@@ -1,12 +1,13 @@
 //! Finding and opening the files of a checkpoint.
 
+use super::consolidated::{self, Described};
 use super::gguf::{self, model, parts};
 use super::quantized::{self, Tensors, Wrong};
 use super::safetensors::{self, TensorInfo};
 use super::shard::Shard;
 use super::stored::Entry;
 use super::views::View;
-use super::{Checkpoint, consolidated, file_name, llama2c, pytorch, rwkv_cpp};
+use super::{Checkpoint, file_name, llama2c, pytorch, rwkv_cpp};
 use crate::embedding;
 use crate::error::FrontendError;
 use crate::input;
@@ -92,17 +93,19 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, FrontendError> {
     let mut sources = vec![config_path.clone()];
     sources.extend(by_index.then(|| tensors.clone()));
     sources.extend(shards.iter().map(|s: &Shard| s.path.clone()));
-    Ok(Checkpoint {
-        dir: dir.to_path_buf(),
-        config_path,
-        config,
-        sources,
-        shards,
-        index,
-        metadata: None,
-        modules: None,
-        notes,
-    })
+    Ok(assembled(dir, config_path, Described { config, index, notes }, sources, shards))
+}
+
+/// A checkpoint of these files, which have no other metadata.
+fn assembled(
+    dir: &Path,
+    config_path: PathBuf,
+    Described { config, index, notes }: Described,
+    sources: Vec<PathBuf>,
+    shards: Vec<Shard>,
+) -> Checkpoint {
+    let dir = dir.to_path_buf();
+    Checkpoint { dir, config_path, config, sources, shards, index, metadata: None, modules: None, notes }
 }
 
 /// Says of a file what is wrong in it.
@@ -128,39 +131,19 @@ fn without_config(dir: &Path, tensors: &Path, opened: Opened) -> Result<Checkpoi
     let model = consolidated::describe(&params, tensors, BTreeMap::new()).map_err(wrong(&config_path))?;
     notes.extend(model.notes);
     let sources = std::iter::once(config_path.clone()).chain(shards.iter().map(|s| s.path.clone())).collect();
-    let (config, index) = (model.config, model.index);
-    Ok(Checkpoint {
-        dir: dir.to_path_buf(),
-        config_path,
-        config,
-        sources,
-        shards,
-        index,
-        metadata: None,
-        modules: None,
-        notes,
-    })
+    Ok(assembled(dir, config_path, Described { notes, ..model }, sources, shards))
 }
 
 /// A file that says all of a model: one of rwkv.cpp, or of llama2.c; `None` if it is none.
 fn open_whole(dir: &Path, path: &Path) -> Result<Option<Checkpoint>, FrontendError> {
     let map = map(path)?;
     let described = rwkv_cpp::describe(&map, 0).or_else(|| of_llama2c(path, &map)).transpose().map_err(wrong(path))?;
-    Ok(described.map(|model| Checkpoint {
-        dir: dir.to_path_buf(),
-        config_path: path.to_path_buf(),
-        config: model.config,
-        sources: vec![path.to_path_buf()],
-        shards: vec![Shard { path: path.to_path_buf(), map }],
-        index: model.index,
-        metadata: None,
-        modules: None,
-        notes: model.notes,
-    }))
+    let own = || path.to_path_buf();
+    Ok(described.map(|model| assembled(dir, own(), model, vec![own()], vec![Shard { path: own(), map }])))
 }
 
 /// The model of a file of llama2.c, which only its name tells from others.
-fn of_llama2c(path: &Path, file: &[u8]) -> Option<Result<consolidated::Described, Wrong>> {
+fn of_llama2c(path: &Path, file: &[u8]) -> Option<Result<Described, Wrong>> {
     if path.extension().is_none_or(|e| e != "bin") || pytorch::is_pytorch(file) {
         return None;
     }
@@ -365,17 +348,9 @@ fn open_gguf(path: &Path) -> Result<Checkpoint, FrontendError> {
         file.unwrap_or_default().to_vec()
     };
     let model = model::describe(&metadata, tensors, &bytes).map_err(wrong)?;
-    Ok(Checkpoint {
-        dir: dir.to_path_buf(),
-        config_path: path.to_path_buf(),
-        config: model.config,
-        sources: shards.iter().map(|s| s.path.clone()).collect(),
-        index: model.tensors,
-        shards,
-        metadata: Some(metadata),
-        modules: None,
-        notes: model.notes,
-    })
+    let sources = shards.iter().map(|s| s.path.clone()).collect();
+    let model = Described { config: model.config, index: model.tensors, notes: model.notes };
+    Ok(Checkpoint { metadata: Some(metadata), ..assembled(dir, path.to_path_buf(), model, sources, shards) })
 }
 
 /// Maps a GGUF file and reads its header.

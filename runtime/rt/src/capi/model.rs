@@ -9,7 +9,7 @@ use super::handles::MODELS;
 use super::types::*;
 use super::{Out, OutStruct, array, guard, null, put_text, read_struct};
 use crate::desk::Desk;
-use crate::engine::{Batch, Engine, Keep, Options, Row};
+use crate::engine::{Batch, Engine, Keep, Options};
 use crate::error::{Error, Result, Status};
 use crate::image::Image;
 use crate::select;
@@ -28,6 +28,7 @@ pub struct Model {
     manifest: CString,
     vocab: usize,
     columns: usize,
+    hidden: usize,
     process: u32,
     /// `llmcc_close` was called.
     closed: AtomicBool,
@@ -58,6 +59,7 @@ impl Model {
             manifest,
             vocab: image.desc().vocab as usize,
             columns: image.desc().columns as usize,
+            hidden: image.desc().hidden as usize,
             process: std::process::id(),
             closed: AtomicBool::new(false),
             tokenizer_read: AtomicBool::new(false),
@@ -282,9 +284,8 @@ pub unsafe extern "C" fn llmcc_stats(
 /// # Safety
 /// As of [`llmcc_step`].
 pub(super) unsafe fn hidden_rows<'a>(model: &Model, given: &llmcc_batch) -> Result<&'a [f32]> {
-    let columns = model.engine().image().desc().hidden as usize;
     let n = if given.hidden.is_null() { 0 } else { given.n_tokens };
-    let n = n.checked_mul(columns).ok_or_else(|| Error::invalid("batch.n_tokens is too large"))?;
+    let n = n.checked_mul(model.hidden).ok_or_else(|| Error::invalid("batch.n_tokens is too large"))?;
     // SAFETY: the caller's promise.
     unsafe { array(given.hidden, n, "batch.hidden") }
 }
@@ -330,20 +331,18 @@ pub unsafe extern "C" fn llmcc_step(
         if !logits.is_aligned() {
             return Err(Error::invalid("logits is misaligned"));
         }
-        let mut failed = Ok(());
-        let mut sink = |row: usize, mut values: Row| match values.values() {
-            // SAFETY: `row < n_out`, for which there is room.
-            Ok(values) => unsafe { ptr::copy_nonoverlapping(values.as_ptr(), logits.add(row * columns), columns) },
-            Err(error) => failed = Err(error),
+        if !given.hidden_out.is_aligned() {
+            return Err(Error::invalid("batch.hidden_out is misaligned"));
+        }
+        // SAFETY: `row < n_out`, for which there is room.
+        let mut sink = |row: usize, values: &[f32]| unsafe {
+            ptr::copy_nonoverlapping(values.as_ptr(), logits.add(row * columns), columns);
         };
-        let mut engine = model.engine();
-        let width = engine.image().desc().hidden as usize;
         // SAFETY: the caller's promise: there is a row for each token.
         let mut keep = |from: usize, rows: &[f32]| unsafe {
-            ptr::copy_nonoverlapping(rows.as_ptr(), given.hidden_out.add(from * width), rows.len());
+            ptr::copy_nonoverlapping(rows.as_ptr(), given.hidden_out.add(from * model.hidden), rows.len());
         };
         let keep: Option<Keep> = if given.hidden_out.is_null() { None } else { Some(&mut keep) };
-        engine.step_keeping(&batch, &[], &mut sink, keep)?;
-        failed
+        model.engine().step_keeping(&batch, &mut sink, keep)
     })
 }

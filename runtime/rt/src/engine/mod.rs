@@ -274,11 +274,22 @@ impl Engine {
     /// recurrent state, which goes back to its last snapshot: the end of a prompt, or of a chunk of
     /// it.)
     pub fn step(&mut self, batch: &Batch, sink: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
+        self.step_keeping(batch, sink, None)
+    }
+
+    /// The same; `keep(i, rows)` gets the hidden states of the tokens from `i` on, chunk by chunk.
+    pub fn step_keeping(
+        &mut self,
+        batch: &Batch,
+        sink: &mut dyn FnMut(usize, &[f32]),
+        keep: Option<Keep>,
+    ) -> Result<()> {
         let mut failed = Ok(());
-        self.step_for(batch, &[], &mut |i, mut row| match row.values() {
+        let mut values = |i: usize, mut row: Row| match row.values() {
             Ok(values) => sink(i, values),
             Err(error) => failed = Err(error),
-        })?;
+        };
+        self.run(batch, &[], &mut values, keep)?;
         failed
     }
 
@@ -296,11 +307,10 @@ impl Engine {
     /// `wants[i]` of `out_rows[i]` (no entry: logits). A row can give its logits in any case, at
     /// the cost of fetching them.
     pub fn step_for(&mut self, batch: &Batch, wants: &[Want], sink: &mut dyn FnMut(usize, Row)) -> Result<()> {
-        self.step_keeping(batch, wants, sink, None)
+        self.run(batch, wants, sink, None)
     }
 
-    /// The same; `keep(i, rows)` gets the hidden states of the tokens from `i` on, chunk by chunk.
-    pub fn step_keeping(
+    fn run(
         &mut self,
         batch: &Batch,
         wants: &[Want],

@@ -10,6 +10,7 @@ use std::mem::size_of;
 use std::{ptr, slice};
 
 use llmcc_abi::*;
+use llmcc_rt::engine::Keep;
 use llmcc_rt::{Batch, Engine, Image, Options, SeqId};
 
 pub const VOCAB: usize = 7;
@@ -252,12 +253,7 @@ impl Rng {
 
 /// Runs a step; logits per wanted row.
 pub fn step(engine: &mut Engine, tokens: &[i32], seqs: &[SeqId], out_rows: &[u32]) -> llmcc_rt::Result<Vec<Vec<f32>>> {
-    let mut logits = vec![Vec::new(); out_rows.len()];
-    engine.step(&Batch { tokens, seqs, out_rows, types: &[], hidden: &[] }, &mut |i, row| {
-        assert!(logits[i].is_empty());
-        logits[i] = row.to_vec();
-    })?;
-    Ok(logits)
+    step_to(engine, tokens, seqs, out_rows, None)
 }
 
 /// The same, with the hidden states, which are [`expected`] of the first column.
@@ -267,18 +263,29 @@ pub fn step_keeping(
     seqs: &[SeqId],
     out_rows: &[u32],
 ) -> llmcc_rt::Result<(Vec<Vec<f32>>, Vec<f32>)> {
-    let (mut logits, mut kept) = (vec![Vec::new(); out_rows.len()], vec![]);
-    let mut sink = |i: usize, mut row: llmcc_rt::engine::Row| {
-        assert!(logits[i].is_empty());
-        logits[i] = row.values().unwrap().to_vec();
-    };
+    let mut kept = vec![];
     let mut keep = |from: usize, rows: &[f32]| {
         assert_eq!(from, kept.len());
         kept.extend(rows);
     };
-    let batch = Batch { tokens, seqs, out_rows, types: &[], hidden: &[] };
-    engine.step_keeping(&batch, &[], &mut sink, Some(&mut keep))?;
+    let logits = step_to(engine, tokens, seqs, out_rows, Some(&mut keep))?;
     Ok((logits, kept))
+}
+
+fn step_to(
+    engine: &mut Engine,
+    tokens: &[i32],
+    seqs: &[SeqId],
+    out_rows: &[u32],
+    keep: Option<Keep>,
+) -> llmcc_rt::Result<Vec<Vec<f32>>> {
+    let mut logits = vec![Vec::new(); out_rows.len()];
+    let mut sink = |i: usize, row: &[f32]| {
+        assert!(logits[i].is_empty());
+        logits[i] = row.to_vec();
+    };
+    engine.step_keeping(&Batch { tokens, seqs, out_rows, types: &[], hidden: &[] }, &mut sink, keep)?;
+    Ok(logits)
 }
 
 /// Takes up to nine sequences through random steps, forks, truncations and ends, and compares all

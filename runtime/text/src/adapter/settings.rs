@@ -50,12 +50,12 @@ pub const AGAIN: &str = "download the adapter again, all files of one revision";
 const OTHER: &str = "merge it in Python (`merge_and_unload` of PEFT) and compile the result";
 
 /// What is read.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct Settings {
     rank: f64,
     alpha: f64,
-    ranks: Map<String, Value>,
-    alphas: Map<String, Value>,
+    ranks: Vec<(Pattern, f64)>,
+    alphas: Vec<(Pattern, f64)>,
     rank_stabilized: bool,
     /// Of rows of the merged matrix a learned length.
     pub magnitudes: bool,
@@ -105,8 +105,8 @@ impl Settings {
         Ok(Settings {
             rank: number("r", 8.0)?,
             alpha: number("lora_alpha", 8.0)?,
-            ranks: pattern(all, "rank_pattern")?,
-            alphas: pattern(all, "alpha_pattern")?,
+            ranks: patterns(all, "rank_pattern")?,
+            alphas: patterns(all, "alpha_pattern")?,
             rank_stabilized: flag("use_rslora")?,
             magnitudes: flag("use_dora")?,
             transposed: flag("fan_in_fan_out")?,
@@ -192,47 +192,51 @@ fn positive(v: &Value) -> Option<f64> {
     v.as_f64().filter(|x| x.is_finite() && *x > 0.0)
 }
 
-/// Numbers by the ends of modules' names.
-fn pattern(all: &Map<String, Value>, key: &str) -> Result<Map<String, Value>, Wrong> {
-    let Some(value) = all.get(key).filter(|v| !v.is_null()) else { return Ok(Map::new()) };
-    let map = value.as_object().ok_or_else(|| (format!("`{key}` is no object"), OTHER))?;
-    for (name, number) in map {
-        if positive(number).is_none() {
-            return Err((format!("`{key}` has {number} for `{name}`, no positive number"), OTHER));
+/// What of modules' names a number is for.
+#[derive(Debug)]
+enum Pattern {
+    /// A name, or the end of one unless it is said to be `whole`.
+    Name { name: String, whole: bool },
+    /// A regular expression of whole names, or of what follows a dot in them, as PEFT makes it.
+    Expression(SysRegex),
+}
+
+impl Pattern {
+    /// Dots of a name may be escaped, and it may begin with what says that it is whole.
+    fn parse(text: &str) -> Result<Pattern, String> {
+        let whole = text.starts_with('^');
+        let name = text.strip_prefix('^').unwrap_or(text).replace("\\.", ".");
+        if !name.contains(['\\', '*', '+', '?', '(', ')', '[', ']', '{', '}', '|', '$', '^']) {
+            return Ok(Pattern::Name { name, whole });
         }
-        if let Some(pattern) = expression(name)
-            && let Err(why) = pattern::check(name).and_then(|()| compiled(pattern).map(drop))
-        {
-            return Err((format!("`{key}` has the pattern `{name}`, which is no regular expression: {why}"), OTHER));
+        pattern::check(text)?;
+        SysRegex::new(&format!("^(?:.*\\.)?(?:{text})$")).map(Pattern::Expression).map_err(|e| e.to_string())
+    }
+
+    fn is(&self, module: &str) -> bool {
+        match self {
+            Pattern::Name { name, whole: true } => name == module,
+            Pattern::Name { name, whole: false } => ends(module, name),
+            Pattern::Expression(regex) => regex.find_iter(module).next().is_some(),
         }
     }
-    Ok(map.clone())
 }
 
-/// The name that a pattern is: dots may be escaped, and it may say that it is a whole name.
-fn literal(pattern: &str) -> String {
-    pattern.strip_prefix('^').unwrap_or(pattern).replace("\\.", ".")
-}
-
-/// A pattern that is no name.
-fn expression(pattern: &str) -> Option<&str> {
-    literal(pattern).contains(['\\', '*', '+', '?', '(', ')', '[', ']', '{', '}', '|', '$', '^']).then_some(pattern)
-}
-
-/// A regular expression of whole names, or of what follows a dot in them, as PEFT makes it.
-fn compiled(pattern: &str) -> Result<SysRegex, String> {
-    SysRegex::new(&format!("^(?:.*\\.)?(?:{pattern})$")).map_err(|e| e.to_string())
+/// Numbers by the ends of modules' names.
+fn patterns(all: &Map<String, Value>, key: &str) -> Result<Vec<(Pattern, f64)>, Wrong> {
+    let Some(value) = all.get(key).filter(|v| !v.is_null()) else { return Ok(vec![]) };
+    let map = value.as_object().ok_or_else(|| (format!("`{key}` is no object"), OTHER))?;
+    let one = |(text, number): (&String, &Value)| {
+        let wrong = || (format!("`{key}` has {number} for `{text}`, no positive number"), OTHER);
+        let no_pattern =
+            |why| (format!("`{key}` has the pattern `{text}`, which is no regular expression: {why}"), OTHER);
+        let number = positive(number).ok_or_else(wrong)?;
+        Ok((Pattern::parse(text).map_err(no_pattern)?, number))
+    };
+    map.iter().map(one).collect()
 }
 
 /// The number of the first pattern that a name, or the end of one, has.
-fn matched(patterns: &Map<String, Value>, module: &str) -> Option<f64> {
-    let is = |pattern: &str| {
-        if let Some(pattern) = expression(pattern) {
-            return compiled(pattern).is_ok_and(|regex| regex.find_iter(module).next().is_some());
-        }
-        let name = literal(pattern);
-        let before = module.strip_suffix(name.as_str());
-        before.is_some_and(|rest| rest.is_empty() || !pattern.starts_with('^') && rest.ends_with('.'))
-    };
-    patterns.iter().find(|(pattern, _)| is(pattern)).and_then(|(_, number)| number.as_f64())
+fn matched(patterns: &[(Pattern, f64)], module: &str) -> Option<f64> {
+    patterns.iter().find(|(pattern, _)| pattern.is(module)).map(|(_, number)| *number)
 }
