@@ -273,6 +273,9 @@ unsafe fn numbers<I: Isa, const F: usize, const MR: usize, const NV: usize>(
             let line = plane.add(eight / of_line * 64);
             if eight.is_multiple_of(of_line) {
                 t.prefetch::<I, MR, NV>(v, line);
+                if const { PanelWeights::<F>::PLANES.1 > 1 } {
+                    t.prefetch_planes::<I, MR, NV>(v, line);
+                }
             }
             let x = I::words_right(I::load_words(line), (eight % of_line) as i32 * 2 * bits);
             codes[0] = I::or_words(codes[0], I::field_of_bytes(x, -base, mask));
