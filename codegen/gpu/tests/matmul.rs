@@ -7,10 +7,10 @@ use llmcc_gpu::assembler::{Ptxas, wanted_resident};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
 use llmcc_ir::eval::{OperandData, Rows};
-use llmcc_ir::gpu::schedule::{self, Input};
+use llmcc_ir::gpu::schedule::{self, Input, Variant};
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
 use llmcc_ir::kernel::{Body, Expr, Kernel, Matmul, Norm, ParamKind, Prologue, RowElem, Segment, Store};
-use llmcc_ir::quant::{Format, Packing, unpack_row};
+use llmcc_ir::quant::{Code, Format, Packing, unpack_row};
 use llmcc_ir::target::{TargetSpec, find};
 use llmcc_ir::ty::Dim;
 use std::borrow::Cow;
@@ -101,14 +101,16 @@ impl Product {
 
 /// What rounding the weights to the tensor cores' input costs, relative to each.
 fn weight_error(case: &Product) -> f64 {
-    // fp8 fits in both, and its scales multiply the sums.
-    let fits =
-        schedule::has_operands(case.format) && case.format.encoding().group().is_some() && case.elem() != RowElem::F32;
-    let fits = fits && (case.format.group < 64 || case.format.encoding().has_minimum() || case.tile_m > 8);
+    let e = case.format.encoding();
+    // fp8 fits in both, and its scales multiply the sums; so do those of groups that have whole
+    // units, where sums of a unit are kept apart.
+    let sums = case.tile_m <= 8 && !e.has_minimum() && e.group().is_none_or(|group| group >= 64);
+    let fits = schedule::is_fp8(case.format) || sums && !matches!(e.code, Code::Table { .. });
     match case.elem() {
-        // The scale rounds too.
-        RowElem::Bf16 if fits => 2f64.powi(-8),
-        RowElem::F16 if fits => 2f64.powi(-11),
+        _ if fits || !schedule::has_operands(case.format) => 0.0,
+        // The scale rounds too, or the number of a table.
+        RowElem::Bf16 => 2f64.powi(-8),
+        RowElem::F16 => 2f64.powi(-11),
         _ => 0.0,
     }
 }
@@ -200,16 +202,51 @@ fn all_formats_by_few_rows() {
     }
 }
 
-/// Formats of which no operands of tensor cores are made are decoded from their descriptions, by
-/// f32 multiply-adds, and say so.
+/// Formats that checkpoints have: tensor cores multiply them, as long as rows are of 16 bits. By f32
+/// rows, and where there is no code for them, those without factors of f16 are decoded number by
+/// number, which the schedule says.
 #[test]
-fn formats_without_operands() {
+fn formats_of_checkpoints() {
     for format in llmcc_test_support::newcomers() {
         let format = format.with_packing(Packing::Fragment);
         for (m, k, elem) in [(3, 320, RowElem::Bf16), (1, 576, RowElem::F32), (10, 100, RowElem::F16)] {
             let product = Product { format, ..Product::new(m, 40, k, "f32", elem) };
             let schedule = schedule::matmul(&product.kernel(), find("sm90").unwrap()).unwrap();
-            assert!(schedule.slow.is_some(), "{format}");
+            let cores = elem != RowElem::F32 && schedule::has_operands(format);
+            assert_eq!(schedule.variant == Variant::Gemv, cores, "{format}");
+            let by_number = !cores && !schedule::has_half_factors(format);
+            assert_eq!(schedule.slow.is_some(), by_number, "{format}");
+            check(&product);
+        }
+    }
+}
+
+/// The 4-bit ones among them have tensor cores, as do all that are integers.
+#[test]
+fn formats_that_tensor_cores_multiply() {
+    let slow = ["iq2", "iq3", "iq3s"];
+    for name in ["nf4", "fp4", "q4k", "iq4nl", "iq4xs", "mxfp4", "nvfp4", "w4zg64", "q6k", "q8k", "fp8b", "ternaryr"] {
+        assert!(schedule::has_operands(Format::parse(name).unwrap()), "{name}");
+    }
+    let without = llmcc_test_support::newcomers().into_iter().filter(|f| !schedule::has_operands(*f));
+    for format in without {
+        assert!(slow.contains(&&*format.to_string()), "{format}");
+    }
+}
+
+/// Their tiles of many rows, by `mma.sync` and by `wgmma`.
+#[test]
+fn tiles_of_formats_of_checkpoints() {
+    for (i, format) in llmcc_test_support::newcomers().into_iter().enumerate() {
+        let format = format.with_packing(Packing::Fragment);
+        if !schedule::has_operands(format) {
+            continue;
+        }
+        let elem = [RowElem::F16, RowElem::Bf16][i % 2];
+        for (tile_m, m, k) in [(32, 9, 192), (128, 70, 320)] {
+            let product = Product { format, tile_m, segments: vec![(136, 128)], ..Product::new(m, 0, k, "f32", elem) };
+            let variant = schedule::matmul(&product.kernel(), find("sm90").unwrap()).unwrap().variant;
+            assert_eq!(variant, if tile_m == 128 { Variant::Wgmma } else { Variant::Mma }, "{format}");
             check(&product);
         }
     }
@@ -487,8 +524,14 @@ fn llama_shapes_assemble() {
             ("w8g64", 8),
             ("fp8", 8),
             ("bf16", 8),
+            ("q4k", 8),
+            ("nf4", 8),
+            ("mxfp4", 8),
             ("w4g64", 64),
+            ("q4k", 64),
             ("w4g64", 128),
+            ("q4k", 128),
+            ("nf4", 128),
             ("fp8", 128),
             ("bf16", 128),
             ("w4g64", 256),

@@ -14,7 +14,7 @@ use crate::quant::{BLOCK, Format};
 use crate::target::{GpuArch, TargetSpec};
 use llmcc_abi::layout::{FRAGMENT_K, fragment_bits, round_up};
 
-pub use super::weights::{FactorRun, factor_runs, has_operands, is_fp8, on_tensor_cores};
+pub use super::weights::{FactorRun, factor_runs, has_half_factors, has_operands, is_fp8, on_tensor_cores};
 
 /// Columns of a unit.
 pub const TILE_K: usize = FRAGMENT_K;
@@ -172,10 +172,10 @@ impl<'a> Facts<'a> {
         s.weights.iter().map(|w| self.format(*w)).collect()
     }
 
-    /// Whether weights are quantized in a way of which no operands of tensor cores are made.
+    /// Whether weights are decoded number by number, as they are for multiply-adds.
     fn is_decoded(&self) -> bool {
         let mut weights = self.body.segments.iter().flat_map(|s| &s.weights).filter_map(|w| self.format(*w));
-        weights.any(|f| f.is_quantized() && !has_operands(f))
+        self.variant() == Variant::Fma && weights.any(|f| f.is_quantized() && !has_half_factors(f))
     }
 
     fn variant(&self) -> Variant {
@@ -299,7 +299,7 @@ impl<'a> Facts<'a> {
             let slow = (self.body.tile_m > GEMV_ROWS)
                 .then_some("a product of many rows that tensor cores would do faster in tiles");
             let slow = if self.is_decoded() {
-                Some("weights decoded number by number: no operands of tensor cores are made of their format")
+                Some("weights decoded number by number, for multiply-adds in f32")
             } else {
                 slow
             };
@@ -541,8 +541,8 @@ pub fn wgmma_strip_bytes(format: Format, units: usize) -> usize {
     units * (unit_bytes(format) + shifts)
 }
 
-/// Lines of 32 bytes of scales and minima in a unit of weights that have operands
-/// ([`has_operands`]): of scales of groups as f16, as many as there are groups, and as many again
+/// Lines of 32 bytes of scales and minima in a unit of weights with factors of f16
+/// ([`has_half_factors`]): of scales of groups as f16, as many as there are groups, and as many again
 /// of minima.
 pub fn unit_scales(format: Format) -> usize {
     factor_runs(format).iter().map(|run| run.lines).sum()

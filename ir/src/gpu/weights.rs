@@ -80,16 +80,30 @@ pub fn on_tensor_cores(format: Format, elem: RowElem) -> bool {
     }
 }
 
-/// Whether there is code that makes operands of tensor cores of quantized weights: integers of 4
-/// and 8 bits with f16 scales of groups (and minima), and fp8. Others are decoded to f32 one by
-/// one.
+/// Whether operands of tensor cores are made of quantized weights: of integers of up to 8 bits, of
+/// codes of 4 bits that are numbers of a table, and of 8-bit floats, with factors of any kind in
+/// whole runs of 16 columns. Others are decoded to f32 one by one.
 pub fn has_operands(format: Format) -> bool {
     let e = format.encoding();
-    match (e.code, e.scales) {
-        (
-            Code::Int { bits: 4, zero: 0..=15 } | Code::Int { bits: 8, zero: 0..=128 },
-            [Some(Scale { per: Per::Group(group), kind: ScaleKind::F16, .. }), None],
-        ) => [32, 64, 128, 256].contains(&group),
+    let codes = match e.code {
+        Code::Int { bits, .. } => bits <= 8,
+        Code::Signed { bits } => bits == 8,
+        Code::Table { bits, .. } => bits == 4,
+        Code::Float(float) => float == Float::E4m3,
+    };
+    let whole = |scale: &Scale| match scale.per {
+        Per::Group(group) => [16, 32, 64, 128, 256].contains(&group),
+        Per::Row => true,
+        Per::TokenHead => false,
+    };
+    codes && e.is_quantized() && e.scales.iter().flatten().all(whole)
+}
+
+/// Whether the factors of quantized weights enter as they are: one level of f16, for groups of at
+/// least 32 columns, or those of fp8, which the epilogue applies. All others become f32 first.
+pub fn has_half_factors(format: Format) -> bool {
+    match format.encoding().scales {
+        [Some(Scale { per: Per::Group(group), kind: ScaleKind::F16, .. }), None] => group >= 32,
         _ => is_fp8(format),
     }
 }

@@ -108,7 +108,7 @@ impl Plan<'_> {
         if !format.is_quantized() {
             return (words, None);
         }
-        if !schedule::has_operands(format) {
+        if !schedule::has_half_factors(format) {
             return (words, self.factors(b, format, strip, unit, th));
         }
         let groups = TILE_K.div_ceil(usize::from(format.group));
@@ -135,7 +135,7 @@ impl Plan<'_> {
         (words, Some(Scales { scale, min }))
     }
 
-    /// Factors of both levels, for formats that are decoded number by number.
+    /// Factors in f32, of both levels.
     fn factors(&self, b: &mut Builder, format: Format, strip: V, unit: V, th: Thread) -> Option<Scales> {
         let layout = format.block(self.inner);
         decode::factors(b, format, Builder::load_const, |b, run| {

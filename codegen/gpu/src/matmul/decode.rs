@@ -2,13 +2,16 @@
 //! weights.
 //!
 //! Codes become half-precision numbers without conversions: or-ed into the mantissa of 1024 (f16)
-//! or 128 (bf16), minus that number, which is exact. Scales are applied afterwards: to the sums
-//! where a unit lies in one group, to the weights (one rounding to half) where it does not.
+//! or 128 (bf16), minus that number, which is exact; numbers of a table are [looked up](super::table).
+//! Scales are applied afterwards: to the sums where a unit lies in one group, to the weights where it
+//! does not: f16 of groups in half precision, all others in f32, with one rounding to half.
 
+use super::input::halves;
+use super::table;
 use crate::codes;
 use crate::mlir::{BF16, Builder, Elem as Scalar, F16, F32, I32, Ty, V};
 use llmcc_abi::layout::{by_fours, fragment_bits};
-use llmcc_ir::gpu::schedule::{self, FactorRun, TILE_K, has_operands, unit_scales};
+use llmcc_ir::gpu::schedule::{self, FactorRun, TILE_K, has_half_factors, is_fp8, unit_scales};
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::{Code, Float, Format};
 
@@ -29,11 +32,13 @@ pub enum Scaling {
 /// How the scales of `format` enter where sums of a unit are (`sums`) or are not kept apart.
 pub fn scaling(format: Format, sums: bool) -> Scaling {
     let e = format.encoding();
-    match e.group() {
-        // A scale per row of fp8 is the epilogue's.
-        None => Scaling::None,
-        Some(group) if sums && !e.has_minimum() && group >= TILE_K => Scaling::Sums,
-        Some(_) => Scaling::Weights,
+    // A scale per row of fp8 is the epilogue's.
+    if !e.is_quantized() || is_fp8(format) {
+        Scaling::None
+    } else if sums && !e.has_minimum() && e.group().is_none_or(|group| group >= TILE_K) {
+        Scaling::Sums
+    } else {
+        Scaling::Weights
     }
 }
 
@@ -55,10 +60,14 @@ pub fn fragments(b: &mut Builder, format: Format, half: Scalar, words: &[V]) -> 
     std::array::from_fn(|step| match format.encoding().code {
         Code::Float(Float::F16 | Float::Bf16 | Float::F32) => std::array::from_fn(|r| words[4 * step + r]),
         Code::Float(Float::E4m3) => fp8(b, half, pair(step).0, pair(step).1),
-        Code::Int { bits: 4, zero } => w4(b, half, words[step], zero as u32),
+        Code::Int { bits: 0..=4, zero } => w4(b, half, words[step], zero as u32),
         Code::Int { zero, .. } => w8(b, half, pair(step).0, pair(step).1, zero as u32),
-        // `schedule::has_operands` does not name them.
-        Code::Signed { .. } | Code::Table { .. } => std::array::from_fn(|_| b.i32(0)),
+        Code::Signed { .. } => {
+            // Two's complement of 8 bits, and 128.
+            let [low, high] = [pair(step).0, pair(step).1].map(|word| b.xorc(word, 0x8080_8080u32.into()));
+            w8(b, half, low, high, 128)
+        }
+        Code::Table { values, .. } => table::look_up(b, half, words[step], values),
     })
 }
 
@@ -104,7 +113,8 @@ fn w4(b: &mut Builder, half: Scalar, word: V, zero: u32) -> [V; 4] {
     })
 }
 
-fn prmt(b: &mut Builder, x: V, y: V, selector: u32) -> V {
+/// Four bytes of two words, by a selector.
+pub fn prmt(b: &mut Builder, x: V, y: V, selector: u32) -> V {
     b.asm(I32, &format!("prmt.b32 $0, $1, $2, {selector:#06x};"), "=r,r,r", &[x, y])
 }
 
@@ -177,7 +187,7 @@ pub fn fp8_word(b: &mut Builder, half: Scalar, word: V) -> [V; 2] {
 /// Scales (and minima) of a lane's two rows in a unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Scales {
-    /// Of rows `g` and `g + 8`: f16, or f32 where the generic path reads them.
+    /// Of rows `g` and `g + 8`: f16 where [`has_half_factors`] says so, else f32.
     pub scale: [V; 2],
     /// Minima of the same.
     pub min: Option<[V; 2]>,
@@ -237,7 +247,10 @@ fn splat(b: &mut Builder, x: V, half: Scalar) -> V {
 }
 
 /// Multiplies the weights of some steps by their scales, and adds the minima.
-pub fn scale_weights(b: &mut Builder, a: &mut [[V; 4]], s: Scales, half: Scalar) {
+pub fn scale_weights(b: &mut Builder, format: Format, a: &mut [[V; 4]], s: Scales, half: Scalar) {
+    if !has_half_factors(format) {
+        return scale_in_f32(b, a, s, half);
+    }
     let scale = s.scale.map(|x| splat(b, x, half));
     let zero = pair(b, 0x8000, half);
     let add = s.min.map_or([zero; 2], |m| m.map(|x| splat(b, x, half)));
@@ -246,6 +259,24 @@ pub fn scale_weights(b: &mut Builder, a: &mut [[V; 4]], s: Scales, half: Scalar)
             let v = b.bitcast(*x, Ty::Vec(2, half));
             let v = b.fma(v, scale[r % 2], add[r % 2]);
             *x = b.bitcast(v, I32);
+        }
+    }
+}
+
+/// The same with factors in f32, which half precision need not hold.
+fn scale_in_f32(b: &mut Builder, a: &mut [[V; 4]], s: Scales, half: Scalar) {
+    for step in a.iter_mut() {
+        for (r, x) in step.iter_mut().enumerate() {
+            let mut numbers = halves(b, *x, half);
+            for x in &mut numbers {
+                *x = match s.min {
+                    Some(min) => b.fma(*x, s.scale[r % 2], min[r % 2]),
+                    None => b.fmul(*x, s.scale[r % 2]),
+                };
+            }
+            let two = b.pack(&numbers);
+            let two = b.ftrunc(two, Ty::Vec(2, half));
+            *x = b.bitcast(two, I32);
         }
     }
 }
@@ -263,14 +294,14 @@ pub fn multiply(
     let mut a = fragments(b, format, half, &words);
     let how = scaling(format, true);
     if let (Scaling::Weights, Some(s)) = (how, scales) {
-        scale_weights(b, &mut a, s, half);
+        scale_weights(b, format, &mut a, s, half);
     }
     let (Scaling::Sums, Some(s)) = (how, scales) else {
         return (0..4).fold(sums.to_vec(), |acc, step| b.mma(half, &a[step], &x[2 * step..][..2], &acc));
     };
     let zero = b.f32(0.0);
     let part = (0..4).fold(vec![zero; 4], |acc, step| b.mma(half, &a[step], &x[2 * step..][..2], &acc));
-    let scale = s.scale.map(|s| b.fext(s, F32));
+    let scale = if has_half_factors(format) { s.scale.map(|s| b.fext(s, F32)) } else { s.scale };
     (0..4).map(|i| b.fma(part[i], scale[i / 2], sums[i])).collect()
 }
 
@@ -296,7 +327,7 @@ pub fn multiply_add(
 /// The f32 values of a lane's weights in a unit: `[row g, row g + 8][16 columns]`.
 pub fn values(b: &mut Builder, format: Format, words: &[V], scales: Option<Scales>) -> [Vec<V>; 2] {
     let mut rows = [vec![], vec![]];
-    if format.is_quantized() && !has_operands(format) {
+    if format.is_quantized() && !has_half_factors(format) {
         return decoded(b, format, words, scales);
     }
     let float = format.encoding().float();
@@ -355,8 +386,8 @@ fn decoded(b: &mut Builder, format: Format, words: &[V], scales: Option<Scales>)
     rows
 }
 
-/// Loads the factors of the generic path, of both levels, for a lane's two rows and 16 columns of a
-/// unit whose codes end at `at`; f32.
+/// Loads the factors in f32, of both levels, for a lane's two rows and 16 columns of a
+/// unit whose codes end at `at`.
 pub fn load_factors(b: &mut Builder, format: Format, at: V, lane: V) -> Option<Scales> {
     factors(b, format, Builder::load, |b, run| {
         let mut index = b.shrc(lane, 2);
@@ -370,6 +401,19 @@ pub fn load_factors(b: &mut Builder, format: Format, at: V, lane: V) -> Option<S
         let offset = b.mulc(index, run.of.kind.bytes() as i64);
         (b.at(at, offset), run.at)
     })
+}
+
+/// The same of rows `row` and `row + 8`, for each group in a unit.
+pub fn load_group_factors(b: &mut Builder, format: Format, at: V, row: V) -> Vec<Scales> {
+    let groups = schedule::factor_runs(format).first().map_or(1, |run| run.lines);
+    let of = |group: usize| {
+        factors(b, format, Builder::load, |b, run| {
+            let index = b.addc(row, (16 * (group * run.lines / groups)) as i64);
+            let offset = b.mulc(index, run.of.kind.bytes() as i64);
+            (b.at(at, offset), run.at)
+        })
+    };
+    (0..groups).filter_map(of).collect()
 }
 
 /// The factors of both levels for a lane's two rows, f32: `place` says where those of its first row

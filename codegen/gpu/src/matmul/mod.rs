@@ -16,6 +16,7 @@
 pub(crate) mod decode;
 mod input;
 mod stream;
+mod table;
 mod tiles;
 mod warpgroup;
 mod weights;

@@ -404,7 +404,7 @@ impl<'a> Tiles<'a> {
             }
             let mut fragments = decode::fragments(b, format, half, &words);
             if let (Scaling::Weights, Some(s)) = (decode::scaling(format, false), scales) {
-                decode::scale_weights(b, &mut fragments, s, half);
+                decode::scale_weights(b, format, &mut fragments, s, half);
             }
             a.push(fragments.to_vec());
         }

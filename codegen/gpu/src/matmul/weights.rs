@@ -133,7 +133,7 @@ impl<'a> Weights<'a> {
             let (to, from) = (b.atc(own, at + c * 512), b.atc(codes, layout.codes as i64 + c * 512));
             b.cp_async(to, from, Cache::L2);
         }
-        if format.is_quantized() && !schedule::has_operands(format) {
+        if format.is_quantized() && !schedule::has_half_factors(format) {
             return self.fetch_factors(b, format, from, kt, (own, piece), at + bytes);
         }
         let all = schedule::unit_scales(format) as i64;
@@ -158,7 +158,7 @@ impl<'a> Weights<'a> {
         });
     }
 
-    /// Copies the factors of the generic path, run by run.
+    /// Copies factors that are not f16 of groups, run by run.
     fn fetch_factors(&self, b: &mut Builder, format: Format, from: V, kt: V, (own, piece): (V, V), at: i64) {
         let layout = format.block(self.plan.k);
         for run in schedule::factor_runs(format) {
@@ -190,7 +190,7 @@ impl<'a> Weights<'a> {
             let v = b.load(p, V4I32);
             words.extend(b.unpack(v));
         }
-        if format.is_quantized() && !schedule::has_operands(format) {
+        if format.is_quantized() && !schedule::has_half_factors(format) {
             let at = b.atc(slot, self.strip_at(i) + bytes);
             return (words, decode::load_factors(b, format, at, self.lane));
         }

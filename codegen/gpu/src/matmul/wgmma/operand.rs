@@ -8,7 +8,7 @@ use super::super::decode::{self, Fragments, Scaling};
 use super::Product;
 use crate::mlir::{Builder, Cmp, Elem, Ty, V, V4I32};
 use llmcc_abi::layout::{by_fours, fragment_bits};
-use llmcc_ir::gpu::schedule::WGMMA_PIECE;
+use llmcc_ir::gpu::schedule::{self, WGMMA_PIECE};
 
 /// What a lane needs to know to find its weights.
 pub(super) struct Reader {
@@ -74,10 +74,14 @@ impl Product<'_> {
     fn scale(&self, b: &mut Builder, r: &Reader, slot: V, a: &mut Fragments, half: Elem) {
         let format = self.p.formats[0];
         let at = b.atc(slot, format.tile_bytes() as i64);
-        let scales = decode::load_group_scales(b, format, at, r.g);
+        let scales = if schedule::has_half_factors(format) {
+            decode::load_group_scales(b, format, at, r.g)
+        } else {
+            decode::load_group_factors(b, format, at, r.g)
+        };
         let steps = a.len() / scales.len();
         for (a, s) in a.chunks_mut(steps).zip(scales) {
-            decode::scale_weights(b, a, s, half);
+            decode::scale_weights(b, format, a, s, half);
         }
     }
 

@@ -6,7 +6,7 @@ use super::super::weights::Weights;
 use super::{Event, Product, ahead};
 use crate::mlir::{Builder, Cache, Cmp, I64, V};
 use crate::ring::Turn;
-use llmcc_ir::gpu::schedule::{self, TILE_K, WGMMA_PIECE};
+use llmcc_ir::gpu::schedule::{self, FactorRun, WGMMA_PIECE};
 
 /// What a thread knows of itself.
 struct Thread<'a> {
@@ -130,12 +130,13 @@ impl<'a> Product<'a> {
         let layout = format.block(self.plan.k);
         // Units of a strip are adjacent; where there are several, without scales.
         let tile = self.units() * format.tile_bytes();
-        let scales = schedule::unit_scales(format) * 32;
+        let runs = schedule::factor_runs(format);
+        let factors: usize = runs.iter().map(FactorRun::bytes).sum();
         let there = Event::Weights.barrier(b, self.map, stage);
         // One thread announces the bytes of all. What is copied before cannot complete the phase,
         // which lacks its arrival.
         let first = b.cmpc(Cmp::Eq, th.tid, 0);
-        b.if_(first, |b| b.mbarrier_expect(&there, self.plan.schedule.warps * (tile + scales)));
+        b.if_(first, |b| b.mbarrier_expect(&there, self.plan.schedule.warps * (tile + factors)));
         let slot = self.weights_at(b, stage);
         let skip = b.mulc(th.strip, self.strip_bytes() as i64);
         let slot = b.at(slot, skip);
@@ -151,17 +152,15 @@ impl<'a> Product<'a> {
                 return b.bulk_copy(to, from, 512, &there);
             }
             b.bulk_copy(slot, codes, tile, &there);
-            if scales == 0 {
-                return;
-            }
-            let groups = TILE_K.div_ceil(usize::from(format.group).max(1));
-            let group =
-                if groups == 2 { b.shlc(turn, 1) } else { b.divc(turn, i64::from(format.group) / TILE_K as i64) };
-            let offset = b.shlc(group, 5);
-            let from = b.at(from, offset);
-            for (i, at) in [0, layout.mins].into_iter().take(scales / (groups * 32)).enumerate() {
-                let (to, from) = (b.atc(slot, (tile + i * groups * 32) as i64), b.atc(from, at as i64));
-                b.bulk_copy(to, from, groups * 32, &there);
+            for run in &runs {
+                let mut from = b.atc(from, run.in_block(&layout) as i64);
+                if let Some(units) = run.units() {
+                    let line = b.divc(turn, units as i64);
+                    let offset = b.mulc(line, run.bytes() as i64);
+                    from = b.at(from, offset);
+                }
+                let to = b.atc(slot, (tile + run.at) as i64);
+                b.bulk_copy(to, from, run.bytes(), &there);
             }
         });
     }
