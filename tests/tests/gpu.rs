@@ -287,6 +287,32 @@ fn quantized_models_equal_those_of_the_cpu() {
     }
 }
 
+/// The same of checkpoints that are quantized, by tensor cores: formats with factors of any kind.
+#[test]
+fn quantized_checkpoints_by_tensor_cores() {
+    if !ready() {
+        return;
+    }
+    for name in ["gptq3", "hqq", "fp8_blocks", "modelopt_awq", "bitnet_auto"] {
+        let name = format!("quantized_models/{name}");
+        let g = Golden::load(&name);
+        let of = |act, target| {
+            let targets = vec![session::find_target(target).expect("a target")];
+            CompileOptions { weights: None, act, targets, ..gpu_options(&name, "f32", KvDType::F16) }
+        };
+        let gpu = compile(&of(Some(ActPolicy::Bf16), "sm90"));
+        let cpu = Artifact::compile(&of(Some(ActPolicy::F32), "native"));
+        let (gpu, cpu) = (gpu.open(1), cpu.open(1));
+        let want = logits_in_pieces(&cpu, &g.tokens, &[40]);
+        for pieces in [&[40][..], &[33, 1]] {
+            let got = logits_in_pieces(&gpu, &g.tokens, pieces);
+            let worst = got.iter().zip(&want).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+            let allowed = 2.0 * g.reference_error(false);
+            assert!(worst > 0.0 && worst <= allowed, "{name} in pieces of {pieces:?}: {worst:.2e}, allowed {allowed:.2e}");
+        }
+    }
+}
+
 /// fp8 activations: the same rounding in all regimes, so that how a prompt is cut changes the order
 /// of sums only; and not far from what f32 activations give.
 #[test]
