@@ -308,7 +308,10 @@ fn quantized_checkpoints_by_tensor_cores() {
             let got = logits_in_pieces(&gpu, &g.tokens, pieces);
             let worst = got.iter().zip(&want).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
             let allowed = 2.0 * g.reference_error(false);
-            assert!(worst > 0.0 && worst <= allowed, "{name} in pieces of {pieces:?}: {worst:.2e}, allowed {allowed:.2e}");
+            assert!(
+                worst > 0.0 && worst <= allowed,
+                "{name} in pieces of {pieces:?}: {worst:.2e}, allowed {allowed:.2e}"
+            );
         }
     }
 }
