@@ -198,7 +198,8 @@ def speculate(
     """See :meth:`Model.speculate`."""
     _check(model, heads)
     ends = {*stop_tokens, *(() if ignore_eos else model.eos_tokens)}
-    room = model.info["max_context"] - len(prompt)
+    # The last token of a full context is drawn, and no step sees it; heads may be compiled for shorter contexts.
+    room, reach = model.info["max_context"] - len(prompt) + 1, min(head.info["max_context"] for head in heads)
     most = room if max_tokens is None else min(max_tokens, room)
     if len(prompt) == 0 or most < 1:
         raise LlmccError(f"a prompt of {len(prompt)} tokens for a context of {model.info['max_context']}, and {max_tokens} tokens wanted: there is nothing to generate")
@@ -221,7 +222,7 @@ def speculate(
 
             draw(0, target.step(tokens, [], 1)[0])
             while finish is None:
-                n = min(guesses, most - (len(tokens) - len(prompt)) - 1)
+                n = min(guesses, most - (len(tokens) - len(prompt)) - 1, reach - target.length + 1)
                 guessed = drafts.guess(target, tokens, n) if n > 0 else []
                 before = len(tokens)
                 right = target.judge([tokens[-1], *guessed], draw)

@@ -91,6 +91,43 @@ def test_tokens_are_those_without_heads(name):
 
 
 @pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("left", [0, 1, 2, 7])
+def test_the_last_token_of_a_context(name, left):
+    """A full context gives one more token, with heads and without; of a prompt that is too long both say so."""
+    model, heads = opened(name)
+    context = model.info["max_context"]
+    prompt = [3 + (i * i) % (model.vocab_size - 3) for i in range(context - left)]
+    for most in (None, left + 1, left + 2):
+        want = model.complete(prompt, max_tokens=most, ignore_eos=True)
+        for guesses in (1, 4):
+            got = model.speculate(heads, prompt, max_tokens=most, guesses=guesses, ignore_eos=True)
+            assert (got.tokens, got.finish, len(got.tokens)) == (want.tokens, want.finish, left + 1)
+    for go in (model.complete, lambda p, **more: model.speculate(heads, p, **more)):
+        with pytest.raises(llmcc.LlmccError, match=f"{context + 1} tokens.* context of {context}"):
+            go(prompt + [3] * (left + 1), max_tokens=5)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_heads_of_shorter_contexts(name, monkeypatch):
+    """Past their contexts heads guess nothing."""
+    model, heads = opened(name)
+    monkeypatch.setitem(heads[-1]._info, "max_context", 20)
+    reached = []
+    guess = _speculate._Heads.guess
+
+    def watched(self, target, tokens, n):
+        reached.append(target.length + n - 1)
+        return guess(self, target, tokens, n)
+
+    monkeypatch.setattr(_speculate._Heads, "guess", watched)
+    for length in (1, 15, 19, 20, 21, 30):
+        prompt = list(range(3, 3 + length))
+        want = model.complete(prompt, max_tokens=25, ignore_eos=True)
+        assert model.speculate(heads, prompt, guesses=3, max_tokens=25, ignore_eos=True).tokens == want.tokens
+    assert max(reached) == 20
+
+
+@pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("right", [0.5, 0.9, 1.0])
 def test_right_guesses_save_steps(name, right, monkeypatch):
     """With heads that know the text, and are wrong now and then."""
