@@ -29,7 +29,8 @@ fn models_of_all_kinds_verify() {
 #[test]
 fn draft_heads_verify() {
     let f = Folder::new();
-    for (name, more) in [("drafts/mellum", &["--draft-head"][..]), ("drafts/deepseek_v3", &["--draft-head=1", "--w8"])] {
+    for (name, more) in [("drafts/mellum", &["--draft-head"][..]), ("drafts/deepseek_v3", &["--draft-head=1", "--w8"])]
+    {
         let said = f.compile(name, "m.so", more);
         assert!(said.contains("golden      vectors of") && said.contains("of the evaluator"), "{name}: {said}");
         let said = f.verify(&["m.so"]).expect("verifies");

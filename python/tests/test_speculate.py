@@ -128,6 +128,23 @@ def test_heads_of_shorter_contexts(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("small", ["model", "head0"])
+def test_caches_without_room_for_guesses(name, small):
+    """What a cache holds without heads it holds with them: the known token goes alone."""
+    model, heads = opened(name)
+    tight = llmcc.load(Path(FOLDER) / f"{name}.{small}.so", threads=1, max_tokens=32)
+    model, heads = (tight, heads) if small == "model" else (model, [tight, *heads[1:]])
+    for length in (3, 16, 24, 30):
+        prompt = [3 + i * i % 50 for i in range(length)]
+        most = 33 - length
+        want = model.complete(prompt, max_tokens=most, ignore_eos=True)
+        got = model.speculate(heads, prompt, guesses=3, max_tokens=most, ignore_eos=True)
+        assert (got.tokens, got.finish, len(got.tokens)) == (want.tokens, "length", most)
+        assert got.rounds + got.accepted <= len(got.tokens) <= 1 + got.rounds + got.accepted
+    assert all(m.stats()["sequences"] == 0 for m in (model, *heads))
+
+
+@pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("right", [0.5, 0.9, 1.0])
 def test_right_guesses_save_steps(name, right, monkeypatch):
     """With heads that know the text, and are wrong now and then."""
@@ -181,3 +198,14 @@ def test_mistakes_are_told():
     ]:
         with pytest.raises(llmcc.LlmccError, match=words):
             wrong()
+    with model.session() as s:
+        for wrong, words in [
+            (lambda: model.speculate(None, [3]), "heads must be a Model"),
+            (lambda: model.speculate([None], [3]), "heads must be a Model"),
+            (lambda: model.step([(s, [3])], hidden_out=()), "hidden_out must be a list"),
+            (lambda: model.step([(s, [3])], hidden=[None]), "hidden must be a list of arrays"),
+            (lambda: model.step([(s, [3])], hidden=3), "hidden must be a list of arrays"),
+        ]:
+            with pytest.raises(TypeError, match=words):
+                wrong()
+        assert len(s) == 0
