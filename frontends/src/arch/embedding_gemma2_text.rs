@@ -34,6 +34,7 @@ const OWN: &[Field] = &[
     RMS_NORM,
     Field::new("rope_parameters", Accepts::Object),
     Field::new("per_layer_config", Accepts::Object),
+    Field::new("sliding_window_pattern", Accepts::Size(4096)),
     Field::new("global_head_dim", Accepts::Size(1 << 14)),
     Field::new("num_global_key_value_heads", Accepts::Size(1 << 14)),
     Field::new(ROWS, WIDTH),

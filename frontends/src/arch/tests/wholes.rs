@@ -196,6 +196,23 @@ fn other_names_of_the_same() {
     assert_eq!(model.arch.model_type, "gpt2");
 }
 
+/// Which layers have windows, said otherwise.
+#[test]
+fn windows_in_other_words() {
+    let shape = |config: &Value| format!("{:?}", Model::parse(config).unwrap().shape);
+    let classes = file("ultrabert_classes");
+    assert_eq!(shape(&with(classes.clone(), json!({ "attention_windows": [6, null, 6] }))), shape(&classes));
+    for wrong in [json!([6, 0]), json!([6, "0", 6]), json!([6, 0, 7]), json!([6, 0, -1]), json!(6)] {
+        let error =
+            Model::parse(&with(classes.clone(), json!({ "attention_windows": wrong }))).unwrap_err().to_string();
+        assert!(error.contains("`attention_windows`") && error.contains("for each of 3 layers"), "{error}");
+    }
+    let text =
+        with(file("embedding_gemma2")["text_config"].clone(), json!({ "architectures": ["EmbeddingGemma2TextModel"] }));
+    let every = with(text.clone(), json!({ "layer_types": "absent", "sliding_window_pattern": 2 }));
+    assert_eq!(shape(&every), shape(&text));
+}
+
 /// Dots 3 Note says in its authors' words and in Transformers' what layers with a window are; some of it is no
 /// such model.
 #[test]
