@@ -211,6 +211,9 @@ fn windows_in_other_words() {
         with(file("embedding_gemma2")["text_config"].clone(), json!({ "architectures": ["EmbeddingGemma2TextModel"] }));
     let every = with(text.clone(), json!({ "layer_types": "absent", "sliding_window_pattern": 2 }));
     assert_eq!(shape(&every), shape(&text));
+    // What its class has for heads where nothing is said, which is not what Gemma 4 has.
+    let heads = with(text.clone(), json!({ "num_attention_heads": "absent", "num_key_value_heads": "absent" }));
+    assert_eq!(shape(&heads), shape(&text));
 }
 
 /// Dots 3 Note says in its authors' words and in Transformers' what layers with a window are; some of it is no
