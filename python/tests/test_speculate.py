@@ -1,5 +1,6 @@
 """Draft heads: artifacts in ``LLMCC_TEST_DRAFTED`` of the fixtures in ``LLMCC_TEST_GOLDENS``, which say what Transformers' ``MtpModel`` guesses."""
 
+import ctypes as c
 import json
 import os
 import random
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import llmcc
-from llmcc import _speculate
+from llmcc import _ffi as ffi, _model, _speculate
 
 FOLDER, GOLDENS = os.environ.get("LLMCC_TEST_DRAFTED"), Path(os.environ.get("LLMCC_TEST_GOLDENS", "."))
 pytestmark = pytest.mark.skipif(not FOLDER, reason="LLMCC_TEST_DRAFTED names no folder of artifacts")
@@ -181,6 +182,34 @@ def test_hidden_states_of_steps():
         with first.session() as u:
             [rows] = first.step([(u, tokens[1:])], rows="all", hidden=[kept[1][:-1]])
             assert rows.shape == (len(tokens) - 1, model.vocab_size)
+
+
+def test_hidden_states_beside_log_probabilities():
+    """``llmcc_step_logprobs`` takes and leaves them as ``llmcc_step`` does; a step of no tokens has none."""
+    model, [first, _] = opened("deepseek_v3")
+    tokens, width = integers("deepseek_v3", "tokens"), model.info["hidden"]
+
+    def judged(m, n, hidden):
+        left, logprob = (c.c_float * (n * width))(), (c.c_double * 1)()
+        with m.session() as s, m._use() as handle:
+            batch = _model._native_batch(ffi.int32_array(tokens[:n], "tokens"), [s._need_seq()] * n, [n - 1] if n else [])
+            batch.hidden_out = left
+            if hidden is not None:
+                batch.hidden = hidden
+            m._lib.step_logprobs(handle, c.byref(batch), ffi.int32_array([5] if n else [], "targets"), logprob, 0, None, None)
+        return list(left), logprob[0]
+
+    kept = []
+    with model.session() as s:
+        logits = model.step([(s, tokens[:7])], hidden_out=kept)
+    left, logprob = judged(model, 7, None)
+    assert left == kept[0].ravel().tolist() and logprob == model.logprobs(logits[0], [5])[0][0]
+    given = (c.c_float * (7 * width))(*left)
+    own = []
+    with first.session() as s:
+        first.step([(s, tokens[:7])], hidden=[kept[0]], hidden_out=own)
+    assert judged(first, 7, given)[0] == own[0].ravel().tolist()
+    assert judged(first, 0, given)[0] == []
 
 
 def test_mistakes_are_told():
