@@ -37,6 +37,8 @@ pub(super) fn field_samples(
             json!(max + 1),
             json!(match name {
                 "block_multiple_of" => 5,
+                // Its last layer has no window, whatever the pattern.
+                "sliding_window_pattern" if arch.model_type == "embedding_gemma2_text" => 1,
                 "linear_head_dim" => 20,
                 "o_groups" => 4,
                 "o_lora_rank" => 20,

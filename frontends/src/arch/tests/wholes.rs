@@ -249,17 +249,16 @@ fn dots_3_note_in_other_words() {
 #[test]
 fn pooling_is_what_the_whole_says() {
     let whole = |class: &str, pooling: &str| {
-        let text = json!({ "classifier_pooling": "cls", "architectures": "absent" });
-        json!({
-            "model_type": "modernvbert", "architectures": [class], "classifier_pooling": pooling,
-            "text_config": with(file("modernbert"), text),
-        })
+        let text = json!({ "classifier_pooling": "mean", "architectures": "absent" });
+        let config = json!({ "model_type": "modernvbert", "architectures": [class], "text_config": {} });
+        with(config, json!({ "classifier_pooling": pooling, "text_config": with(file("modernbert"), text) }))
     };
     let read = |pooling| {
         let whole = whole("ModernVBertForSequenceClassification", pooling);
         format!("{:?}", Model::parse(&whole).unwrap())
     };
     assert_ne!(read("mean"), read("cls"));
+    assert_eq!(read("absent"), read("cls"));
     assert!(Model::parse(&whole("ModernVBertForMaskedLM", "cls")).is_ok());
     let decoder = json!({ "model_type": "a", "architectures": ["AForMaskedLM"], "text_config": file("qwen3") });
     assert!(Model::parse(&decoder).unwrap_err().to_string().contains("`AForMaskedLM`"));
