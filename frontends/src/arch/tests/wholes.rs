@@ -3,8 +3,9 @@
 use super::renamed::{Renamings, means_the_same, renamed};
 use crate::arch::Model;
 use crate::checkpoint::Checkpoint;
-use crate::fixtures::Tensor;
-use crate::testing::{config, golden, with};
+use crate::fixtures::{Tensor, write_checkpoint};
+use crate::testing::{Folder, config, golden, with};
+use crate::{Options, lift};
 use serde_json::{Value, json};
 
 fn file(name: &str) -> Value {
@@ -262,4 +263,14 @@ fn pooling_is_what_the_whole_says() {
     assert!(Model::parse(&whole("ModernVBertForMaskedLM", "cls")).is_ok());
     let decoder = json!({ "model_type": "a", "architectures": ["AForMaskedLM"], "text_config": file("qwen3") });
     assert!(Model::parse(&decoder).unwrap_err().to_string().contains("`AForMaskedLM`"));
+}
+
+/// A head for classes that is more than the matrix of scores is named where it is not compiled.
+#[test]
+fn other_heads_for_classes() {
+    let folder = Folder::new();
+    let config = with(file("esmc"), json!({ "architectures": ["EsmcForSequenceClassification"] }));
+    write_checkpoint(&folder.0, &config, &renamed("esmc", &[], &["classifier.dense.weight"])).unwrap();
+    let error = lift(&Checkpoint::open(&folder.0).unwrap(), &Options::default()).unwrap_err().to_string();
+    assert!(error.contains("by `classifier.dense.weight`, and not by a matrix `score.weight`"), "{error}");
 }
