@@ -94,10 +94,8 @@ impl Model {
         // SAFETY: takes nothing.
         let version = unsafe { (api.llmcc_abi_version)() };
         if version >> 16 != ABI_MAJOR {
-            return Err(fail(format!(
-                "its C API has version {:#x}, this llmcc knows {ABI_MAJOR}; compile it again",
-                version
-            )));
+            let what = format!("its C API has version {version:#x}, this llmcc knows {ABI_MAJOR}; compile it again");
+            return Err(fail(what));
         }
         let raw = llmcc_options {
             size: size_of::<llmcc_options>(),

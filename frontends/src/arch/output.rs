@@ -125,7 +125,7 @@ fn scores(ckpt: &Checkpoint, model: &Model, pool: Pool) -> Result<Entry, Fronten
             let (what, help) = match other {
                 Some(other) => (
                     format!("the class in config.json scores classes by `{other}`, and not by a matrix `{name}`"),
-                    "such heads of this architecture are not compiled; its model without the head can be, for embeddings",
+                    "such heads of this architecture are not compiled; the model without it makes embeddings",
                 ),
                 None => (
                     format!("the class in config.json scores classes, and there is no matrix `{name}` for it"),
