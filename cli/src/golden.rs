@@ -6,7 +6,7 @@
 //! other tokens than its golden vectors are about, and fails. Logits are compared bit for bit: they
 //! do not depend on threads or batching. They are those of one version of the model, for a
 //! processor; another version of the same artifact rounds elsewhere, and is held against them with
-//! a tolerance ([`Distance`]).
+//! a tolerance ([`Distance`]). Draft heads get rows that follow from the ids (`loaded::stand_ins`).
 //!
 //! `llmcc compile` runs the finished artifact in a child process, under its temporary name:
 //! generated code cannot take the compiler down. For small models it also evaluates the plan with
@@ -138,7 +138,7 @@ pub fn steps(seed: u64, vocab: usize, max_context: usize, whole: bool) -> Vec<St
 }
 
 /// The next number of a SplitMix64 sequence.
-fn split_mix(state: &mut u64) -> u64 {
+pub fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -172,7 +172,7 @@ pub fn compute(model: &Model, seed: u64) -> Result<Vec<Computed>, Error> {
     let mut out = vec![];
     for step in steps {
         let of_tokens: Vec<i32> = step.seqs.iter().map(|s| seqs[*s]).collect();
-        let logits = model.step(&step.tokens, &of_tokens, &step.out_rows)?;
+        let logits = model.trial(&step.tokens, &of_tokens, &step.out_rows)?;
         out.push(Computed::new(&step, &logits, info.columns));
         // Whole sequences are over: the cache need not hold those of all steps.
         if info.whole {
@@ -236,9 +236,6 @@ pub fn examine(
 ) -> Result<Outcome, Error> {
     if options.place == WeightsPlace::Absent {
         return Ok(Outcome::Absent("compiled without its weights".into()));
-    }
-    if options.draft_head.is_some() {
-        return Ok(Outcome::Absent("a draft head computes with rows of the model that it is of".into()));
     }
     let Some(program) = &options.golden else { return Ok(Outcome::Absent("compiled with --no-golden".into())) };
     let ran = match runs_here(&l.versions) {

@@ -25,6 +25,21 @@ fn models_of_all_kinds_verify() {
     }
 }
 
+/// With rows that stand in for those of the model: they verify and are measured.
+#[test]
+fn draft_heads_verify() {
+    let f = Folder::new();
+    for (name, more) in [("drafts/mellum", &["--draft-head"][..]), ("drafts/deepseek_v3", &["--draft-head=1", "--w8"])]
+    {
+        let said = f.compile(name, "m.so", more);
+        assert!(said.contains("golden      vectors of") && said.contains("of the evaluator"), "{name}: {said}");
+        let said = f.verify(&["m.so"]).expect("verifies");
+        assert!(said.contains("when it was compiled, bit for bit") && said.contains("one by one"), "{name}: {said}");
+        let json = f.says(&[], &["bench", "m.so", "--prefill", "9", "--depth", "3", "--steps", "2", "--json"]);
+        assert!(json.contains("prefill"), "{name}: {json}");
+    }
+}
+
 #[test]
 fn artifacts_verify_where_they_were_made() {
     let f = Folder::new();

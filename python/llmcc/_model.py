@@ -474,7 +474,9 @@ class Model:
         """
         from ._speculate import speculate
 
-        heads = [heads] if isinstance(heads, Model) else list(heads)
+        heads = [heads] if isinstance(heads, Model) else heads
+        if not isinstance(heads, (list, tuple)) or not all(isinstance(head, Model) for head in heads):
+            raise TypeError(f"heads must be a Model that was compiled with --draft-head, or a list of such, not {heads!r}")
         guesses = len(heads) if guesses is None else _positive(guesses, "guesses", 31)
         tokens = self.tokenize(prompt) if isinstance(prompt, str) else ffi.integers(prompt, "the prompt")
         most = None if max_tokens is None else _positive(max_tokens, "max_tokens", 64)
@@ -546,6 +548,8 @@ class Model:
         """
         entries = [(session, ffi.integers(tokens, "tokens")) for session, tokens in map(_entry, batch)]
         wanted = batch_rows(rows, [len(tokens) for _, tokens in entries])
+        if hidden_out is not None and not isinstance(hidden_out, list):
+            raise TypeError(f"hidden_out must be a list, to which hidden states are appended, not {type(hidden_out).__name__}")
         given = hidden_rows(hidden, [len(tokens) for _, tokens in entries], self._info["hidden"])
         all_tokens: list[int] = []
         seqs: list[int] = []

@@ -50,6 +50,9 @@ def hidden_rows(hidden: Optional[Sequence[Any]], lengths: Sequence[int], width: 
     """
     if hidden is None:
         return None
+    sized = [hidden, *hidden] if hasattr(hidden, "__len__") and hasattr(hidden, "__iter__") else []
+    if not sized or any(not hasattr(rows, "__len__") for rows in sized):
+        raise TypeError(f"hidden must be a list of arrays [tokens, {width}], one for each entry of the batch")
     if len(hidden) != len(lengths):
         raise ValueError(f"hidden has {len(hidden)} entries, but the batch {len(lengths)}")
     values: list[float] = []

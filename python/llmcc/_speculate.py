@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
 
 from . import _ffi as ffi
-from ._errors import LlmccError
+from ._errors import LlmccError, Status
 from ._pieces import Completion
 
 if TYPE_CHECKING:
@@ -97,12 +97,14 @@ class _Target(_Sequence):
         """Appends a known token and guesses after it; ``draw(i, logits)`` gives the token that follows the ``i``-th of them, or none at the end.
         Returns how many guesses are what was drawn."""
         self._drop_before()
-        self._before = self.model._seq_fork(self.seq)
-        again, self._again = self._again, []
-        n, start, right = len(again) + len(tokens), self.length, 0
+        # A known token alone is never taken back.
+        if len(tokens) > 1:
+            self._before = self.model._seq_fork(self.seq)
+        again, n, start, right = self._again, len(self._again) + len(tokens), self.length, 0
         # The copy sees those again, too, so that they are never more than those of one step.
-        seqs = [self.seq] * n + [self._before] * len(again)
-        rows = self._step([*again, *tokens, *again], seqs, [], range(len(again), n), range(len(again), n))
+        copies = [] if self._before is None else [self._before] * len(again)
+        rows = self._step([*again, *tokens, *again[: len(copies)]], [self.seq] * n + copies, [], range(len(again), n), range(len(again), n))
+        self._again = []
         while right < len(tokens):
             token = draw(right, rows[right])
             if token is None or right + 1 == len(tokens) or token != tokens[right + 1]:
@@ -198,7 +200,8 @@ def speculate(
     """See :meth:`Model.speculate`."""
     _check(model, heads)
     ends = {*stop_tokens, *(() if ignore_eos else model.eos_tokens)}
-    room = model.info["max_context"] - len(prompt)
+    # The last token of a full context is drawn, and no step sees it; heads may be compiled for shorter contexts.
+    room, reach = model.info["max_context"] - len(prompt) + 1, min(head.info["max_context"] for head in heads)
     most = room if max_tokens is None else min(max_tokens, room)
     if len(prompt) == 0 or most < 1:
         raise LlmccError(f"a prompt of {len(prompt)} tokens for a context of {model.info['max_context']}, and {max_tokens} tokens wanted: there is nothing to generate")
@@ -221,10 +224,17 @@ def speculate(
 
             draw(0, target.step(tokens, [], 1)[0])
             while finish is None:
-                n = min(guesses, most - (len(tokens) - len(prompt)) - 1)
-                guessed = drafts.guess(target, tokens, n) if n > 0 else []
+                n = min(guesses, most - (len(tokens) - len(prompt)) - 1, reach - target.length + 1)
+                guessed: list[int] = []
                 before = len(tokens)
-                right = target.judge([tokens[-1], *guessed], draw)
+                try:
+                    guessed = drafts.guess(target, tokens, n) if n > 0 else []
+                    right = target.judge([tokens[-1], *guessed], draw)
+                except LlmccError as error:
+                    # Where a cache has no room for guesses and copies, the known token goes alone.
+                    if error.status != Status.CACHE_FULL or len(tokens) != before:
+                        raise
+                    guessed, right = [], target.judge([tokens[-1]], draw)
                 # The last guess that was right may be where the text ends.
                 ended = finish is not None and len(tokens) - before <= len(guessed) and tokens[-1] == guessed[len(tokens) - before - 1]
                 drafted, accepted, rounds = drafted + len(guessed), accepted + right + bool(ended), rounds + 1

@@ -1,5 +1,6 @@
 """Draft heads: artifacts in ``LLMCC_TEST_DRAFTED`` of the fixtures in ``LLMCC_TEST_GOLDENS``, which say what Transformers' ``MtpModel`` guesses."""
 
+import ctypes as c
 import json
 import os
 import random
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import llmcc
-from llmcc import _speculate
+from llmcc import _ffi as ffi, _model, _speculate
 
 FOLDER, GOLDENS = os.environ.get("LLMCC_TEST_DRAFTED"), Path(os.environ.get("LLMCC_TEST_GOLDENS", "."))
 pytestmark = pytest.mark.skipif(not FOLDER, reason="LLMCC_TEST_DRAFTED names no folder of artifacts")
@@ -91,6 +92,60 @@ def test_tokens_are_those_without_heads(name):
 
 
 @pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("left", [0, 1, 2, 7])
+def test_the_last_token_of_a_context(name, left):
+    """A full context gives one more token, with heads and without; of a prompt that is too long both say so."""
+    model, heads = opened(name)
+    context = model.info["max_context"]
+    prompt = [3 + (i * i) % (model.vocab_size - 3) for i in range(context - left)]
+    for most in (None, left + 1, left + 2):
+        want = model.complete(prompt, max_tokens=most, ignore_eos=True)
+        for guesses in (1, 4):
+            got = model.speculate(heads, prompt, max_tokens=most, guesses=guesses, ignore_eos=True)
+            assert (got.tokens, got.finish, len(got.tokens)) == (want.tokens, want.finish, left + 1)
+    for go in (model.complete, lambda p, **more: model.speculate(heads, p, **more)):
+        with pytest.raises(llmcc.LlmccError, match=f"{context + 1} tokens.* context of {context}"):
+            go(prompt + [3] * (left + 1), max_tokens=5)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_heads_of_shorter_contexts(name, monkeypatch):
+    """Past their contexts heads guess nothing."""
+    model, heads = opened(name)
+    monkeypatch.setitem(heads[-1]._info, "max_context", 20)
+    reached = []
+    guess = _speculate._Heads.guess
+
+    def watched(self, target, tokens, n):
+        reached.append(target.length + n - 1)
+        return guess(self, target, tokens, n)
+
+    monkeypatch.setattr(_speculate._Heads, "guess", watched)
+    for length in (1, 15, 19, 20, 21, 30):
+        prompt = list(range(3, 3 + length))
+        want = model.complete(prompt, max_tokens=25, ignore_eos=True)
+        assert model.speculate(heads, prompt, guesses=3, max_tokens=25, ignore_eos=True).tokens == want.tokens
+    assert max(reached) == 20
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("small", ["model", "head0"])
+def test_caches_without_room_for_guesses(name, small):
+    """What a cache holds without heads it holds with them: the known token goes alone."""
+    model, heads = opened(name)
+    tight = llmcc.load(Path(FOLDER) / f"{name}.{small}.so", threads=1, max_tokens=32)
+    model, heads = (tight, heads) if small == "model" else (model, [tight, *heads[1:]])
+    for length in (3, 16, 24, 30):
+        prompt = [3 + i * i % 50 for i in range(length)]
+        most = 33 - length
+        want = model.complete(prompt, max_tokens=most, ignore_eos=True)
+        got = model.speculate(heads, prompt, guesses=3, max_tokens=most, ignore_eos=True)
+        assert (got.tokens, got.finish, len(got.tokens)) == (want.tokens, "length", most)
+        assert got.rounds + got.accepted <= len(got.tokens) <= 1 + got.rounds + got.accepted
+    assert all(m.stats()["sequences"] == 0 for m in (model, *heads))
+
+
+@pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("right", [0.5, 0.9, 1.0])
 def test_right_guesses_save_steps(name, right, monkeypatch):
     """With heads that know the text, and are wrong now and then."""
@@ -129,6 +184,34 @@ def test_hidden_states_of_steps():
             assert rows.shape == (len(tokens) - 1, model.vocab_size)
 
 
+def test_hidden_states_beside_log_probabilities():
+    """``llmcc_step_logprobs`` takes and leaves them as ``llmcc_step`` does; a step of no tokens has none."""
+    model, [first, _] = opened("deepseek_v3")
+    tokens, width = integers("deepseek_v3", "tokens"), model.info["hidden"]
+
+    def judged(m, n, hidden):
+        left, logprob = (c.c_float * (n * width))(), (c.c_double * 1)()
+        with m.session() as s, m._use() as handle:
+            batch = _model._native_batch(ffi.int32_array(tokens[:n], "tokens"), [s._need_seq()] * n, [n - 1] if n else [])
+            batch.hidden_out = left
+            if hidden is not None:
+                batch.hidden = hidden
+            m._lib.step_logprobs(handle, c.byref(batch), ffi.int32_array([5] if n else [], "targets"), logprob, 0, None, None)
+        return list(left), logprob[0]
+
+    kept = []
+    with model.session() as s:
+        logits = model.step([(s, tokens[:7])], hidden_out=kept)
+    left, logprob = judged(model, 7, None)
+    assert left == kept[0].ravel().tolist() and logprob == model.logprobs(logits[0], [5])[0][0]
+    given = (c.c_float * (7 * width))(*left)
+    own = []
+    with first.session() as s:
+        first.step([(s, tokens[:7])], hidden=[kept[0]], hidden_out=own)
+    assert judged(first, 7, given)[0] == own[0].ravel().tolist()
+    assert judged(first, 0, given)[0] == []
+
+
 def test_mistakes_are_told():
     model, heads = opened("deepseek_v3")
     other = artifact("qwen3_5", "head0")
@@ -144,3 +227,14 @@ def test_mistakes_are_told():
     ]:
         with pytest.raises(llmcc.LlmccError, match=words):
             wrong()
+    with model.session() as s:
+        for wrong, words in [
+            (lambda: model.speculate(None, [3]), "heads must be a Model"),
+            (lambda: model.speculate([None], [3]), "heads must be a Model"),
+            (lambda: model.step([(s, [3])], hidden_out=()), "hidden_out must be a list"),
+            (lambda: model.step([(s, [3])], hidden=[None]), "hidden must be a list of arrays"),
+            (lambda: model.step([(s, [3])], hidden=3), "hidden must be a list of arrays"),
+        ]:
+            with pytest.raises(TypeError, match=words):
+                wrong()
+        assert len(s) == 0

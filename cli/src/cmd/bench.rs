@@ -187,7 +187,7 @@ fn prompt(model: &Model, seq: i32, ids: &[i32]) -> Result<(), Error> {
     while at < n {
         let m = chunk.min(n - at);
         let rows = [m as u32 - 1];
-        model.step(&ids[at..at + m], &vec![seq; m], if at + m == n { &rows } else { &[] })?;
+        model.trial(&ids[at..at + m], &vec![seq; m], if at + m == n { &rows } else { &[] })?;
         at += m;
     }
     Ok(())
@@ -199,7 +199,7 @@ fn decode(model: &Model, batch: usize, steps: usize) -> Result<Rate, Error> {
     let rows: Vec<u32> = (0..batch as u32).collect();
     let step = |i: usize| {
         let ids: Vec<i32> = (0..batch).map(|b| token(i * 31 + b, vocab)).collect();
-        model.step(&ids, &seqs, &rows)
+        model.trial(&ids, &seqs, &rows)
     };
     step(0)?;
     let start = Instant::now();

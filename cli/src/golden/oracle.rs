@@ -2,6 +2,8 @@
 
 use super::{Computed, Step, entries};
 use crate::Error;
+use crate::loaded::stand_ins;
+use llmcc_codegen::artifact;
 use llmcc_ir::eval::{Batch, Rows, State, eval_plan, eval_plan_watched};
 use llmcc_ir::kernel::{Body, Expr, Kernel, ParamKind, RowElem};
 use llmcc_ir::plan::{Operand, PackedWeight, Plan, Storage};
@@ -12,7 +14,7 @@ use std::collections::BTreeSet;
 /// Multiply-adds of the steps' matrix products.
 pub fn multiply_adds(plan: &Plan, steps: &[Step]) -> u64 {
     let mut sum = 0;
-    for batch in batches(steps) {
+    for batch in batches(plan, steps) {
         let env = batch.env();
         let regime = plan.regimes.iter().find(|r| r.max_tokens.is_none_or(|n| env.tokens <= n));
         for kernel in regime.iter().flat_map(|r| &r.launches).filter_map(|l| plan.kernels.get(l.kernel)) {
@@ -118,7 +120,7 @@ pub fn overflow(plan: &Plan, weights: Weights<'_>, steps: &[Step]) -> Result<Opt
             first = Some((kernel.name.clone(), largest));
         }
     };
-    for batch in &batches(steps) {
+    for batch in &batches(plan, steps) {
         eval_plan_watched(plan, &packed, &mut states, batch, &mut watch).map_err(|e| internal(&e.to_string()))?;
     }
     Ok(first)
@@ -221,7 +223,7 @@ fn perturb(plan: &Plan, packed: &mut Packed<'_>, seed: u64) {
 /// The evaluator's logits of each step.
 fn logits(plan: &Plan, packed: &Packed<'_>, steps: &[Step]) -> Result<Vec<Vec<f32>>, Error> {
     let mut states: Vec<State> = plan.states.iter().map(|s| State::new(*s)).collect();
-    batches(steps)
+    batches(plan, steps)
         .iter()
         .map(|b| eval_plan(plan, packed, &mut states, b).map_err(|e| internal(&e.to_string())))
         .collect()
@@ -239,7 +241,7 @@ fn apart(want: &[f32], got: &[f32], largest: f32) -> f64 {
 }
 
 /// The steps with each token's position.
-fn batches(steps: &[Step]) -> Vec<Batch> {
+fn batches(plan: &Plan, steps: &[Step]) -> Vec<Batch> {
     let mut lengths = vec![0i32; super::sequences(steps)];
     let mut position = |seq: usize| {
         lengths[seq] += 1;
@@ -250,6 +252,7 @@ fn batches(steps: &[Step]) -> Vec<Batch> {
         seqs: s.seqs.clone(),
         positions: s.seqs.iter().map(|q| position(*q)).collect(),
         out_rows: s.out_rows.iter().map(|r| *r as usize).collect(),
+        hidden: stand_ins(&s.tokens, artifact::given(plan)),
         ..Batch::default()
     };
     steps.iter().map(batch).collect()

@@ -140,13 +140,13 @@ impl TwoWays {
         let free = |seqs: Vec<i32>| seqs.into_iter().try_for_each(|seq| model.seq_free(seq));
         let all = seqs(tokens.div_ceil(run))?;
         let of_tokens: Vec<i32> = (0..tokens).map(|i| all[i / run]).collect();
-        let together = model.step(&ids, &of_tokens, &rows)?;
+        let together = model.trial(&ids, &of_tokens, &rows)?;
         free(all)?;
         let all = seqs(tokens.div_ceil(run))?;
         let mut singly = vec![];
         let step = if info.whole { run } else { 1 };
         for (i, ids) in ids.chunks(step).enumerate() {
-            singly.extend(model.step(ids, &vec![all[i * step / run]; ids.len()], &rows[..ids.len()])?);
+            singly.extend(model.trial(ids, &vec![all[i * step / run]; ids.len()], &rows[..ids.len()])?);
         }
         free(all)?;
         Ok(TwoWays { tokens, together, singly })

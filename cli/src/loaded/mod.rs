@@ -6,6 +6,8 @@ mod ffi;
 mod pairs;
 mod step;
 
+pub use step::stand_ins;
+
 use crate::Error;
 use ffi::Api;
 use llmcc_abi::capi::*;
@@ -47,6 +49,8 @@ pub struct Info {
     pub output: u32,
     /// Whether a sequence is computed in one step.
     pub whole: bool,
+    /// Whether a row comes with each token.
+    pub needs_hidden: bool,
     /// Whether steps leave hidden states.
     pub keeps_hidden: bool,
     /// Longest sequence.
@@ -90,10 +94,8 @@ impl Model {
         // SAFETY: takes nothing.
         let version = unsafe { (api.llmcc_abi_version)() };
         if version >> 16 != ABI_MAJOR {
-            return Err(fail(format!(
-                "its C API has version {:#x}, this llmcc knows {ABI_MAJOR}; compile it again",
-                version
-            )));
+            let what = format!("its C API has version {version:#x}, this llmcc knows {ABI_MAJOR}; compile it again");
+            return Err(fail(what));
         }
         let raw = llmcc_options {
             size: size_of::<llmcc_options>(),
@@ -127,6 +129,7 @@ impl Model {
             columns: info.columns as usize,
             output: info.output,
             whole: info.flags & LLMCC_IS_WHOLE != 0,
+            needs_hidden: info.flags & LLMCC_NEEDS_HIDDEN != 0,
             keeps_hidden: info.flags & LLMCC_HAS_HIDDEN != 0,
             max_context: info.max_context as usize,
             threads: info.threads as usize,

@@ -2,6 +2,7 @@
 
 use super::Model;
 use crate::Error;
+use crate::golden::split_mix;
 use llmcc_abi::capi::llmcc_batch;
 use std::ptr;
 
@@ -12,6 +13,15 @@ impl Model {
     /// What the artifact says.
     pub fn step(&self, tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> Result<Vec<f32>, Error> {
         Ok(self.step_given((tokens, &[]), seqs, out_rows)?.0)
+    }
+
+    /// The same where it only counts that something is computed: a draft head gets [`stand_ins`].
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn trial(&self, tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> Result<Vec<f32>, Error> {
+        let hidden = stand_ins(tokens, if self.info.needs_hidden { self.info.hidden } else { 0 });
+        Ok(self.step_given((tokens, &hidden), seqs, out_rows)?.0)
     }
 
     /// The same with a hidden state for each token, `[tokens.len(), hidden]`, as draft heads take them (empty:
@@ -44,4 +54,14 @@ impl Model {
         self.check(unsafe { (self.api.llmcc_step)(self.model, &batch, logits.as_mut_ptr(), logits.len()) })?;
         Ok((logits, kept))
     }
+}
+
+/// Rows `[tokens.len(), width]` in place of hidden states: numbers between -1 and 1 that follow from each token alone.
+pub fn stand_ins(tokens: &[i32], width: usize) -> Vec<f32> {
+    let row = |token: &i32| {
+        let mut state = *token as u64;
+        // The 24 upper bits, which an f32 has as they are.
+        (0..width).map(move |_| (split_mix(&mut state) >> 40) as f32 / (1 << 23) as f32 - 1.0)
+    };
+    tokens.iter().flat_map(row).collect()
 }

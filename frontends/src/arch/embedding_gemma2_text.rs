@@ -17,7 +17,7 @@ pub(super) const ARCH: Arch = Arch {
     goldens: &["embedding_gemma2"],
     names: Names(&[SCALES, NAMES, SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),
     read: |f| {
-        let mut d = decoder(f, 512, 262_144, Wide { rotated: 1.0, kv: Some(1) })?;
+        let mut d = decoder(f, [4, 2], [512, 262_144], Wide { rotated: 1.0, kv: Some(1) })?;
         let rows = LayerRows { width: f.size(ROWS).or(512), vocab: None };
         d.rows = Some(rows.checked(f, ROWS, d.facts.layers)?);
         d.made = Some(f.size("embedding_dim").or(768));
@@ -34,6 +34,7 @@ const OWN: &[Field] = &[
     RMS_NORM,
     Field::new("rope_parameters", Accepts::Object),
     Field::new("per_layer_config", Accepts::Object),
+    Field::new("sliding_window_pattern", Accepts::Size(4096)),
     Field::new("global_head_dim", Accepts::Size(1 << 14)),
     Field::new("num_global_key_value_heads", Accepts::Size(1 << 14)),
     Field::new(ROWS, WIDTH),

@@ -34,7 +34,7 @@ pub(super) const SCALES: Table = &[(LAYER_SCALE, "model.layers.{}.layer_scalar")
 
 /// The model; window and longest sequence are for files that do not say them.
 pub(super) fn read(f: &Fields, window: usize, max_position: usize) -> Result<Box<dyn Shape>, ConfigError> {
-    let mut d = decoder(f, window, max_position, Wide { rotated: 0.25, kv: None })?;
+    let mut d = decoder(f, [8, 4], [window, max_position], Wide { rotated: 0.25, kv: None })?;
     share_last(f, &mut d.layers, f.count("num_kv_shared_layers").unwrap_or(0))?;
     if f.flag("use_double_wide_mlp") {
         let shared = d.layers.iter_mut().filter(|l| l.shares.is_some());
@@ -54,12 +54,18 @@ pub(super) struct Wide {
     pub kv: Option<usize>,
 }
 
-/// The same without embeddings for each layer, experts, and caches that layers share.
-pub(super) fn decoder(f: &Fields, window: usize, max_position: usize, full: Wide) -> Result<Decoder, ConfigError> {
+/// The same without embeddings for each layer, experts, and caches that layers share. Heads of queries and of keys,
+/// too, are for files that do not say them.
+pub(super) fn decoder(
+    f: &Fields,
+    [heads, kv_heads]: [usize; 2],
+    [window, max_position]: [usize; 2],
+    full: Wide,
+) -> Result<Decoder, ConfigError> {
     let defaults = Defaults {
         vocab: Some(262_144),
-        heads: Some(8),
-        kv_heads: Some(4),
+        heads: Some(heads),
+        kv_heads: Some(kv_heads),
         head_dim: Some(256),
         max_position,
         window: WindowRule::Most(window, 6),

@@ -16,7 +16,8 @@ use serde_json::{Map, Value};
 const WHOLE: [&str; 5] =
     ["_name_or_path", "quantization_config", "tie_word_embeddings", "bos_token_id", "eos_token_id"];
 
-/// A field that holds for the text model whatever it says itself: of classifiers that see images too.
+/// A field that holds for the text model whatever it says itself, even where the whole says nothing: of classifiers
+/// that see images too.
 const POOLING: &str = "classifier_pooling";
 
 /// The object that a model that speaks too has those objects in, beside the parts that make sound; what its
@@ -55,7 +56,8 @@ pub(super) fn text_model(config: &Map<String, Value>, known: impl Fn(&str) -> bo
         WHOLE.iter().filter_map(|name| Some(((*name).to_string(), of.get(*name)?.clone()))).collect()
     };
     let said = said(config).into_iter().chain(thinker(config).map(said).unwrap_or_default());
-    let fields = inside.iter().filter(|(name, _)| *name != "architectures").map(|(name, v)| (name.clone(), v.clone()));
+    let whose = |name: &str| name != "architectures" && name != POOLING;
+    let fields = inside.iter().filter(|(name, _)| whose(name)).map(|(name, v)| (name.clone(), v.clone()));
     let own = own.map(|text| ("model_type".to_string(), text.into()));
     let pooling = config.get(POOLING).map(|v| (POOLING.to_string(), v.clone()));
     Some(said.chain(fields).chain(own).chain(pooling).collect())

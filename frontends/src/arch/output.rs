@@ -120,11 +120,20 @@ fn scores(ckpt: &Checkpoint, model: &Model, pool: Pool) -> Result<Entry, Fronten
             let rows = Rows { name: RowsName::Scores, width: *width, pool, normalize: false };
             Ok(Entry { output: Output::Rows(rows), ..Entry::default() })
         }
-        _ => Err(FrontendError::Output {
-            path: ckpt.dir().to_path_buf(),
-            what: format!("the class in config.json scores classes, and there is no matrix `{name}` for it"),
-            help: "the checkpoint is incomplete, or its class in config.json is wrong",
-        }),
+        _ => {
+            let other = ckpt.names().find(|name| name.starts_with("classifier."));
+            let (what, help) = match other {
+                Some(other) => (
+                    format!("the class in config.json scores classes by `{other}`, and not by a matrix `{name}`"),
+                    "such heads of this architecture are not compiled; the model without it makes embeddings",
+                ),
+                None => (
+                    format!("the class in config.json scores classes, and there is no matrix `{name}` for it"),
+                    "the checkpoint is incomplete, or its class in config.json is wrong",
+                ),
+            };
+            Err(FrontendError::Output { path: ckpt.dir().to_path_buf(), what, help })
+        }
     }
 }
 

@@ -62,18 +62,22 @@ pub(super) const ARCH: Arch = Arch {
     },
 };
 
-/// Which layers have windows, and how far these reach. Older files list those of all layers, 0 for none.
+/// Which layers have windows, and how far these reach. Older files list those of all layers, 0 or null for
+/// none.
 fn windows(f: &Fields, layers: usize) -> Result<(Vec<bool>, usize), ConfigError> {
     let types = common::sliding_layers(f, layers)?;
     let window = f.size("sliding_window").or(128);
-    let Some(list) = f.numbers(WINDOWS) else {
+    let Some(said) = f.get(WINDOWS).value() else {
         return Ok((types.unwrap_or_else(|| (1..=layers).map(|i| !i.is_multiple_of(3)).collect()), window));
     };
+    let number = |v: &Value| if v.is_null() { Some(0.0) } else { v.as_f64() };
+    let list: Option<Vec<f64>> = said.as_array().and_then(|list| list.iter().map(number).collect());
+    let list = list.unwrap_or_default();
     let mut lengths = list.iter().filter(|x| **x != 0.0);
     let first = lengths.next().copied().unwrap_or(window as f64);
     let whole = first.fract() == 0.0 && (1.0..=f64::from(1 << 28)).contains(&first);
     if list.len() != layers || !whole || lengths.any(|x| *x != first) {
-        return Err(f.invalid(WINDOWS, &list, format!("0 or the same length for each of {layers} layers")));
+        return Err(f.invalid_value(WINDOWS, said, format!("0 or the same length for each of {layers} layers")));
     }
     Ok((types.unwrap_or_else(|| list.iter().map(|x| *x != 0.0).collect()), first as usize))
 }
@@ -105,7 +109,7 @@ const WINDOWS: &str = "attention_windows";
 const OWN: &[Field] = &[
     Field::new(BASE, Accepts::Any),
     Field::new("rope_parameters", Accepts::Object),
-    Field::new(WINDOWS, Accepts::Numbers),
+    Field::new(WINDOWS, Accepts::Any),
     Field::new("classifier_pooling", Accepts::Text).unless(Neutral::Words(&["cls", "mean"])),
 ];
 

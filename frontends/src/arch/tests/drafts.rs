@@ -1,5 +1,6 @@
 //! Models and their draft heads against what Transformers' `MtpModel` computes.
 
+use super::renamed::{Renamings, renamed};
 use super::*;
 use crate::error::FrontendError;
 use llmcc_ir::eval::{Left, eval_step};
@@ -58,6 +59,30 @@ fn logits_and_hidden_states() {
             batch.hidden.rotate_left(width);
             let other = step(&ckpt, &draft(head), &batch);
             assert!(furthest(&other.output, &left.output) > 0.1, "{name}: hidden states do not count");
+        }
+    }
+}
+
+/// Heads of a text model that is a part of a larger one, whose layers have other names.
+#[test]
+fn draft_heads_of_a_part() {
+    const PARTS: [Renamings; 2] = [
+        &[("model.", "model.language_model.")],
+        &[("model.", "language_model.MODEL."), ("lm_head", "language_model.lm_head"), ("MODEL", "model")],
+    ];
+    for name in ["glm4_moe", "qwen3_5"] {
+        let ckpt = opened(name);
+        let part = ckpt.config().clone();
+        let whole = json!({ "model_type": "a", "architectures": ["AForConditionalGeneration"], "text_config": part });
+        let mut batch = Batch::single(&[5, 9, 31], 0);
+        batch.hidden = (0..120).map(|i| (i as f32).sin()).collect();
+        let alone = step(&ckpt, &draft(0), &batch);
+        for names in PARTS {
+            let folder = Folder::new();
+            write_checkpoint(&folder.0, &whole, &renamed(&format!("drafts/{name}"), names, &[])).unwrap();
+            let inside = Checkpoint::open(&folder.0).unwrap();
+            assert_eq!(crate::arch::config(&inside).unwrap().draft_heads(&inside), 1, "{name}");
+            assert_eq!(step(&inside, &draft(0), &batch).output, alone.output, "{name}");
         }
     }
 }

@@ -37,6 +37,8 @@ pub(super) fn field_samples(
             json!(max + 1),
             json!(match name {
                 "block_multiple_of" => 5,
+                // Its last layer has no window, whatever the pattern.
+                "sliding_window_pattern" if arch.model_type == "embedding_gemma2_text" => 1,
                 "linear_head_dim" => 20,
                 "o_groups" => 4,
                 "o_lora_rank" => 20,
@@ -85,6 +87,7 @@ pub(super) fn field_samples(
         Accepts::Object => (json!([]), json!({ "rope_type": "linear", "factor": 2 })),
         Accepts::Any if name == "mlp_layer_types" => (json!({ "0": "dense" }), json!(["sparse", "sparse"])),
         Accepts::Any if name == "gating" => (json!("none"), json!("per-element")),
+        Accepts::Any if name == "attention_windows" => (json!("x"), json!([0, 1])),
         Accepts::Any if name == "rope_theta" => (json!("x"), json!(12345.0)),
         Accepts::Any if name == "partial_rotary_factors" => (json!("x"), json!([0.5, 0.5])),
         Accepts::Any if name.starts_with("swiglu_limits") => (json!("x"), json!([0.75, 0.25])),

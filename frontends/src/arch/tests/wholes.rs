@@ -3,8 +3,9 @@
 use super::renamed::{Renamings, means_the_same, renamed};
 use crate::arch::Model;
 use crate::checkpoint::Checkpoint;
-use crate::fixtures::Tensor;
-use crate::testing::{config, golden, with};
+use crate::fixtures::{Tensor, write_checkpoint};
+use crate::testing::{Folder, config, golden, with};
+use crate::{Options, lift};
 use serde_json::{Value, json};
 
 fn file(name: &str) -> Value {
@@ -196,6 +197,26 @@ fn other_names_of_the_same() {
     assert_eq!(model.arch.model_type, "gpt2");
 }
 
+/// Which layers have windows, said otherwise.
+#[test]
+fn windows_in_other_words() {
+    let shape = |config: &Value| format!("{:?}", Model::parse(config).unwrap().shape);
+    let classes = file("ultrabert_classes");
+    assert_eq!(shape(&with(classes.clone(), json!({ "attention_windows": [6, null, 6] }))), shape(&classes));
+    for wrong in [json!([6, 0]), json!([6, "0", 6]), json!([6, 0, 7]), json!([6, 0, -1]), json!(6)] {
+        let error =
+            Model::parse(&with(classes.clone(), json!({ "attention_windows": wrong }))).unwrap_err().to_string();
+        assert!(error.contains("`attention_windows`") && error.contains("for each of 3 layers"), "{error}");
+    }
+    let text =
+        with(file("embedding_gemma2")["text_config"].clone(), json!({ "architectures": ["EmbeddingGemma2TextModel"] }));
+    let every = with(text.clone(), json!({ "layer_types": "absent", "sliding_window_pattern": 2 }));
+    assert_eq!(shape(&every), shape(&text));
+    // What its class has for heads where nothing is said, which is not what Gemma 4 has.
+    let heads = with(text.clone(), json!({ "num_attention_heads": "absent", "num_key_value_heads": "absent" }));
+    assert_eq!(shape(&heads), shape(&text));
+}
+
 /// Dots 3 Note says in its authors' words and in Transformers' what layers with a window are; some of it is no
 /// such model.
 #[test]
@@ -229,18 +250,27 @@ fn dots_3_note_in_other_words() {
 #[test]
 fn pooling_is_what_the_whole_says() {
     let whole = |class: &str, pooling: &str| {
-        let text = json!({ "classifier_pooling": "cls", "architectures": "absent" });
-        json!({
-            "model_type": "modernvbert", "architectures": [class], "classifier_pooling": pooling,
-            "text_config": with(file("modernbert"), text),
-        })
+        let text = json!({ "classifier_pooling": "mean", "architectures": "absent" });
+        let config = json!({ "model_type": "modernvbert", "architectures": [class], "text_config": {} });
+        with(config, json!({ "classifier_pooling": pooling, "text_config": with(file("modernbert"), text) }))
     };
     let read = |pooling| {
         let whole = whole("ModernVBertForSequenceClassification", pooling);
         format!("{:?}", Model::parse(&whole).unwrap())
     };
     assert_ne!(read("mean"), read("cls"));
+    assert_eq!(read("absent"), read("cls"));
     assert!(Model::parse(&whole("ModernVBertForMaskedLM", "cls")).is_ok());
     let decoder = json!({ "model_type": "a", "architectures": ["AForMaskedLM"], "text_config": file("qwen3") });
     assert!(Model::parse(&decoder).unwrap_err().to_string().contains("`AForMaskedLM`"));
+}
+
+/// A head for classes that is more than the matrix of scores is named where it is not compiled.
+#[test]
+fn other_heads_for_classes() {
+    let folder = Folder::new();
+    let config = with(file("esmc"), json!({ "architectures": ["EsmcForSequenceClassification"] }));
+    write_checkpoint(&folder.0, &config, &renamed("esmc", &[], &["classifier.dense.weight"])).unwrap();
+    let error = lift(&Checkpoint::open(&folder.0).unwrap(), &Options::default()).unwrap_err().to_string();
+    assert!(error.contains("by `classifier.dense.weight`, and not by a matrix `score.weight`"), "{error}");
 }

@@ -88,7 +88,10 @@ pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(
     quanto::declare(config, tensors);
     let mut said: Option<Value> = None;
     parts::quantized(config, |of| said = said.take().or_else(|| of.get(SETTINGS).filter(|v| v.is_object()).cloned()));
-    let Some(settings) = said.as_ref().and_then(Value::as_object) else { return Ok(()) };
+    let Some(settings) = said.as_ref().and_then(Value::as_object) else {
+        stacks::unify(tensors);
+        return Ok(());
+    };
     let method = settings.get("quant_method").and_then(Value::as_str);
     let Some((method, read)) = METHODS.iter().find(|(name, _)| Some(*name) == method) else { return Ok(()) };
     read(settings, tensors)?;

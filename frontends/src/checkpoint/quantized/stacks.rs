@@ -2,11 +2,11 @@
 //! each by its own scales and zeros (what f16 holds takes less room than what it does not), or leaves some
 //! experts as they were; so what differs within a stack is brought together here, without a change of any
 //! value: scales of finer groups are repeated, symmetric codes get the minimum that they have, and what no
-//! format holds together is decoded.
+//! format holds together is decoded. So are floats of different types, in any checkpoint.
 
 use super::bytes::IN_BLOCKS;
 use super::{COMPUTED, Tensors, grouped_type};
-use crate::checkpoint::safetensors::{StoredType, TensorInfo};
+use crate::checkpoint::safetensors::{StoredType, TensorInfo, stored_type};
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout, Rows, read_f32};
 use llmcc_ir::quant::{Code, CodedRow, Elem, Format, StoredRows};
@@ -23,21 +23,31 @@ pub(super) fn unify(tensors: &mut Tensors<'_>) {
             stacks.entry(stack).or_default().push(name.clone());
         }
     }
+    let mut plain = 0;
     for names in stacks.values() {
         one_kind_of_input(tensors, names);
         let entries = || names.iter().filter_map(|name| tensors.index.get(name));
         let types: Vec<&'static StoredType> = entries().map(|e| e.info.dtype).collect();
         // Others are refused when they are read.
         let matrices = entries().all(|e| e.info.shape.len() == 2 && e.info.dtype.dtype.is_some_and(is_read));
-        if !matrices || types.windows(2).all(|two| two[0] == two[1]) || entries().all(|e| e.layout.is_none()) {
+        if !matrices || types.windows(2).all(|two| two[0] == two[1]) {
             continue;
         }
-        let to = common(&types).unwrap_or(&COMPUTED);
+        // Floats that nothing has quantized are floats still.
+        let floats = entries().all(|e| e.layout.is_none());
+        plain += usize::from(floats);
+        let to = if floats { stored_type("F32") } else { common(&types) };
+        let to = to.unwrap_or(&COMPUTED);
         for name in names {
             if let Some(entry) = tensors.index.get_mut(name).filter(|e| e.info.dtype != to) {
                 *entry = as_type(entry, to);
             }
         }
+    }
+    if plain > 0 {
+        tensors.notes.push(format!(
+            "the experts of {plain} stacks are floats of different types: all experts of such a stack are taken as f32"
+        ));
     }
 }
 
@@ -65,10 +75,11 @@ fn one_kind_of_input(tensors: &mut Tensors<'_>, names: &[String]) {
     ));
 }
 
-/// The name without the number of an expert: `experts.3.` and the like.
+/// The name without the number of an expert: `experts.3.`, `experts.expert_3.` and the like.
 fn stack(name: &str) -> Option<String> {
     let parts: Vec<&str> = name.split('.').collect();
-    let number = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+    let digits = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+    let number = |s: &str| digits(s.strip_prefix("expert_").unwrap_or(s));
     let at = parts.windows(2).position(|two| two[0].ends_with("experts") && number(two[1]))?;
     let parts = parts.iter().enumerate().filter(|(i, _)| *i != at + 1);
     Some(parts.map(|(_, part)| *part).collect::<Vec<_>>().join("."))

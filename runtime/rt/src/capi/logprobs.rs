@@ -1,10 +1,10 @@
 //! Log-probabilities of tokens.
 
 use super::handles::MODELS;
-use super::model::hidden_rows;
+use super::model::{hidden_out, hidden_rows};
 use super::types::llmcc_batch;
 use super::{array, guard, llmcc_model, null, read_struct};
-use crate::engine::Batch;
+use crate::engine::{Batch, Keep};
 use crate::error::{Error, Result};
 use crate::logprob::{LogProb, LogProbs};
 
@@ -112,6 +112,9 @@ pub unsafe extern "C" fn llmcc_step_logprobs(
             let hidden = hidden_rows(&model, &given)?;
             (Batch { tokens, seqs, out_rows, types: &[], hidden }, array(targets, given.n_out, "targets")?)
         };
+        // SAFETY: the caller's promise.
+        let mut keep = unsafe { hidden_out(&model, &given)? };
+        let keep = keep.as_mut().map(|keep| keep as Keep);
         let mut engine = model.engine();
         engine.need_logits()?;
         let vocab = engine.image().desc().vocab as usize;
@@ -120,7 +123,7 @@ pub unsafe extern "C" fn llmcc_step_logprobs(
         if let Some(&bad) = targets.iter().find(|&&t| t < 0 || t as usize >= vocab) {
             return Err(outside(bad, vocab));
         }
-        engine.step(&batch, &mut |row, logits| {
+        let mut sink = |row: usize, logits: &[f32]| {
             // The step is done: what is no distribution is told by the results.
             let found = LogProbs::new(logits);
             let nothing = || vec![LogProb { token: -1, logprob: f64::NAN }; n_top];
@@ -130,7 +133,8 @@ pub unsafe extern "C" fn llmcc_step_logprobs(
                 out.logprobs.add(row).write(logprob);
                 out.put_top(row, &found.as_ref().map_or_else(|_| nothing(), |f| f.top(n_top)));
             }
-        })
+        };
+        engine.step_keeping(&batch, &mut sink, keep)
     })
 }
 

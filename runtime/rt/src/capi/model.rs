@@ -290,6 +290,25 @@ pub(super) unsafe fn hidden_rows<'a>(model: &Model, given: &llmcc_batch) -> Resu
     unsafe { array(given.hidden, n, "batch.hidden") }
 }
 
+/// What puts the hidden states of a batch's tokens where it says, if it does.
+///
+/// # Safety
+/// As of [`llmcc_step`].
+pub(super) unsafe fn hidden_out(
+    model: &Model,
+    given: &llmcc_batch,
+) -> Result<Option<impl FnMut(usize, &[f32]) + use<>>> {
+    if !given.hidden_out.is_aligned() {
+        return Err(Error::invalid("batch.hidden_out is misaligned"));
+    }
+    let (out, width) = (given.hidden_out, model.hidden);
+    // SAFETY: the caller's promise: there is a row for each token.
+    let keep = move |from: usize, rows: &[f32]| unsafe {
+        ptr::copy_nonoverlapping(rows.as_ptr(), out.add(from * width), rows.len());
+    };
+    Ok((!out.is_null()).then_some(keep))
+}
+
 /// Appends a ragged batch and stores the wanted rows of the output, f32 `[n_out, columns]`.
 ///
 /// # Safety
@@ -331,18 +350,13 @@ pub unsafe extern "C" fn llmcc_step(
         if !logits.is_aligned() {
             return Err(Error::invalid("logits is misaligned"));
         }
-        if !given.hidden_out.is_aligned() {
-            return Err(Error::invalid("batch.hidden_out is misaligned"));
-        }
         // SAFETY: `row < n_out`, for which there is room.
         let mut sink = |row: usize, values: &[f32]| unsafe {
             ptr::copy_nonoverlapping(values.as_ptr(), logits.add(row * columns), columns);
         };
-        // SAFETY: the caller's promise: there is a row for each token.
-        let mut keep = |from: usize, rows: &[f32]| unsafe {
-            ptr::copy_nonoverlapping(rows.as_ptr(), given.hidden_out.add(from * model.hidden), rows.len());
-        };
-        let keep: Option<Keep> = if given.hidden_out.is_null() { None } else { Some(&mut keep) };
+        // SAFETY: the caller's promise.
+        let mut keep = unsafe { hidden_out(&model, &given)? };
+        let keep = keep.as_mut().map(|keep| keep as Keep);
         model.engine().step_keeping(&batch, &mut sink, keep)
     })
 }

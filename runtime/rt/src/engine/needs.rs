@@ -52,7 +52,7 @@ impl Engine {
             (0, _) => Err(Error::invalid(
                 "this model takes no rows with its tokens (LLMCC_NEEDS_HIDDEN): leave batch.hidden out",
             )),
-            (_, 0) => Err(Error::invalid(
+            (_, 0) if n > 0 => Err(Error::invalid(
                 "this model is a draft head, which takes with each token a row of the model that it drafts for: give \
                  batch.hidden (`hidden=` in Python)",
             )),

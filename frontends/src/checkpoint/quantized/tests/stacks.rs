@@ -81,6 +81,41 @@ fn experts_have_one_format() {
     }
 }
 
+/// Floats of several types are f32 in a stack, whether anything is quantized or not; elsewhere each is as it was.
+#[test]
+fn experts_of_several_types_of_floats() {
+    let f32s: Vec<f32> = (0..64).map(|i| i as f32 / 3.0).collect();
+    let bf16: Vec<u8> = std::iter::repeat_n([0x40, 0x3f], 64).flatten().collect(); // 0.75
+    let f16: Vec<u8> = std::iter::repeat_n([0x55, 0x35], 64).flatten().collect(); // 0.33325195
+    let tensors = |stem: &str| {
+        [
+            tensor(&format!("{stem}0.up.weight"), "F32", &[2, 32], floats(&f32s)),
+            tensor(&format!("{stem}1.up.weight"), "BF16", &[2, 32], bf16.clone()),
+            tensor(&format!("{stem}2.up.weight"), "F16", &[2, 32], f16.clone()),
+        ]
+    };
+    let all = [tensors("a.experts."), tensors("b.experts.expert_"), tensors("layers.")].concat();
+    let folder = Folder::new();
+    folder.write("model.safetensors", crate::fixtures::safetensors(&all));
+    folder.write("config.json", "{}");
+    let plain = Checkpoint::open(&folder.0).unwrap();
+    assert!(plain.notes().iter().any(|n| n.contains("the experts of 2 stacks are floats")), "{:?}", plain.notes());
+    let more = [all.clone(), fp8("c.up", 0.5).to_vec()].concat();
+    let (_folder, quantized) = opened(json!({ "quant_method": "modelopt" }), &more);
+    for ckpt in [plain, quantized.unwrap()] {
+        for (stem, types) in
+            [("a.experts.", ["f32"; 3]), ("b.experts.expert_", ["f32"; 3]), ("layers.", ["f32", "bf16", "f16"])]
+        {
+            for (i, value) in [None, Some(0.75), Some(0.333_251_95)].into_iter().enumerate() {
+                let name = format!("{stem}{i}.up.weight");
+                assert_eq!(format_of(&ckpt, &name), types[i], "{name}");
+                assert_eq!(ckpt.to_f32(&name).unwrap(), value.map_or(f32s.clone(), |x| vec![x; 64]), "{name}");
+                assert!(!ckpt.is_quantized(&name), "{name}");
+            }
+        }
+    }
+}
+
 /// Inputs of experts are rounded where all have a scale for that, and it is said where not.
 #[test]
 fn inputs_of_experts() {
