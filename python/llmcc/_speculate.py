@@ -198,7 +198,8 @@ def speculate(
     """See :meth:`Model.speculate`."""
     _check(model, heads)
     ends = {*stop_tokens, *(() if ignore_eos else model.eos_tokens)}
-    room = model.info["max_context"] - len(prompt)
+    # After the last token that the context has room for comes one more.
+    room = model.info["max_context"] - len(prompt) + 1
     most = room if max_tokens is None else min(max_tokens, room)
     if len(prompt) == 0 or most < 1:
         raise LlmccError(f"a prompt of {len(prompt)} tokens for a context of {model.info['max_context']}, and {max_tokens} tokens wanted: there is nothing to generate")
@@ -248,6 +249,9 @@ def _check(model: Model, heads: Sequence[Model]) -> None:
         for size in ("vocab", "hidden"):
             if head.info[size] != model.info[size]:
                 raise LlmccError(f"{head!r} is the draft head of another model: its {size} is {head.info[size]}, the model's {model.info[size]}")
+        if head.info["max_context"] < model.info["max_context"]:
+            longest = f"its longest context is {head.info['max_context']}, the model's {model.info['max_context']}"
+            raise LlmccError(f"{head!r}: {longest}; compile both with the same --max-context")
 
 
 def _text(model: Model, prompt: Sequence[int], made: list[int], show_special: bool) -> str:
