@@ -84,6 +84,23 @@ fn draft_heads_that_are_not_there() {
     assert!(text.contains("draft head 0 is not in the checkpoint: there is no tensor `model.layers."), "{text}");
 }
 
+/// What a head has in a file, it reads.
+#[test]
+fn tensors_of_heads_are_used() {
+    for (name, heads) in NAMES {
+        let ckpt = opened(name);
+        for head in 0..heads {
+            let module = lift(&ckpt, &draft(head)).unwrap();
+            assert_eq!(crate::unused::find_of_head(&ckpt, &module, head).unwrap(), None, "{name} {head}");
+        }
+        // As if head and model were one of the model's layers.
+        let module = lift(&ckpt, &EXACT).unwrap();
+        let unused = crate::unused::find_of_head(&ckpt, &module, 0).unwrap().unwrap();
+        let of_head = |t: &str| t.starts_with("mtp.") || t.starts_with("model.layers.2.");
+        assert!(unused.tensors.len() > 9 && unused.tensors.iter().all(|t| of_head(t)), "{name}: {:?}", unused.tensors);
+    }
+}
+
 /// Hidden states are of models that write text, and whose heads leave them.
 #[test]
 fn hidden_states_that_are_not_there() {
