@@ -25,7 +25,7 @@ use llmcc_ir::graph::{Input, Op};
 use std::any::Any;
 
 /// The models whose draft heads are compiled.
-const WITH: &str = "DeepSeek-V3, Kimi K2, GLM-4.5 to 5, Mellum 2, Qwen3-Next and Qwen3.5";
+const WITH: &str = "DeepSeek-V3, Kimi K2, GLM-4.5 to 5, Ling 3, Mellum 2, Qwen3-Next and Qwen3.5";
 
 impl Decoder {
     /// Has draft heads that are layers by number, each as the last of its layers with experts is.

@@ -10,7 +10,7 @@ use llmcc_ir::kv::KvDType;
 use serde_json::Value;
 
 /// Each with the number of its heads.
-const NAMES: [(&str, usize); 3] = [("deepseek_v3", 2), ("glm4_moe", 1), ("qwen3_5", 1)];
+const NAMES: [(&str, usize); 4] = [("bailing_hybrid", 1), ("deepseek_v3", 2), ("glm4_moe", 1), ("qwen3_5", 1)];
 
 fn about(name: &str) -> Value {
     let table: Value = serde_json::from_slice(&std::fs::read(golden("gguf/drafts.json")).unwrap()).unwrap();
