@@ -10,9 +10,9 @@ mod sequence;
 
 use crate::Error;
 use crate::loaded::{GenOptions, Generation, Model, Piece};
-use heads::Heads;
+use heads::Guesser;
 use llmcc_abi::capi::llmcc_gen_stats_t;
-use sequence::Target;
+use sequence::Judge;
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -21,13 +21,13 @@ pub struct Drafting<'a> {
     model: &'a Model,
     heads: &'a [Model],
     guesses: usize,
-    state: Option<State<'a>>,
+    state: Option<Course<'a>>,
 }
 
 /// Sequences of model and heads.
-struct State<'a> {
-    target: Target<'a>,
-    heads: Heads<'a>,
+struct Course<'a> {
+    target: Judge<'a>,
+    heads: Guesser<'a>,
     /// Tokens that the model has seen.
     seen: Vec<i32>,
     adapter: i32,
@@ -99,12 +99,12 @@ impl<'a> Drafting<'a> {
     pub fn generate(&mut self, prompt: &[i32], options: &GenOptions) -> Result<Drafted<'_, 'a>, Error> {
         let generation = self.model.generate(None, prompt, options)?;
         let goes_on =
-            |s: &State| s.adapter == options.adapter && prompt.len() > s.seen.len() && prompt.starts_with(&s.seen);
+            |s: &Course| s.adapter == options.adapter && prompt.len() > s.seen.len() && prompt.starts_with(&s.seen);
         let state = match self.state.take().filter(goes_on) {
             Some(state) => state,
-            None => State {
-                target: Target::new(self.model, options.adapter)?,
-                heads: Heads::new(self.heads)?,
+            None => Course {
+                target: Judge::new(self.model, options.adapter)?,
+                heads: Guesser::new(self.heads)?,
                 seen: vec![],
                 adapter: options.adapter,
             },
@@ -131,7 +131,7 @@ impl<'a> Drafting<'a> {
 
 /// A generation with draft heads: an iterator of pieces.
 pub struct Drafted<'d, 'a> {
-    state: &'d mut State<'a>,
+    state: &'d mut Course<'a>,
     generation: Generation<'a>,
     guesses: usize,
     /// Prompt, and what was made.

@@ -61,8 +61,8 @@ fn tokens_are_those_without_heads() {
     }
 }
 
-/// A model whose layers add nothing, so that tokens follow from the last one alone, as its head knows, too: of GLM-4.5's
-/// fixture, with a tokenizer of 90 words.
+/// A model whose layers add nothing, so that tokens follow from the last one alone, as its head knows, too: of
+/// GLM-4.5's fixture, with a tokenizer of 90 words.
 fn foreseeable(folder: &Folder) {
     std::fs::create_dir(folder.at("ck")).expect("folder");
     let from = fixture("drafts/glm4_moe");

@@ -33,10 +33,10 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     let heads: Vec<Model> =
         args.draft.iter().map(|head| Model::open(head, args.engine.options())).collect::<Result<_, _>>()?;
     let mut source = match &heads[..] {
-        [] => Source { model: &model, seq: args.chat.then(|| model.seq_new()).transpose()?, drafting: None },
+        [] => Speaker { model: &model, seq: args.chat.then(|| model.seq_new()).transpose()?, drafting: None },
         heads => {
             let guesses = args.guesses.map(|n| n as usize);
-            Source { model: &model, seq: None, drafting: Some(Drafting::new(&model, heads, guesses)?) }
+            Speaker { model: &model, seq: None, drafting: Some(Drafting::new(&model, heads, guesses)?) }
         }
     };
     if args.chat {
@@ -57,14 +57,14 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
 }
 
 /// What generations are made with.
-struct Source<'a> {
+struct Speaker<'a> {
     model: &'a Model,
     /// Sequence of a conversation.
     seq: Option<i32>,
     drafting: Option<Drafting<'a>>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> Speaker<'a> {
     fn generate(&mut self, prompt: &[i32], options: &GenOptions) -> Result<Made<'_, 'a>, Error> {
         Ok(match &mut self.drafting {
             Some(drafting) => Made::Drafted(drafting.generate(prompt, options)?),
@@ -151,7 +151,7 @@ fn stream(generation: &mut Made<'_, '_>) -> Result<String, Error> {
     Ok(text)
 }
 
-fn from_ids(source: &mut Source, ids: &[i32], args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
+fn from_ids(source: &mut Speaker, ids: &[i32], args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
     let mut generation = source.generate(ids, options)?;
     let mut comma = "";
     for piece in &mut generation {
@@ -165,7 +165,7 @@ fn from_ids(source: &mut Source, ids: &[i32], args: &RunArgs, options: &GenOptio
     stats(&generation, args)
 }
 
-fn chat(source: &mut Source, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
+fn chat(source: &mut Speaker, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
     let model = source.model;
     if !model.info().chat_template {
         return Err(Error::Artifact {

@@ -66,6 +66,25 @@ pub struct Info {
     pub isa: u32,
 }
 
+impl Info {
+    fn of(info: &llmcc_model_info) -> Info {
+        Info {
+            vocab: info.vocab as usize,
+            hidden: info.hidden as usize,
+            columns: info.columns as usize,
+            output: info.output,
+            whole: info.flags & LLMCC_IS_WHOLE != 0,
+            keeps_hidden: info.flags & LLMCC_HAS_HIDDEN != 0,
+            needs_hidden: info.flags & LLMCC_NEEDS_HIDDEN != 0,
+            max_context: info.max_context as usize,
+            threads: info.threads as usize,
+            max_batch_tokens: info.max_batch_tokens as usize,
+            chat_template: info.flags & LLMCC_HAS_CHAT_TEMPLATE != 0,
+            isa: info.isa,
+        }
+    }
+}
+
 /// An open model.
 pub struct Model {
     path: PathBuf,
@@ -126,20 +145,7 @@ impl Model {
         let mut info = llmcc_model_info { size: size_of::<llmcc_model_info>(), ..llmcc_model_info::default() };
         // SAFETY: the model is open; `info` is valid.
         m.check(unsafe { (m.api.llmcc_info)(m.model, &mut info) })?;
-        m.info = Info {
-            vocab: info.vocab as usize,
-            hidden: info.hidden as usize,
-            columns: info.columns as usize,
-            output: info.output,
-            whole: info.flags & LLMCC_IS_WHOLE != 0,
-            keeps_hidden: info.flags & LLMCC_HAS_HIDDEN != 0,
-            needs_hidden: info.flags & LLMCC_NEEDS_HIDDEN != 0,
-            max_context: info.max_context as usize,
-            threads: info.threads as usize,
-            max_batch_tokens: info.max_batch_tokens as usize,
-            chat_template: info.flags & LLMCC_HAS_CHAT_TEMPLATE != 0,
-            isa: info.isa,
-        };
+        m.info = Info::of(&info);
         Ok(m)
     }
 

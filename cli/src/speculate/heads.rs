@@ -1,23 +1,23 @@
 //! Draft heads in a row, each with a sequence of its own.
 
-use super::sequence::{Sequence, Target};
+use super::sequence::{Judge, Sequence};
 use crate::Error;
 use crate::loaded::{GenOptions, Model};
 
 /// Entry `i` of the `k`-th is token `i + 1 + k` with the hidden state of entry `i` of the one before it (of the
 /// first: of the model). The sequences have known tokens only: guesses are made on copies.
-pub struct Heads<'a> {
+pub struct Guesser<'a> {
     sequences: Vec<Sequence<'a>>,
 }
 
-impl<'a> Heads<'a> {
+impl<'a> Guesser<'a> {
     /// Those of models that take hidden states.
-    pub fn new(models: &'a [Model]) -> Result<Heads<'a>, Error> {
-        Ok(Heads { sequences: models.iter().map(Sequence::new).collect::<Result<_, _>>()? })
+    pub fn new(models: &'a [Model]) -> Result<Guesser<'a>, Error> {
+        Ok(Guesser { sequences: models.iter().map(Sequence::new).collect::<Result<_, _>>()? })
     }
 
     /// `n` tokens after `tokens`, of which `target` has seen all but the last.
-    pub fn guess(&mut self, target: &mut Target<'a>, tokens: &[i32], n: usize) -> Result<Vec<i32>, Error> {
+    pub fn guess(&mut self, target: &mut Judge<'a>, tokens: &[i32], n: usize) -> Result<Vec<i32>, Error> {
         let known = target.sequence().len();
         let Some(mut guesses) = self.catch_up(target, tokens)?.map(|token| vec![token]) else { return Ok(vec![]) };
         let mut copies: Vec<Sequence> = vec![];
@@ -46,7 +46,7 @@ impl<'a> Heads<'a> {
     }
 
     /// Lets the heads see what is known; the token that the first expects then.
-    fn catch_up(&mut self, target: &mut Target<'a>, tokens: &[i32]) -> Result<Option<i32>, Error> {
+    fn catch_up(&mut self, target: &mut Judge<'a>, tokens: &[i32]) -> Result<Option<i32>, Error> {
         let (known, mut first) = (target.sequence().len(), None);
         for k in 0..self.sequences.len() {
             let (start, end) = (self.sequences[k].len(), known.saturating_sub(k));

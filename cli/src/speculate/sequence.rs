@@ -103,7 +103,7 @@ impl<'a> Sequence<'a> {
 }
 
 /// The sequence of the model: one that can go back, whatever its states are.
-pub struct Target<'a> {
+pub struct Judge<'a> {
     sequence: Sequence<'a>,
     /// A copy of the sequence before the tokens of the last step that were new.
     before: Option<Owned<'a>>,
@@ -113,14 +113,14 @@ pub struct Target<'a> {
     judged: usize,
 }
 
-impl<'a> Target<'a> {
+impl<'a> Judge<'a> {
     /// One without tokens, with an adapter (0: none).
-    pub fn new(model: &'a Model, adapter: i32) -> Result<Target<'a>, Error> {
+    pub fn new(model: &'a Model, adapter: i32) -> Result<Judge<'a>, Error> {
         let sequence = Sequence::new(model)?;
         if adapter != 0 {
             model.seq_set_adapter(sequence.own.seq, adapter)?;
         }
-        Ok(Target { sequence, before: None, again: vec![], judged: 0 })
+        Ok(Judge { sequence, before: None, again: vec![], judged: 0 })
     }
 
     /// The sequence, with what has been kept.
@@ -136,7 +136,7 @@ impl<'a> Target<'a> {
         self.sequence.step((&all, &[]), &seqs, n.saturating_sub(1)..n, again.len()..n)
     }
 
-    /// Appends tokens of which some are guesses; the logits after each. Then [`Target::keep`] says which are right.
+    /// Appends tokens of which some are guesses; the logits after each. Then [`Judge::keep`] says which are right.
     pub fn look(&mut self, tokens: &[i32]) -> Result<Vec<f32>, Error> {
         let before = self.sequence.own.fork()?;
         let again = std::mem::take(&mut self.again);

@@ -60,8 +60,6 @@ impl Outs {
     }
 }
 
-const LOGITS: [f32; VOCAB] = [0.0; VOCAB];
-
 /// What the calls are made with.
 struct World {
     model: Handle,
@@ -556,17 +554,6 @@ fn about_generations<'a>() -> Vec<Row<'a>> {
         row!(llmcc_gen_next, Invalid, "llmcc_piece is a null", |w, _o| (w.generation, null_mut())),
         row!(llmcc_gen_next, Invalid, "llmcc_piece is misaligned", |w, o| (w.generation, odd(o))),
         row!(llmcc_gen_next, Invalid, "llmcc_piece.size is 0", |w, _o| (w.generation, empty())),
-        row!(llmcc_gen_take, Invalid, "gen is a null", |_w, o| (null(), LOGITS.as_ptr(), VOCAB, &mut o.piece)),
-        row!(llmcc_gen_take, Invalid, "freed", |w, o| (w.freed_gen, LOGITS.as_ptr(), VOCAB, &mut o.piece)),
-        row!(llmcc_gen_take, Invalid, "logits is a null", |w, o| (w.generation, null(), VOCAB, &mut o.piece)),
-        row!(llmcc_gen_take, Invalid, "logits has 1 elements", |w, o| (w.generation, LOGITS.as_ptr(), 1, &mut o.piece)),
-        row!(llmcc_gen_take, Invalid, "llmcc_piece is a null", |w, _o| (
-            w.generation,
-            LOGITS.as_ptr(),
-            VOCAB,
-            null_mut()
-        )),
-        row!(llmcc_gen_take, Numeric, "NaN", |w, o| (w.generation, [f32::NAN; VOCAB].as_ptr(), VOCAB, &mut o.piece)),
         row!(llmcc_gen_next_batch, Invalid, "gens is a null", |_w, o| (null(), 1, &mut o.piece)),
         row!(llmcc_gen_next_batch, Invalid, "gen is a null", |_w, o| ([null_mut()].as_ptr(), 1, &mut o.piece)),
         row!(llmcc_gen_next_batch, Invalid, "freed", |w, o| ([w.freed_gen].as_ptr(), 1, &mut o.piece)),
