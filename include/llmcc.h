@@ -362,6 +362,10 @@ llmcc_status llmcc_gen_new(const llmcc_model *model, int32_t seq, const int32_t 
                            llmcc_gen **out);
 /* One more token. The first call evaluates the prompt. After a failure (a full cache, say) it may be called again. */
 llmcc_status llmcc_gen_next(llmcc_gen *gen, llmcc_piece *piece);
+/* The next token by the logits [n_logits] after the last one, which the caller has from a step in a sequence of his own; else as llmcc_gen_next, without a step. Several of these may follow one
+ * step, of which the later tokens were guessed (draft heads): those are right as long as they are what this function chooses. A later llmcc_gen_next evaluates, in the generation's own
+ * sequence, all tokens that it has not seen. */
+llmcc_status llmcc_gen_take(llmcc_gen *gen, const float *logits, size_t n_logits, llmcc_piece *piece);
 /* One more token for each of several generations of one model, in one step: continuous batching. From call to call, ended generations may be left out and
  * new ones added. `gens` [n] are in the order of their rank, `pieces` [n] all have the same size. A generation that has no token yet gives token -1 and
  * finish 0: its prompt takes several steps (of max_batch_tokens), or waits for room in the cache. Where the cache is full, the last generations with

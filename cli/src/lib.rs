@@ -21,6 +21,7 @@ pub mod predicted;
 pub mod report;
 pub mod session;
 pub mod shared;
+pub mod speculate;
 
 pub use error::Error;
 

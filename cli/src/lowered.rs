@@ -141,11 +141,11 @@ fn left_aside(options: &CompileOptions, checkpoint: &Checkpoint, module: &Module
         unread.into_iter().map(|field| format!("config.json: {field}, which is not read")).collect();
     warnings.extend(own_bits(options, module)?);
     warnings.extend(checkpoint.notes().iter().cloned());
-    if options.draft_head.is_some() {
-        // What the head does not read is the model that it is of.
-        return Ok(warnings);
-    }
-    match llmcc_frontends::unused::find(checkpoint, module)? {
+    let unused = match options.draft_head {
+        Some(number) => llmcc_frontends::unused::find_of_head(checkpoint, module, number)?,
+        None => llmcc_frontends::unused::find(checkpoint, module)?,
+    };
+    match unused {
         Some(unused) if options.ignore_unused => warnings.push(unused.to_string()),
         Some(unused) => return Err(FrontendError::UnusedTensors(unused).into()),
         None => {}

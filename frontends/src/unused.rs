@@ -38,6 +38,21 @@ pub fn find(ckpt: &Checkpoint, module: &Module) -> Result<Option<Unused>, Fronte
     Ok(if tensors.is_empty() { None } else { Some(Unused { tensors, reasons }) })
 }
 
+/// The same of draft head `number` of the model, from which `module` was lifted: the others are the model's.
+///
+/// # Errors
+/// When config.json is wrong.
+pub fn find_of_head(ckpt: &Checkpoint, module: &Module, number: usize) -> Result<Option<Unused>, FrontendError> {
+    let model = arch::config(ckpt)?;
+    let used: BTreeSet<&str> = module.weights.iter().map(|w| w.name.as_str()).collect();
+    let redundant = |name: &str| recomputed(ckpt, name) || model.chooses(name) || of_zeros(ckpt, name);
+    let of_head = model.of_draft_head(ckpt, number);
+    let tensors: Vec<String> =
+        of_head.into_iter().filter(|n| !used.contains(n) && !redundant(n)).map(String::from).collect();
+    let reasons = reasons(ckpt, &model, &tensors, module.info.output);
+    Ok(if tensors.is_empty() { None } else { Some(Unused { tensors, reasons }) })
+}
+
 /// Buffers that older versions of Transformers saved, and that follow from config.json: rotary
 /// tables, causal masks, positions.
 fn recomputed(ckpt: &Checkpoint, name: &str) -> bool {

@@ -225,6 +225,7 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
         "llmcc_adapter_load": (c.c_int32, [_P, c.c_char_p, c.c_size_t, _I32P]),
         "llmcc_adapter_unload": (c.c_int32, [_P, c.c_int32]),
         "llmcc_seq_set_adapter": (c.c_int32, [_P, c.c_int32, c.c_int32]),
+        "llmcc_gen_take": (c.c_int32, [_P, _P, c.c_size_t, c.POINTER(Piece)]),
     },
 }
 

@@ -146,6 +146,18 @@ def test_caches_without_room_for_guesses(name, small):
 
 
 @pytest.mark.parametrize("name", HEADS)
+def test_the_context_ends_a_text(name):
+    model, heads = opened(name)
+    context = model.info["max_context"]
+    for n in (context - 9, context - 1, context):
+        prompt = [3 + i % 40 for i in range(n)]
+        want = model.complete(prompt, ignore_eos=True)
+        assert want.finish == "context" and len(want.tokens) == context - n + 1
+        got = model.speculate(heads, prompt, guesses=3, ignore_eos=True)
+        assert (got.tokens, got.finish) == (want.tokens, want.finish)
+
+
+@pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("right", [0.5, 0.9, 1.0])
 def test_right_guesses_save_steps(name, right, monkeypatch):
     """With heads that know the text, and are wrong now and then."""

@@ -18,6 +18,7 @@ import gguf
 from gguf import Keys
 from safetensors import safe_open
 
+import gguf_drafts
 import gguf_forms
 import gguf_newest
 
@@ -100,6 +101,7 @@ def main():
     table |= gguf_forms.table(HERE, by_name)
     table |= gguf_newest.table(HERE)
     (HERE / "gguf/names.json").write_text(text(table, 3) + "\n")
+    (HERE / "gguf/drafts.json").write_text(text(gguf_drafts.table(HERE, by_name), 3) + "\n")
 
 
 def text(value, depth):

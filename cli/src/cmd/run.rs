@@ -2,7 +2,9 @@
 
 use crate::Error;
 use crate::args::{RunArgs, SamplingArgs};
-use crate::loaded::{GenOptions, Generation, Model};
+use crate::loaded::{GenOptions, Generation, Model, Piece};
+use crate::speculate::{Drafted, Drafting};
+use llmcc_abi::capi::llmcc_gen_stats_t;
 use serde_json::{Value, json};
 use std::io::{BufRead, Write};
 
@@ -22,27 +24,79 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     if let Some(folder) = &args.adapter {
         options.adapter = model.adapter_load(folder)?;
     }
-    if args.chat {
-        return chat(&model, args, &options);
-    }
     if args.embed {
         return embed(&model, args);
     }
     if let Some(query) = &args.rank {
         return rank(&model, query, args);
     }
+    let heads: Vec<Model> =
+        args.draft.iter().map(|head| Model::open(head, args.engine.options())).collect::<Result<_, _>>()?;
+    let mut source = match &heads[..] {
+        [] => Speaker { model: &model, seq: args.chat.then(|| model.seq_new()).transpose()?, drafting: None },
+        heads => {
+            let guesses = args.guesses.map(|n| n as usize);
+            Speaker { model: &model, seq: None, drafting: Some(Drafting::new(&model, heads, guesses)?) }
+        }
+    };
+    if args.chat {
+        return chat(&mut source, args, &options);
+    }
     if let Some(ids) = &args.ids {
         options.no_text = true;
-        return from_ids(&model, ids, args, &options);
+        return from_ids(&mut source, ids, args, &options);
     }
     let prompt = args.prompt.as_deref().unwrap_or_default();
     let ids = model.tokenize(prompt, true)?;
     // Nothing is printed before all that can be refused has been accepted.
-    let mut generation = model.generate(None, &ids, &options)?;
+    let mut generation = source.generate(&ids, &options)?;
     super::print(prompt)?;
     stream(&mut generation)?;
     super::print("\n")?;
     stats(&generation, args)
+}
+
+/// What generations are made with.
+struct Speaker<'a> {
+    model: &'a Model,
+    /// Sequence of a conversation.
+    seq: Option<i32>,
+    drafting: Option<Drafting<'a>>,
+}
+
+impl<'a> Speaker<'a> {
+    fn generate(&mut self, prompt: &[i32], options: &GenOptions) -> Result<Made<'_, 'a>, Error> {
+        Ok(match &mut self.drafting {
+            Some(drafting) => Made::Drafted(drafting.generate(prompt, options)?),
+            None => Made::Plain(self.model.generate(self.seq, prompt, options)?),
+        })
+    }
+}
+
+/// A generation, with draft heads or without.
+enum Made<'d, 'a> {
+    Plain(Generation<'a>),
+    Drafted(Drafted<'d, 'a>),
+}
+
+impl Iterator for Made<'_, '_> {
+    type Item = Result<Piece, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Made::Plain(generation) => generation.next(),
+            Made::Drafted(drafted) => drafted.next(),
+        }
+    }
+}
+
+impl Made<'_, '_> {
+    fn stats(&self) -> Result<llmcc_gen_stats_t, Error> {
+        match self {
+            Made::Plain(generation) => generation.stats(),
+            Made::Drafted(drafted) => Ok(drafted.stats()),
+        }
+    }
 }
 
 /// Prints the row of a text, or of token ids, as a JSON list of numbers.
@@ -87,7 +141,7 @@ fn gen_options(s: &SamplingArgs) -> GenOptions {
 }
 
 /// Prints pieces as they come; returns the whole text.
-fn stream(generation: &mut Generation<'_>) -> Result<String, Error> {
+fn stream(generation: &mut Made<'_, '_>) -> Result<String, Error> {
     let mut text = String::new();
     for piece in generation {
         let piece = piece?;
@@ -97,8 +151,8 @@ fn stream(generation: &mut Generation<'_>) -> Result<String, Error> {
     Ok(text)
 }
 
-fn from_ids(model: &Model, ids: &[i32], args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
-    let mut generation = model.generate(None, ids, options)?;
+fn from_ids(source: &mut Speaker, ids: &[i32], args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
+    let mut generation = source.generate(ids, options)?;
     let mut comma = "";
     for piece in &mut generation {
         let piece = piece?;
@@ -111,7 +165,8 @@ fn from_ids(model: &Model, ids: &[i32], args: &RunArgs, options: &GenOptions) ->
     stats(&generation, args)
 }
 
-fn chat(model: &Model, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
+fn chat(source: &mut Speaker, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
+    let model = source.model;
     if !model.info().chat_template {
         return Err(Error::Artifact {
             path: args.artifact.clone(),
@@ -119,8 +174,9 @@ fn chat(model: &Model, args: &RunArgs, options: &GenOptions) -> Result<(), Error
         });
     }
     let mut messages: Vec<Value> = args.system.iter().map(|s| json!({ "role": "system", "content": s })).collect();
-    let seq = model.seq_new()?;
-    model.seq_set_adapter(seq, options.adapter)?;
+    if let Some(seq) = source.seq {
+        model.seq_set_adapter(seq, options.adapter)?;
+    }
     let stdin = std::io::stdin();
     loop {
         eprint!("> ");
@@ -137,7 +193,7 @@ fn chat(model: &Model, args: &RunArgs, options: &GenOptions) -> Result<(), Error
         messages.push(json!({ "role": "user", "content": line }));
         let prompt = model.apply_chat_template(&Value::Array(messages.clone()).to_string())?;
         let ids = model.tokenize(&prompt, false)?;
-        let mut generation = model.generate(Some(seq), &ids, options)?;
+        let mut generation = source.generate(&ids, options)?;
         let answer = stream(&mut generation)?;
         super::print("\n")?;
         stats(&generation, args)?;
@@ -145,7 +201,7 @@ fn chat(model: &Model, args: &RunArgs, options: &GenOptions) -> Result<(), Error
     }
 }
 
-fn stats(generation: &Generation<'_>, args: &RunArgs) -> Result<(), Error> {
+fn stats(generation: &Made<'_, '_>, args: &RunArgs) -> Result<(), Error> {
     if !args.stats {
         return Ok(());
     }
@@ -159,5 +215,13 @@ fn stats(generation: &Generation<'_>, args: &RunArgs) -> Result<(), Error> {
         s.generated_tokens,
         rate(s.generated_tokens.saturating_sub(1), s.decode_ns)
     );
+    if let Made::Drafted(drafted) = generation {
+        let n = drafted.counts();
+        let share = if n.drafted == 0 { 0.0 } else { 100.0 * n.accepted as f64 / n.drafted as f64 };
+        eprintln!(
+            "{} of {} guesses were right ({share:.1} %), in {} steps after the prompt",
+            n.accepted, n.drafted, n.rounds
+        );
+    }
     Ok(())
 }

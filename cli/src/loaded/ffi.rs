@@ -47,6 +47,8 @@ api! {
     llmcc_stats: unsafe extern "C" fn(*const Model, *mut c_char, usize, *mut usize) -> Status,
     llmcc_seq_new: unsafe extern "C" fn(*const Model, *mut i32) -> Status,
     llmcc_seq_free: unsafe extern "C" fn(*const Model, i32) -> Status,
+    llmcc_seq_fork: unsafe extern "C" fn(*const Model, i32, *mut i32) -> Status,
+    llmcc_seq_truncate: unsafe extern "C" fn(*const Model, i32, usize) -> Status,
     llmcc_adapter_load: unsafe extern "C" fn(*const Model, *const c_char, usize, *mut i32) -> Status,
     llmcc_adapter_unload: unsafe extern "C" fn(*const Model, i32) -> Status,
     llmcc_seq_set_adapter: unsafe extern "C" fn(*const Model, i32, i32) -> Status,
@@ -60,6 +62,7 @@ api! {
     llmcc_apply_chat_template: unsafe extern "C" fn(*const Model, *const c_char, usize, *mut c_char, usize, *mut usize) -> Status,
     llmcc_gen_new: unsafe extern "C" fn(*const Model, i32, *const i32, usize, *const llmcc_gen_params, *mut *mut Gen) -> Status,
     llmcc_gen_next: unsafe extern "C" fn(*mut Gen, *mut llmcc_piece) -> Status,
+    llmcc_gen_take: unsafe extern "C" fn(*mut Gen, *const f32, usize, *mut llmcc_piece) -> Status,
     llmcc_gen_stats: unsafe extern "C" fn(*const Gen, *mut llmcc_gen_stats_t) -> Status,
     llmcc_gen_free: unsafe extern "C" fn(*mut Gen),
 }

@@ -3,16 +3,19 @@
 
 mod adapters;
 mod ffi;
+mod generation;
 mod pairs;
+mod sequences;
 mod step;
 
 pub use step::stand_ins;
 
 use crate::Error;
 use ffi::Api;
+pub use generation::{GenOptions, Generation, Piece};
 use llmcc_abi::capi::*;
 use llmcc_codegen::locate::locate;
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, c_char};
 use std::path::{Path, PathBuf};
 use std::ptr;
 
@@ -49,10 +52,10 @@ pub struct Info {
     pub output: u32,
     /// Whether a sequence is computed in one step.
     pub whole: bool,
-    /// Whether a row comes with each token.
-    pub needs_hidden: bool,
     /// Whether steps leave hidden states.
     pub keeps_hidden: bool,
+    /// Whether tokens come with hidden states: a draft head.
+    pub needs_hidden: bool,
     /// Longest sequence.
     pub max_context: usize,
     /// Threads in use.
@@ -63,6 +66,25 @@ pub struct Info {
     pub chat_template: bool,
     /// Instruction-set level of the version that runs (`llmcc_abi::isa`).
     pub isa: u32,
+}
+
+impl Info {
+    fn of(info: &llmcc_model_info) -> Info {
+        Info {
+            vocab: info.vocab as usize,
+            hidden: info.hidden as usize,
+            columns: info.columns as usize,
+            output: info.output,
+            whole: info.flags & LLMCC_IS_WHOLE != 0,
+            keeps_hidden: info.flags & LLMCC_HAS_HIDDEN != 0,
+            needs_hidden: info.flags & LLMCC_NEEDS_HIDDEN != 0,
+            max_context: info.max_context as usize,
+            threads: info.threads as usize,
+            max_batch_tokens: info.max_batch_tokens as usize,
+            chat_template: info.flags & LLMCC_HAS_CHAT_TEMPLATE != 0,
+            isa: info.isa,
+        }
+    }
 }
 
 /// An open model.
@@ -123,20 +145,7 @@ impl Model {
         let mut info = llmcc_model_info { size: size_of::<llmcc_model_info>(), ..llmcc_model_info::default() };
         // SAFETY: the model is open; `info` is valid.
         m.check(unsafe { (m.api.llmcc_info)(m.model, &mut info) })?;
-        m.info = Info {
-            vocab: info.vocab as usize,
-            hidden: info.hidden as usize,
-            columns: info.columns as usize,
-            output: info.output,
-            whole: info.flags & LLMCC_IS_WHOLE != 0,
-            needs_hidden: info.flags & LLMCC_NEEDS_HIDDEN != 0,
-            keeps_hidden: info.flags & LLMCC_HAS_HIDDEN != 0,
-            max_context: info.max_context as usize,
-            threads: info.threads as usize,
-            max_batch_tokens: info.max_batch_tokens as usize,
-            chat_template: info.flags & LLMCC_HAS_CHAT_TEMPLATE != 0,
-            isa: info.isa,
-        };
+        m.info = Info::of(&info);
         Ok(m)
     }
 
@@ -187,26 +196,6 @@ impl Model {
             // SAFETY: `out` has room for `capacity` bytes.
             unsafe { (self.api.llmcc_stats)(self.model, out, capacity, needed) }
         })
-    }
-
-    /// A new sequence.
-    ///
-    /// # Errors
-    /// What the artifact says.
-    pub fn seq_new(&self) -> Result<i32, Error> {
-        let mut seq = -1;
-        // SAFETY: `seq` is valid.
-        self.check(unsafe { (self.api.llmcc_seq_new)(self.model, &mut seq) })?;
-        Ok(seq)
-    }
-
-    /// Ends a sequence.
-    ///
-    /// # Errors
-    /// What the artifact says.
-    pub fn seq_free(&self, seq: i32) -> Result<(), Error> {
-        // SAFETY: any number may be passed.
-        self.check(unsafe { (self.api.llmcc_seq_free)(self.model, seq) })
     }
 
     /// The output of each row of tokens, pooled: `[rows.len(), columns]`. `normalize`: to length 1;
@@ -316,37 +305,6 @@ impl Model {
         bytes.truncate(needed);
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
-
-    /// Starts a generation after `prompt`, in sequence `seq` if given (whose cached prefix is
-    /// reused), else in one of its own.
-    ///
-    /// # Errors
-    /// What the artifact says.
-    pub fn generate(&self, seq: Option<i32>, prompt: &[i32], options: &GenOptions) -> Result<Generation<'_>, Error> {
-        let stop: Result<Vec<CString>, _> = options.stop.iter().map(|s| CString::new(s.as_str())).collect();
-        let stop = stop.map_err(|_| Error::Usage("a stop text must not contain NUL".into()))?;
-        let pointers: Vec<*const c_char> = stop.iter().map(|s| s.as_ptr()).collect();
-        let params = llmcc_gen_params {
-            size: size_of::<llmcc_gen_params>(),
-            max_tokens: options.max_tokens.into(),
-            sampling: options.sampling(),
-            stop: pointers.as_ptr(),
-            n_stop: pointers.len(),
-            stop_tokens: ptr::null(),
-            n_stop_tokens: 0,
-            flags: if options.ignore_eos { LLMCC_GEN_IGNORE_EOS } else { 0 }
-                | if options.no_text { LLMCC_GEN_NO_TEXT } else { 0 },
-            top_logprobs: 0,
-            adapter: if seq.is_none() { options.adapter } else { 0 },
-            reserved: 0,
-        };
-        let mut handle = ptr::null_mut();
-        // SAFETY: all arrays live through the call, which copies them.
-        self.check(unsafe {
-            (self.api.llmcc_gen_new)(self.model, seq.unwrap_or(-1), prompt.as_ptr(), prompt.len(), &params, &mut handle)
-        })?;
-        Ok(Generation { model: self, handle, ended: false })
-    }
 }
 
 impl Drop for Model {
@@ -381,99 +339,4 @@ fn machine(path: &Path) -> std::io::Result<String> {
 fn last_error(api: &Api) -> String {
     // SAFETY: never null, NUL-terminated, valid until this thread's next failure.
     unsafe { CStr::from_ptr((api.llmcc_last_error)()) }.to_string_lossy().into_owned()
-}
-
-/// How to generate.
-#[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
-pub struct GenOptions {
-    pub max_tokens: u32,
-    pub temperature: f32,
-    pub top_k: u32,
-    pub top_p: f32,
-    pub min_p: f32,
-    pub repetition_penalty: f32,
-    pub seed: u64,
-    pub stop: Vec<String>,
-    pub ignore_eos: bool,
-    /// Token ids only: for artifacts without a tokenizer.
-    pub no_text: bool,
-    /// Adapter of the generation's own sequence; 0: none.
-    pub adapter: i32,
-}
-
-impl GenOptions {
-    fn sampling(&self) -> llmcc_sampling {
-        llmcc_sampling {
-            temperature: self.temperature,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            repetition_penalty: self.repetition_penalty,
-            seed: self.seed,
-            ..llmcc_sampling::default()
-        }
-    }
-}
-
-/// A generation under way: an iterator of pieces.
-pub struct Generation<'a> {
-    model: &'a Model,
-    handle: *mut ffi::Gen,
-    ended: bool,
-}
-
-/// One generated token and the text that became complete with it.
-#[derive(Clone, Debug)]
-pub struct Piece {
-    /// Token; -1 if none.
-    pub token: i32,
-    /// Text.
-    pub text: String,
-}
-
-impl Iterator for Generation<'_> {
-    type Item = Result<Piece, Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
-        }
-        let mut piece = llmcc_piece::default();
-        // SAFETY: the generation is alive, `piece` valid.
-        let status = unsafe { (self.model.api.llmcc_gen_next)(self.handle, &mut piece) };
-        if let Err(e) = self.model.check(status) {
-            self.ended = true;
-            return Some(Err(e));
-        }
-        self.ended = piece.finish != 0;
-        let text = if piece.text.is_null() {
-            String::new()
-        } else {
-            // SAFETY: `text_len` bytes, valid until the next call.
-            String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(piece.text.cast::<u8>(), piece.text_len) })
-                .into_owned()
-        };
-        Some(Ok(Piece { token: piece.token, text }))
-    }
-}
-
-impl Generation<'_> {
-    /// Counts and times so far.
-    ///
-    /// # Errors
-    /// What the artifact says.
-    pub fn stats(&self) -> Result<llmcc_gen_stats_t, Error> {
-        let mut stats = llmcc_gen_stats_t { size: size_of::<llmcc_gen_stats_t>(), ..llmcc_gen_stats_t::default() };
-        // SAFETY: as in `next`.
-        self.model.check(unsafe { (self.model.api.llmcc_gen_stats)(self.handle, &mut stats) })?;
-        Ok(stats)
-    }
-}
-
-impl Drop for Generation<'_> {
-    fn drop(&mut self) {
-        // SAFETY: freed once.
-        unsafe { (self.model.api.llmcc_gen_free)(self.handle) }
-    }
 }

@@ -2,6 +2,7 @@
 //! each head in the others, experts as DeepSeek-V3 has them.
 
 use super::decoder::Defaults;
+use super::draft_names::DraftNames;
 use super::entry::Arch;
 use super::experts::{CORRECTION, Experts, sparse_by_types};
 use super::gates::Gate;
@@ -45,7 +46,8 @@ pub(super) const ARCH: Arch = Arch {
         let router = Router { groups, kept: f.size("topk_group").or(4), pairs: groups > 1, ..sigmoids(f, 8, 2.5)? };
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [512, 1, 768])? };
         let sparse = sparse_by_types(f, layers, f.count("first_k_dense_replace").unwrap_or(2))?;
-        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+        let d = d.with_experts(|i| sparse[i].then_some(experts));
+        Ok(Box::new(d.with_drafts(DraftNames::OfLayer, |layer| layer.experts.is_some() && layer.mixer.is_none())))
     },
 };
 

@@ -26,7 +26,7 @@ use llmcc_ir::graph::{Input, Op};
 use std::any::Any;
 
 /// The models whose draft heads are compiled.
-const WITH: &str = "DeepSeek-V3, Kimi K2, GLM-4.5 to 5, Mellum 2, Qwen3-Next and Qwen3.5";
+const WITH: &str = "DeepSeek-V3, Kimi K2, GLM-4.5 to 5, Ling 3, Mellum 2, Qwen3-Next and Qwen3.5";
 
 impl Decoder {
     /// Has draft heads that are layers by number, each as the last of its layers with experts is.
@@ -46,6 +46,12 @@ impl Model {
     pub fn draft_heads(&self, ckpt: &Checkpoint) -> usize {
         (0..).take_while(|k| entry(ckpt, self, *k).is_ok()).count()
     }
+
+    /// The tensors of draft head `number`, those included that are of all heads.
+    pub(crate) fn of_draft_head<'a>(&self, ckpt: &'a Checkpoint, number: usize) -> Vec<&'a str> {
+        let draft = entry(ckpt, self, number).ok().and_then(|entry| entry.draft);
+        ckpt.names().filter(|name| draft.is_some_and(|draft| draft.has(name))).collect()
+    }
 }
 
 /// What is lifted where draft head `number` is asked for.
@@ -58,8 +64,12 @@ pub(super) fn entry(ckpt: &Checkpoint, model: &Model, number: usize) -> Result<E
         let what = format!("draft heads of {} are not compiled, but those of {WITH}", model.arch.class);
         return Err(refuse(what, "leave out --draft-head"));
     };
+    let layers = model.facts().layers;
+    // GGUF files have all of them by number.
+    let numbered = ckpt.info(&format!("model.layers.{layers}.eh_proj.weight")).is_some();
+    let names = if numbered { DraftNames::OfLayer } else { names };
     let first = match names {
-        DraftNames::OfLayer => model.facts().layers,
+        DraftNames::OfLayer => layers,
         DraftNames::Apart => 0,
     };
     if names == DraftNames::OfLayer && number >= model.ahead {

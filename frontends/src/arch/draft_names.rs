@@ -59,6 +59,18 @@ pub(crate) struct DraftHead {
 }
 
 impl DraftHead {
+    /// Whether a tensor is of this head, or of all.
+    pub(super) fn has(self, tensor: &str) -> bool {
+        let name = tensor.replacen("language_model.", "", 1);
+        let layer = format!("layers.{}.", self.layer);
+        match self.names {
+            DraftNames::OfLayer => name.strip_prefix("model.").is_some_and(|rest| rest.starts_with(&layer)),
+            DraftNames::Apart => {
+                name.strip_prefix("mtp.").is_some_and(|rest| rest.starts_with(&layer) || !rest.starts_with("layers."))
+            }
+        }
+    }
+
     /// What a checkpoint that `has` some tensors calls one of what is lifted.
     pub(super) fn tensor_of(
         self,

@@ -26,6 +26,11 @@ impl Model {
             || output != Output::Logits && self.spares(&name)
     }
 
+    /// Whether a tensor only chooses among tokens, of which all are taken.
+    pub(crate) fn chooses(&self, tensor: &str) -> bool {
+        self.shape.chooses(tensor)
+    }
+
     /// The same of a tensor of a layer: of one that predicts further tokens, or is passed over, or reads the
     /// keys of another.
     fn leaves_out_of_layer(&self, layer: usize, name: &str) -> bool {

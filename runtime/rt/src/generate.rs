@@ -218,6 +218,21 @@ impl Generation {
         self.next_spelled(engine, &|generation, choice, engine| generation.spell_with(choice, engine, Some(decode)))
     }
 
+    /// The next token by the logits after the last one, which the caller has from a step of his own, in a
+    /// sequence of his own; `None` after the last. Nothing has changed after an error.
+    pub fn take(&mut self, logits: &[f32], engine: &Engine, text: Option<&Text>) -> Result<Option<Piece>> {
+        if logits.len() != self.vocab {
+            let message = format!("logits has {} elements, but the vocabulary {}", logits.len(), self.vocab);
+            return Err(Error::invalid(message));
+        }
+        if self.finish.is_some() {
+            return Ok(None);
+        }
+        let start = Instant::now();
+        let next = self.spell(self.choose_by(logits)?, engine, text)?;
+        Ok(Some(self.accept(next, start)))
+    }
+
     fn next_spelled(
         &mut self,
         engine: &mut Engine,
@@ -256,7 +271,7 @@ impl Generation {
             Some(Finish::Token)
         } else if most > 0 && self.stats.generated_tokens + 1 >= most {
             Some(Finish::Length)
-        } else if self.evaluated >= engine.kv().max_context() {
+        } else if self.history.len() >= engine.kv().max_context() {
             Some(Finish::Context)
         } else {
             None
@@ -405,7 +420,11 @@ impl Generation {
         {
             return Ok((token, None));
         }
-        let logits = row.values()?;
+        self.choose_by(row.values()?)
+    }
+
+    fn choose_by(&self, logits: &[f32]) -> Result<Choice> {
+        let (params, draw) = (&self.params.sampling, self.stats.generated_tokens);
         let token = sample(&self.params.bias.apply(logits)?, params, &self.history, draw)?;
         let logprob = match self.params.logprobs {
             None => None,

@@ -308,3 +308,55 @@ fn generations_outlive_their_model() {
         llmcc_gen_free(generation);
     }
 }
+
+/// Tokens that are taken by rows of logits are those of steps, with all that ends a generation; then steps go on.
+#[test]
+fn tokens_are_taken_by_rows_of_logits() {
+    let model = open(Options { threads: 1, ..Options::default() });
+    let sampled = llmcc_sampling { temperature: 0.7, seed: 5, repetition_penalty: 1.2, ..llmcc_sampling::default() };
+    let plain = llmcc_sampling::default();
+    for (sampling, max_tokens, flags) in [
+        (plain, 0, 0),
+        (plain, 5, LLMCC_GEN_IGNORE_EOS),
+        (sampled, 9, LLMCC_GEN_IGNORE_EOS),
+        (plain, 0, LLMCC_GEN_IGNORE_EOS),
+    ] {
+        let params = llmcc_gen_params { max_tokens, sampling, flags: flags | LLMCC_GEN_LOGPROBS, ..params() };
+        let prompt = [2, 5, 1];
+        let next = |p: *mut llmcc_gen, piece: &mut llmcc_piece| {
+            // SAFETY: valid arguments.
+            unsafe { ok(llmcc_gen_next(p, piece)) };
+            (piece.token, piece.finish, piece.logprob.to_bits())
+        };
+        // SAFETY: valid arguments.
+        unsafe {
+            let mut gens = [null_mut(); 2];
+            for g in &mut gens {
+                ok(llmcc_gen_new(model.0, -1, prompt.as_ptr(), 3, &params, g));
+            }
+            let (mut seq, mut new, mut logits, mut piece) = (-1, prompt.to_vec(), vec![0f32; VOCAB], piece());
+            ok(llmcc_seq_new(model.0, &mut seq));
+            let (mut n, mut finish) = (0, 0);
+            while finish == 0 {
+                let seqs = vec![seq; new.len()];
+                ok(llmcc_step(model.0, &batch(&new, &seqs, &[new.len() as u32 - 1]), logits.as_mut_ptr(), VOCAB));
+                ok(llmcc_gen_take(gens[1], logits.as_ptr(), VOCAB, &mut piece));
+                let taken = (piece.token, piece.finish, piece.logprob.to_bits());
+                assert_eq!(taken, next(gens[0], &mut piece), "token {n} of at most {max_tokens}");
+                (n, finish, new) = (n + 1, taken.1, vec![taken.0]);
+                // Now and then a step in the generation's own sequence, which has seen nothing so far.
+                if n % 4 == 0 && finish == 0 {
+                    let taken = next(gens[1], &mut piece);
+                    assert_eq!(taken, next(gens[0], &mut piece));
+                    (n, finish) = (n + 1, taken.1);
+                    new.push(taken.0);
+                }
+            }
+            assert!(n > 3 || flags == 0, "{n}");
+            ok(llmcc_gen_take(gens[1], logits.as_ptr(), VOCAB, &mut piece));
+            assert_eq!((piece.token, piece.finish), (-1, finish));
+            gens.iter().for_each(|g| llmcc_gen_free(*g));
+            ok(llmcc_seq_free(model.0, seq));
+        }
+    }
+}

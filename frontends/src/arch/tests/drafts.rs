@@ -6,7 +6,8 @@ use crate::error::FrontendError;
 use llmcc_ir::eval::{Left, eval_step};
 
 /// Each with the number of its heads.
-const NAMES: [(&str, usize); 4] = [("deepseek_v3", 2), ("glm4_moe", 1), ("mellum", 1), ("qwen3_5", 1)];
+const NAMES: [(&str, usize); 5] =
+    [("bailing_hybrid", 1), ("deepseek_v3", 2), ("glm4_moe", 1), ("mellum", 1), ("qwen3_5", 1)];
 
 fn opened(name: &str) -> Checkpoint {
     Checkpoint::open(&golden(&format!("drafts/{name}"))).unwrap()
@@ -107,6 +108,24 @@ fn draft_heads_that_are_not_there() {
     let (_folder, ckpt) = checkpoint(&says, |_| ());
     let text = message(&ckpt, 0);
     assert!(text.contains("draft head 0 is not in the checkpoint: there is no tensor `model.layers."), "{text}");
+}
+
+/// What a head has in a file, it reads.
+#[test]
+fn tensors_of_heads_are_used() {
+    for (name, heads) in NAMES {
+        let ckpt = opened(name);
+        for head in 0..heads {
+            let module = lift(&ckpt, &draft(head)).unwrap();
+            assert_eq!(crate::unused::find_of_head(&ckpt, &module, head).unwrap(), None, "{name} {head}");
+        }
+        // As if head and model were one of the model's layers.
+        let module = lift(&ckpt, &EXACT).unwrap();
+        let unused = crate::unused::find_of_head(&ckpt, &module, 0).unwrap().unwrap();
+        let layer = format!("model.layers.{}.", crate::arch::config(&ckpt).unwrap().facts().layers);
+        let of_head = |t: &str| t.starts_with("mtp.") || t.starts_with(&layer);
+        assert!(unused.tensors.len() > 9 && unused.tensors.iter().all(|t| of_head(t)), "{name}: {:?}", unused.tensors);
+    }
 }
 
 /// Hidden states are of models that write text, and whose heads leave them.

@@ -70,16 +70,29 @@ impl<'a> File<'a> {
         }
     }
 
+    /// A name of the first layer's tensors as one of the first layer that there is: files of draft heads alone have
+    /// only those after the model's.
+    fn of_first(&self, tensor: &str) -> String {
+        let first = |rest: &str| -> Option<String> {
+            let numbers = self
+                .tensors
+                .keys()
+                .filter_map(|name| name.strip_prefix("blk.")?.split_once('.')?.0.parse::<u32>().ok());
+            Some(format!("blk.{}.{rest}", numbers.min()?))
+        };
+        tensor.strip_prefix("blk.0.").and_then(first).unwrap_or_else(|| tensor.to_string())
+    }
+
     /// The first dimension of a tensor, as Transformers orders them.
     pub fn rows(&self, tensor: &str) -> Option<usize> {
-        let (_, info) = self.tensors.get(tensor)?;
+        let (_, info) = self.tensors.get(&self.of_first(tensor))?;
         info.shape.first().copied()
     }
 
     /// Whether there is a tensor; `{}` is the number of any layer.
     pub fn has(&self, tensor: &str) -> bool {
         match tensor.split_once("{}") {
-            None => self.tensors.contains_key(tensor),
+            None => self.tensors.contains_key(&self.of_first(tensor)),
             Some((before, after)) => self.tensors.keys().any(|name| {
                 let number = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
                 number.is_some_and(|n| n.parse::<u32>().is_ok())

@@ -455,7 +455,8 @@ fn blocks_of(
     let rotated = name.starts_with("blk.") && HEADS.iter().any(|end| name.ends_with(end));
     let order = of_heads.filter(|_| rotated).unwrap_or(Order::Stored);
     let kept = |end: &&str| name.strip_suffix(*end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-    let norm = name.ends_with("_norm.weight") || name.contains(".ple_norm_");
+    // Also `enorm` and `hnorm`, of layers that predict further tokens.
+    let norm = name.ends_with("norm.weight") || name.contains(".ple_norm_");
     let gain = family.gains && norm && !family.kept_gains.iter().any(kept);
     let kept = match () {
         () if gain => Kept::OneMore,

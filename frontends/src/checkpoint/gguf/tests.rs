@@ -1,3 +1,4 @@
+mod drafts;
 mod families;
 mod forms;
 mod images;

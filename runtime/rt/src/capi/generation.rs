@@ -160,6 +160,29 @@ pub unsafe extern "C" fn llmcc_gen_next(generation: *const llmcc_gen, piece: *mu
     })
 }
 
+/// The next token by a row of logits that the caller has. After the last one, `token` is -1 and
+/// `finish` repeats the reason.
+///
+/// # Safety
+/// `generation` is alive, `logits` has `n_logits` elements, `piece` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_gen_take(
+    generation: *const llmcc_gen,
+    logits: *const f32,
+    n_logits: usize,
+    piece: *mut llmcc_piece,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (generation, logits, piece) =
+            unsafe { (GENERATIONS.get(generation)?, array(logits, n_logits, "logits")?, OutStruct::new(piece)?) };
+        let (mut state, model) = (generation.state(), &generation.model);
+        let next = state.generation()?.take(logits, &model.engine(), model.text())?;
+        let value = state.show(next);
+        piece.set(&value)
+    })
+}
+
 /// Counts and times of a generation so far.
 ///
 /// # Safety

@@ -29,7 +29,8 @@ impl Engine {
             _ => Err(Error::new(
                 Status::Unsupported,
                 "this artifact is a draft head, whose tokens come with rows of the model that it drafts for, and \
-                 generates nothing by itself: use llmcc_step with batch.hidden (`hidden=` of `Model.step` in Python)",
+                 generates nothing by itself: run that model with it (`llmcc run MODEL --draft`, `Model.speculate` in \
+                 Python), or use llmcc_step with batch.hidden (`hidden=` of `Model.step`)",
             )),
         }
     }

@@ -16,7 +16,14 @@ pub fn about_judging<'a>() -> Vec<Row<'a>> {
         unsafe { llmcc_step_logprobs(w.model.0, &batch(&tokens, &seqs, &rows), targets, to, n_top, top.0, top.1) }
     }
     static STRANGE: [i32; 1] = [7];
+    static ROW: [f32; VOCAB] = [0.0; VOCAB];
     vec![
+        row!(llmcc_gen_take, Invalid, "gen is a null", |_w, o| (null(), ROW.as_ptr(), VOCAB, &mut o.piece)),
+        row!(llmcc_gen_take, Invalid, "freed", |w, o| (w.freed_gen, ROW.as_ptr(), VOCAB, &mut o.piece)),
+        row!(llmcc_gen_take, Invalid, "logits is a null", |w, o| (w.generation, null(), VOCAB, &mut o.piece)),
+        row!(llmcc_gen_take, Invalid, "logits has 1 elements", |w, o| (w.generation, ROW.as_ptr(), 1, &mut o.piece)),
+        row!(llmcc_gen_take, Invalid, "llmcc_piece is a null", |w, _o| (w.generation, ROW.as_ptr(), VOCAB, null_mut())),
+        row!(llmcc_gen_take, Numeric, "NaN", |w, o| (w.generation, [f32::NAN; VOCAB].as_ptr(), VOCAB, &mut o.piece)),
         row!(llmcc_logprobs, Invalid, "logits is a null", |_w, o| (
             null(),
             3,

@@ -375,9 +375,16 @@ fn dbrx(f: &File, config: &mut Config) -> Result<(), Wrong> {
     without(config, &["intermediate_size", "rms_norm_eps", "rope_theta"])
 }
 
-/// Which layers have experts, by whether they have a router.
+/// Which layers have experts, by whether they have a router; of layers that a file of a draft head leaves out, those
+/// behind the dense ones.
 pub(super) fn set_sparse(f: &File, config: &mut Config) -> Result<(), Wrong> {
-    let kind = |layer| if f.has(&format!("blk.{layer}.ffn_gate_inp.weight")) { "sparse" } else { "dense" };
+    let dense = f.size("leading_dense_block_count").unwrap_or(0);
+    let kind = |layer: usize| {
+        let start = format!("blk.{layer}.");
+        let there = f.tensors.range(start.clone()..).next().is_some_and(|(name, _)| name.starts_with(&start));
+        let routed = if there { f.has(&format!("{start}ffn_gate_inp.weight")) } else { layer as u64 >= dense };
+        if routed { "sparse" } else { "dense" }
+    };
     config.insert("mlp_layer_types".into(), (0..f.own_layers()?).map(kind).collect());
     Ok(())
 }

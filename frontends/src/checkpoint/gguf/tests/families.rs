@@ -106,6 +106,11 @@ fn of_model(ckpt: &Checkpoint) -> impl Iterator<Item = &str> {
 
 /// The GGUF file of a fixture.
 pub(super) fn converted(ckpt: &Checkpoint, about: &Value) -> Vec<u8> {
+    converted_without(ckpt, about, |_| false)
+}
+
+/// The same without some of its tensors.
+pub(super) fn converted_without(ckpt: &Checkpoint, about: &Value, left_out: impl Fn(&str) -> bool) -> Vec<u8> {
     let config = ckpt.config();
     let size = |name: &str| config[name].as_u64().map(|n| n as usize);
     let head_dim =
@@ -115,7 +120,7 @@ pub(super) fn converted(ckpt: &Checkpoint, about: &Value) -> Vec<u8> {
         let values: Vec<f32> = list.as_array().unwrap().iter().map(|v| v.as_f64().unwrap() as f32).collect();
         tensors.entry(name.clone()).or_default().insert(0, (vec![values.len()], values));
     }
-    for name in of_model(ckpt) {
+    for name in of_model(ckpt).filter(|name| !left_out(name)) {
         let (pattern, layer, expert) = pattern(name);
         let form = &about["tensors"][&pattern];
         if form.is_object() {
@@ -182,7 +187,7 @@ fn bytes(v: &Value) -> Vec<u8> {
 }
 
 /// The same model in f32, with what llama.cpp takes for granted.
-fn original(ckpt: &Checkpoint, fixture: &str, folder: &Folder) -> Checkpoint {
+pub(super) fn original(ckpt: &Checkpoint, fixture: &str, folder: &Folder) -> Checkpoint {
     let tensor = |name: &str| Tensor {
         name: name.into(),
         dtype: "F32",
@@ -236,6 +241,20 @@ fn names_are_undone() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The numbers of a tensor, as the graph takes them.
+pub(super) fn numbers(ckpt: &Checkpoint, name: &str) -> Vec<f32> {
+    // The graph itself puts columns in their places.
+    let stored = ckpt.order(name).and_then(|_| ckpt.rows(name));
+    stored.map_or_else(
+        || ckpt.to_f32(name).unwrap(),
+        |rows| {
+            let mut out = vec![0f32; ckpt.info(name).unwrap().shape.iter().product()];
+            rows.values(0, &mut out);
+            out
+        },
+    )
+}
+
 /// What a model computes for the tokens of a fixture.
 fn results(ckpt: &Checkpoint, fixture: &str) -> Result<Vec<f64>, String> {
     let options = Options { kv_dtype: KvDType::F32, ..Options::default() };
@@ -243,19 +262,7 @@ fn results(ckpt: &Checkpoint, fixture: &str) -> Result<Vec<f64>, String> {
     let expected = open(&golden(fixture).join("golden.safetensors"));
     let tokens = expected.tensor("tokens").unwrap().data.as_chunks().0.iter().map(|b| i32::from_le_bytes(*b));
     let mut states: Vec<State> = module.states.iter().map(|s| State::new(*s)).collect();
-    let weights = |i: usize| {
-        let name = &module.weights[i].name;
-        // The graph itself puts columns in their places.
-        let stored = ckpt.order(name).and_then(|_| ckpt.rows(name));
-        stored.map_or_else(
-            || ckpt.to_f32(name).unwrap(),
-            |rows| {
-                let mut out = vec![0f32; ckpt.info(name).unwrap().shape.iter().product()];
-                rows.values(0, &mut out);
-                out
-            },
-        )
-    };
+    let weights = |i: usize| numbers(ckpt, &module.weights[i].name);
     let batch = Batch::single(&tokens.collect::<Vec<_>>(), 0);
     Ok(eval_module(&module, &weights, &mut states, &batch).unwrap())
 }

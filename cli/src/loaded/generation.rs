@@ -1,0 +1,153 @@
+//! Generations of an open model.
+
+use super::{Model, ffi};
+use crate::Error;
+use llmcc_abi::capi::*;
+use std::ffi::{CString, c_char};
+use std::ptr;
+
+/// How to generate.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs)]
+pub struct GenOptions {
+    pub max_tokens: u32,
+    pub temperature: f32,
+    pub top_k: u32,
+    pub top_p: f32,
+    pub min_p: f32,
+    pub repetition_penalty: f32,
+    pub seed: u64,
+    pub stop: Vec<String>,
+    pub ignore_eos: bool,
+    /// Token ids only: for artifacts without a tokenizer.
+    pub no_text: bool,
+    /// Adapter of the generation's own sequence; 0: none.
+    pub adapter: i32,
+}
+
+impl GenOptions {
+    pub(super) fn sampling(&self) -> llmcc_sampling {
+        llmcc_sampling {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            seed: self.seed,
+            ..llmcc_sampling::default()
+        }
+    }
+}
+
+impl Model {
+    /// Starts a generation after `prompt`, in sequence `seq` if given (whose cached prefix is
+    /// reused), else in one of its own.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn generate(&self, seq: Option<i32>, prompt: &[i32], options: &GenOptions) -> Result<Generation<'_>, Error> {
+        let stop: Result<Vec<CString>, _> = options.stop.iter().map(|s| CString::new(s.as_str())).collect();
+        let stop = stop.map_err(|_| Error::Usage("a stop text must not contain NUL".into()))?;
+        let pointers: Vec<*const c_char> = stop.iter().map(|s| s.as_ptr()).collect();
+        let params = llmcc_gen_params {
+            size: size_of::<llmcc_gen_params>(),
+            max_tokens: options.max_tokens.into(),
+            sampling: options.sampling(),
+            stop: pointers.as_ptr(),
+            n_stop: pointers.len(),
+            stop_tokens: ptr::null(),
+            n_stop_tokens: 0,
+            flags: if options.ignore_eos { LLMCC_GEN_IGNORE_EOS } else { 0 }
+                | if options.no_text { LLMCC_GEN_NO_TEXT } else { 0 },
+            top_logprobs: 0,
+            adapter: if seq.is_none() { options.adapter } else { 0 },
+            reserved: 0,
+        };
+        let mut handle = ptr::null_mut();
+        // SAFETY: all arrays live through the call, which copies them.
+        self.check(unsafe {
+            (self.api.llmcc_gen_new)(self.model, seq.unwrap_or(-1), prompt.as_ptr(), prompt.len(), &params, &mut handle)
+        })?;
+        Ok(Generation { model: self, handle, ended: false })
+    }
+}
+
+/// A generation under way: an iterator of pieces.
+pub struct Generation<'a> {
+    model: &'a Model,
+    handle: *mut ffi::Gen,
+    ended: bool,
+}
+
+/// One generated token and the text that became complete with it.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// Token; -1 if none.
+    pub token: i32,
+    /// Text.
+    pub text: String,
+}
+
+impl Iterator for Generation<'_> {
+    type Item = Result<Piece, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        // SAFETY: the generation is alive, the piece valid.
+        Some(self.piece(|handle, piece| unsafe { (self.model.api.llmcc_gen_next)(handle, piece) }))
+    }
+}
+
+impl Generation<'_> {
+    /// The next piece by the row of logits after the last one, of a step in another sequence; there must be one.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn choose(&mut self, logits: &[f32]) -> Result<Piece, Error> {
+        let (row, n) = (logits.as_ptr(), logits.len());
+        // SAFETY: the generation is alive, the row has its length, the piece is valid.
+        self.piece(|handle, piece| unsafe { (self.model.api.llmcc_gen_take)(handle, row, n, piece) })
+    }
+
+    /// Whether the last piece has come.
+    pub fn ended(&self) -> bool {
+        self.ended
+    }
+
+    fn piece(&mut self, next: impl Fn(*mut ffi::Gen, *mut llmcc_piece) -> ffi::Status) -> Result<Piece, Error> {
+        let mut piece = llmcc_piece::default();
+        if let Err(e) = self.model.check(next(self.handle, &mut piece)) {
+            self.ended = true;
+            return Err(e);
+        }
+        self.ended = piece.finish != 0;
+        let text = if piece.text.is_null() {
+            String::new()
+        } else {
+            // SAFETY: `text_len` bytes, valid until the next call.
+            String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(piece.text.cast::<u8>(), piece.text_len) })
+                .into_owned()
+        };
+        Ok(Piece { token: piece.token, text })
+    }
+
+    /// Counts and times so far.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn stats(&self) -> Result<llmcc_gen_stats_t, Error> {
+        let mut stats = llmcc_gen_stats_t { size: size_of::<llmcc_gen_stats_t>(), ..llmcc_gen_stats_t::default() };
+        // SAFETY: as in `next`.
+        self.model.check(unsafe { (self.model.api.llmcc_gen_stats)(self.handle, &mut stats) })?;
+        Ok(stats)
+    }
+}
+
+impl Drop for Generation<'_> {
+    fn drop(&mut self) {
+        // SAFETY: freed once.
+        unsafe { (self.model.api.llmcc_gen_free)(self.handle) }
+    }
+}

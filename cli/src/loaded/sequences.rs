@@ -1,0 +1,46 @@
+//! Sequences of an open model.
+
+use super::Model;
+use crate::Error;
+
+impl Model {
+    /// A new sequence.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn seq_new(&self) -> Result<i32, Error> {
+        let mut seq = -1;
+        // SAFETY: `seq` is valid.
+        self.check(unsafe { (self.api.llmcc_seq_new)(self.model, &mut seq) })?;
+        Ok(seq)
+    }
+
+    /// Ends a sequence.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn seq_free(&self, seq: i32) -> Result<(), Error> {
+        // SAFETY: any number may be passed.
+        self.check(unsafe { (self.api.llmcc_seq_free)(self.model, seq) })
+    }
+
+    /// A second sequence with the same tokens.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn seq_fork(&self, seq: i32) -> Result<i32, Error> {
+        let mut copy = -1;
+        // SAFETY: any number may be passed, `copy` is valid.
+        self.check(unsafe { (self.api.llmcc_seq_fork)(self.model, seq, &mut copy) })?;
+        Ok(copy)
+    }
+
+    /// Forgets all tokens of a sequence but the first `len`.
+    ///
+    /// # Errors
+    /// A window has moved on, or a recurrent state is not kept: it stays as it is.
+    pub fn seq_truncate(&self, seq: i32, len: usize) -> Result<(), Error> {
+        // SAFETY: any numbers may be passed.
+        self.check(unsafe { (self.api.llmcc_seq_truncate)(self.model, seq, len) })
+    }
+}
