@@ -334,7 +334,8 @@ fn erf(b: &mut Builder, x: V) -> V {
     b.select(negative, turned, value)
 }
 
-/// `log(1 + e^x) = max(x, 0) + 2·artanh(z/(2 + z))`, `z = e^(−|x|)`: a series in a number up to 1/3.
+/// `log(1 + e^x) = max(x, 0) + 2·artanh(s)`, `s = z/(2 + z)`, `z = e^(−|x|)`: a series in a number up to
+/// 1/3, of whose terms the first is `2s = z − s·z`, so that what `s` is off by counts a third.
 fn softplus(b: &mut Builder, x: V) -> V {
     let (zero, two) = (b.f32(0.0), b.f32(2.0));
     let negative = b.fneg(x);
@@ -345,12 +346,16 @@ fn softplus(b: &mut Builder, x: V) -> V {
     let s = b.fdiv(z, denominator);
     let square = b.fmul(s, s);
     let mut sum = b.f32(2.0 / 15.0);
-    for n in [13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0] {
+    for n in [13.0, 11.0, 9.0, 7.0, 5.0, 3.0] {
         let c = b.f32(2.0 / n);
         sum = b.fma(sum, square, c);
     }
+    let sum = b.fneg(sum);
+    let part = b.fma(sum, square, z);
+    let part = b.fneg(part);
+    let log = b.fma(part, s, z);
     let positive = b.fmax(x, zero);
-    b.fma(sum, s, positive)
+    b.fadd(positive, log)
 }
 
 /// Between two numbers.

@@ -8,7 +8,7 @@ use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{Endianness, InstBuilder, MemFlagsData, Type, Value};
 use cranelift_frontend::FunctionBuilder;
 
-pub(super) use cranelift_codegen::ir::types::{F32, F32X4, F64X2, I8X16, I16X8, I32, I32X4, I64, I64X2};
+pub(super) use cranelift_codegen::ir::types::{F32, F32X4, F64, F64X2, I8X16, I16X8, I32, I32X4, I64, I64X2};
 
 /// Lanes of a vector.
 pub(super) const LANES: usize = 4;

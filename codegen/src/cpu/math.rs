@@ -8,8 +8,8 @@ use super::emit::Emit;
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::math::{
-    ARTANH, EXP, EXP_LEAST, EXP_MOST, GELU_CUBIC, GELU_SLOPE, LN2_HIGH, LN2_LOW, PHI, PHI_HIGH, PHI_MOST, PHI_T, TANH,
-    TANH_SMALL,
+    ARTANH, EXP, EXP_LEAST, EXP_MOST, GELU_CUBIC, GELU_SLOPE, LN2_HIGH, LN2_LOW, PHI, PHI_HIGH, PHI_MOST, PHI_SMALL,
+    PHI_SMALL_MOST, PHI_T, TANH, TANH_SMALL,
 };
 use llmcc_ir::graph::{BinaryOp, UnaryOp};
 
@@ -124,8 +124,9 @@ impl<'f> Emit<'f> {
         self.choose(is_small, small, large)
     }
 
-    /// `ln(1 + eˣ) = max(x, 0) + ln(1 + z)`, `z = e^(−|x|)`, within 8 ulp; and
-    /// `ln(1 + z) = 2·artanh(z/(2 + z))`, a series in a number up to 1/3.
+    /// `ln(1 + eˣ) = max(x, 0) + ln(1 + z)`, `z = e^(−|x|)`, within 3 ulp; and
+    /// `ln(1 + z) = 2·artanh(s)`, `s = z/(2 + z)`, a series in a number up to 1/3, of whose terms
+    /// the first is `2s = z − s·z`: so what `s` is off by counts a third.
     pub fn softplus(&mut self, x: Value) -> Value {
         let magnitude = self.b.ins().fabs(x);
         let negative = self.b.ins().fneg(magnitude);
@@ -134,16 +135,20 @@ impl<'f> Emit<'f> {
         let denominator = self.fadd(z, two);
         let s = self.fdiv(z, denominator);
         let square = self.fmul(s, s);
-        let p = self.polynomial(square, &ARTANH);
-        let p = self.fmul(p, s);
+        let p = self.polynomial(square, &ARTANH[1..]);
+        let p = self.fmul(p, square);
+        let part = self.fsub(z, p);
+        let part = self.fmul(part, s);
+        let log = self.fsub(z, part);
         let zero = self.floats(0.0);
         let positive = self.fmax(zero, x);
-        self.fadd(positive, p)
+        self.fadd(positive, log)
     }
 
     /// `x·Φ(x)`, within 8 ulp for x ≥ −13 (below, Φ nears the subnormal numbers). One formula
     /// serves both signs: `Φ(−|x|)` has a small relative error everywhere, and
-    /// `Φ(|x|) = 1 − Φ(−|x|)` loses nothing since it is at least ½.
+    /// `Φ(|x|) = 1 − Φ(−|x|)` loses nothing since it is at least ½. Near 0, where most numbers are,
+    /// it would be off by the product's roundings: there `Φ` is ½ and a small series, within 3 ulp.
     pub fn gelu(&mut self, x: Value) -> Value {
         // Beyond the range of the polynomial Φ(−|x|) is 0 in f32, and 1 − Φ is 1.
         let (magnitude, limit) = (self.b.ins().fabs(x), self.floats(PHI_MOST));
@@ -173,6 +178,14 @@ impl<'f> Emit<'f> {
         let zero = self.floats(0.0);
         let negative = self.lanes_where(FloatCC::LessThan, x, zero);
         let phi = self.choose(negative, lower, upper);
+        let square = self.fmul(x, x);
+        let series = self.polynomial(square, &PHI_SMALL);
+        let series = self.fmul(series, x);
+        let half = self.floats(0.5);
+        let near = self.fadd(series, half);
+        let limit = self.floats(PHI_SMALL_MOST);
+        let is_small = self.lanes_where(FloatCC::LessThan, magnitude, limit);
+        let phi = self.choose(is_small, near, phi);
         self.fmul(x, phi)
     }
 

@@ -1,15 +1,15 @@
 //! Inner products of a matmul tile as 128-bit vector code: what the microkernels compute, for
 //! targets without them.
 //!
-//! Like theirs, every output is one chain of fused multiply-adds over `k` in ascending order (int8
-//! rows: over groups), so that the results equal theirs bit for bit.
+//! Like theirs, every output is a sum of chains of fused multiply-adds over [`CHAIN`] columns each in
+//! ascending order (int8 rows: one chain over groups), so that the results equal theirs bit for bit.
 
 use super::codes::{self, Factors};
 use super::emit::{Emit, F32, F32X4, I8X16, I16X8, I32, I32X4, LANES};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::encoding::{Code, Encoding, Float, planes};
-use llmcc_abi::layout::{self, BLOCK, K_PAD};
+use llmcc_abi::layout::{self, BLOCK, CHAIN, K_PAD};
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::Format;
 
@@ -65,15 +65,14 @@ pub(super) fn emit(e: &mut Emit, p: &Panel) {
 
 /// One f32 row times one block.
 fn float_row(e: &mut Emit, p: &Panel, w: Value, a: Value) -> Vec<Value> {
-    let zero = e.floats(0.0);
-    let acc = vec![zero; VECTORS];
+    let sums = [e.floats(0.0); VECTORS];
     match p.format.encoding().float() {
-        Some(Float::F32) => plain(e, p.k, 64, 1, w, a, acc, |e, w, step, v| e.load(F32X4, w, step * 64 + v * 16)),
-        Some(Float::F16) => plain(e, p.k, 32, 1, w, a, acc, |e, w, step, v| {
+        Some(Float::F32) => plain(e, p.k, 64, 1, w, a, sums, |e, w, step, v| e.load(F32X4, w, step * 64 + v * 16)),
+        Some(Float::F16) => plain(e, p.k, 32, 1, w, a, sums, |e, w, step, v| {
             let halves = e.load_halves(w, step * 32 + v * 8);
             e.finite_f16_to_f32(halves)
         }),
-        Some(Float::Bf16) => plain(e, p.k, 32, 2, w, a, acc, |e, w, step, v| {
+        Some(Float::Bf16) => plain(e, p.k, 32, 2, w, a, sums, |e, w, step, v| {
             let pairs = e.load(I32X4, w, step / 2 * 64 + v * 16);
             if step % 2 == 0 {
                 return e.bf16_to_f32(pairs);
@@ -82,7 +81,7 @@ fn float_row(e: &mut Emit, p: &Panel, w: Value, a: Value) -> Vec<Value> {
             let bits = e.b.ins().band(pairs, mask);
             e.as_floats(bits)
         }),
-        Some(Float::E4m3) | None => decoded(e, p, w, a, acc),
+        Some(Float::E4m3) | None => decoded(e, p, w, a, sums),
     }
 }
 
@@ -95,30 +94,38 @@ fn plain(
     unit: usize,
     w: Value,
     a: Value,
-    acc: Vec<Value>,
+    sums: [Value; VECTORS],
     weight: impl Fn(&mut Emit, Value, usize, usize) -> Value,
 ) -> Vec<Value> {
-    let unroll = [4, 2, 1].into_iter().find(|u| k / u > 0).unwrap_or(1).max(unit);
-    let whole = k / unroll * unroll;
-    let steps = |e: &mut Emit, w: Value, a: Value, count: usize, acc: &[Value]| {
-        let mut acc = acc.to_vec();
-        for step in 0..count {
-            let x = e.load_splat(a, step * 4);
-            for (v, acc) in acc.iter_mut().enumerate() {
-                let weight = weight(e, w, step, v);
-                *acc = e.fma(weight, x, *acc);
+    // As many columns as are in a chain, from `w` and `a` on; the addresses after them follow the sums.
+    let chain = |e: &mut Emit, count: usize, carried: &[Value]| {
+        let steps = |e: &mut Emit, carried: &[Value], count: usize| {
+            let (w, a, mut acc) = (carried[0], carried[1], carried[2..].to_vec());
+            for step in 0..count {
+                let x = e.load_splat(a, step * 4);
+                for (v, acc) in acc.iter_mut().enumerate() {
+                    let weight = weight(e, w, step, v);
+                    *acc = e.fma(weight, x, *acc);
+                }
             }
-        }
-        acc
+            [vec![e.offset(w, count * bytes), e.offset(a, count * 4)], acc].concat()
+        };
+        let unroll = [4, 2, 1].into_iter().find(|u| count / u > 0).unwrap_or(1).max(unit);
+        let whole = count / unroll * unroll;
+        let none = e.floats(0.0);
+        let start = [&carried[..2], &[none; VECTORS][..]].concat();
+        let end = e.fixed(whole, unroll, &start, |e, _, carried| steps(e, carried, unroll));
+        let end = steps(e, &end, count - whole);
+        let sums = carried[2..].iter().zip(&end[2..]).map(|(sum, acc)| e.fadd(*sum, *acc)).collect();
+        [end[..2].to_vec(), sums].concat()
     };
-    let mut carried = vec![w, a];
-    carried.extend(acc);
-    let carried = e.fixed(whole, unroll, &carried, |e, _, c| {
-        let mut next = vec![e.offset(c[0], unroll * bytes), e.offset(c[1], unroll * 4)];
-        next.extend(steps(e, c[0], c[1], unroll, &c[2..]));
-        next
-    });
-    steps(e, carried[0], carried[1], k - whole, &carried[2..])
+    let whole = k / CHAIN * CHAIN;
+    let carried = [vec![w, a], sums.to_vec()].concat();
+    let mut carried = e.fixed(whole, CHAIN, &carried, |e, _, carried| chain(e, CHAIN, carried));
+    if whole < k {
+        carried = chain(e, k - whole, &carried);
+    }
+    carried.split_off(2)
 }
 
 /// The factors of a block's rows.
@@ -127,16 +134,13 @@ fn factors(e: &mut Emit, encoding: &Encoding, block: &layout::Block, at: &codes:
 }
 
 /// Quantized weights, decoded to f32.
-fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, acc: Vec<Value>) -> Vec<Value> {
+fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, sums: [Value; VECTORS]) -> Vec<Value> {
     let encoding = p.format.encoding();
     let group = encoding.group().unwrap_or(p.k);
     let block = layout::block(&encoding, p.k);
-    let (zero, end) = (e.int(0), e.int(p.k as i64));
-    e.range(zero, end, group, &acc, |e, start, acc| {
-        let at = codes::group_at(e, &block, group, w, start);
-        let factors = factors(e, &encoding, &block, &at);
-        let stop = e.offset(start, group);
-        let stop = e.min(stop, end);
+    let (zero, end, none) = (e.int(0), e.int(p.k as i64), [e.floats(0.0); VECTORS]);
+    // Columns of one group.
+    let columns = |e: &mut Emit, start, stop, at: &codes::GroupAt, factors: &[Factors], acc: &[Value]| {
         e.range(start, stop, 1, acc, |e, k, acc| {
             let planes = codes::planes_at(e, &encoding, at.codes, k);
             let x = e.index(a, k, 4);
@@ -150,6 +154,37 @@ fn decoded(e: &mut Emit, p: &Panel, w: Value, a: Value, acc: Vec<Value>) -> Vec<
                 })
                 .collect()
         })
+    };
+    let add = |e: &mut Emit, sums: &[Value], acc: &[Value]| -> Vec<Value> {
+        sums.iter().zip(acc).map(|(sum, acc)| e.fadd(*sum, *acc)).collect()
+    };
+    let up_to = |e: &mut Emit, start, columns, end| {
+        let stop = e.offset(start, columns);
+        e.min(stop, end)
+    };
+    if group >= CHAIN.min(p.k) {
+        return e.range(zero, end, group, &sums, |e, start, sums| {
+            let at = codes::group_at(e, &block, group, w, start);
+            let factors = factors(e, &encoding, &block, &at);
+            let stop = up_to(e, start, group, end);
+            e.range(start, stop, CHAIN, sums, |e, start, sums| {
+                let stop = up_to(e, start, CHAIN, stop);
+                let acc = columns(e, start, stop, &at, &factors, &none);
+                add(e, sums, &acc)
+            })
+        });
+    }
+    // Several groups in a chain.
+    e.range(zero, end, CHAIN, &sums, |e, first, sums| {
+        let mut acc = none.to_vec();
+        for from in (0..CHAIN).step_by(group) {
+            let start = e.offset(first, from);
+            let at = codes::group_at(e, &block, group, w, start);
+            let factors = factors(e, &encoding, &block, &at);
+            let stop = up_to(e, start, group, end);
+            acc = columns(e, start, stop, &at, &factors, &acc);
+        }
+        add(e, sums, &acc)
     })
 }
 

@@ -1,6 +1,6 @@
 //! Transformations of whole runs of columns, in place: normalization and rotation.
 
-use super::emit::{Emit, LANES};
+use super::emit::{Emit, F32, F64, LANES};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_ir::kernel::Norm;
 
@@ -15,11 +15,14 @@ pub(super) fn normalize(e: &mut Emit, run: Value, norm: &Norm) {
         each(e, run, width, |e, v| e.fsub(v, mean));
     }
     let sum = sum(e, run, width, |e, v| e.fmul(v, v));
-    let (columns, eps, one) = (e.float(width as f32), e.float(eps.get()), e.float(1.0));
+    // All columns have what the factor is off by: in f64 it is rounded once, not four times.
+    let sum = e.b.ins().fpromote(F64, sum);
+    let [columns, eps, one] = [width as f64, eps.get().into(), 1.0].map(|x| e.b.ins().f64const(x));
     let mean = e.fdiv(sum, columns);
     let mean = e.fadd(mean, eps);
     let root = e.b.ins().sqrt(mean);
     let factor = e.fdiv(one, root);
+    let factor = e.b.ins().fdemote(F32, factor);
     let factor = e.splat(factor);
     each(e, run, width, |e, v| e.fmul(v, factor));
 }

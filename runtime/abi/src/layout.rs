@@ -75,6 +75,10 @@ use crate::encoding::{Code, Encoding, Float, Per, Scale};
 pub const BLOCK: usize = 16;
 /// `k` is padded to a multiple of this in quantized weights and int8 rows.
 pub const K_PAD: usize = 32;
+/// Columns whose products with f32 rows are summed in one chain from 0; what chains give is added in
+/// ascending order. A chain over all of `k` adds each product to a sum as large as that of all before
+/// it: it is off by some √(k/2) roundings, √(16 + k/64) are left.
+pub const CHAIN: usize = 32;
 
 /// Order of the elements in the blocks of a packed matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -34,6 +34,10 @@ pub const PHI: [f32; 10] = [
 ];
 /// The upper 12 bits of a number: a half of `x²` in `Φ`.
 pub const PHI_HIGH: u32 = 0xffff_f000;
+/// Below this magnitude `Φ` is a polynomial.
+pub const PHI_SMALL_MOST: f32 = 0.75;
+/// `(Φ(x) − 1/2)/x` in x² on |x| ≤ [`PHI_SMALL_MOST`].
+pub const PHI_SMALL: [f32; 5] = [0.398_942_3, -0.066_490_3, 0.009_972_361, -0.001_181_318_9, 0.000_102_970_516];
 /// `gelu_tanh(x) = x/(1 + e^(−SLOPE·x·(1 + CUBIC·x²)))`.
 pub const GELU_CUBIC: f32 = 0.044_715;
 /// See [`GELU_CUBIC`]: `2·√(2/π)`.

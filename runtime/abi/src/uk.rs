@@ -119,11 +119,12 @@ pub struct UkTable {
 /// Arguments of a panel microkernel: `c[m, 16 * blocks] = a[m, k] · w[16 * blocks, k]ᵀ`. See
 /// [`layout`](crate::layout) for `w` and int8 `a`.
 ///
-/// Every output is accumulated over `k` in ascending order in one chain per output element (f32:
-/// one fused multiply-add per `k`; bf16 rows: one per `k`, the second of each pair `2i, 2i + 1`
-/// first; int8: one i32 sum per group, then one f32 fused multiply-add per group), whatever `m` and
-/// `blocks` are: a token's result never depends on what else is in the batch, and is the same on
-/// every instruction set.
+/// Every output is accumulated over `k` in ascending order (f32: one fused multiply-add per `k`, in
+/// chains of [`CHAIN`](crate::layout::CHAIN) columns, each from 0, which are added up; in one chain
+/// bf16 rows: one per `k`, the second of each pair `2i, 2i + 1` first; and int8: one i32 sum per
+/// group, then one f32 fused multiply-add per group), whatever `m` and `blocks` are: a
+/// token's result never depends on what else is in the batch, and is the same on every instruction
+/// set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PanelArgs {

@@ -1,8 +1,8 @@
 //! Panels: `c[m, 16 * blocks] = a[m, k] · w[16 * blocks, k]ᵀ`, cut into register tiles.
 //!
 //! [`run`] walks the tiles; a [`Kernel`] computes one tile over the whole of `k`, so that every
-//! output element is one chain of accumulation in registers, whatever the tile it falls into. Many
-//! f32 rows are an exception: [`many`].
+//! output element is accumulated in the same order in registers, whatever the tile it falls into.
+//! Many f32 rows are an exception: [`many`].
 
 pub(crate) mod amx;
 pub(crate) mod decode;

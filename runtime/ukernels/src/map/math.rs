@@ -61,8 +61,11 @@ pub(super) unsafe fn softplus<I: Isa>(x: I::F) -> I::F {
     unsafe {
         let z = exp::<I>(I::sub(I::splat(-0.0), I::keep_bits(x, 0x7fff_ffff)), None);
         let s = I::div(z, I::add(z, I::splat(2.0)));
-        let p = I::mul(polynomial::<I, 8>(I::mul(s, s), ARTANH), s);
-        I::add(I::max(I::splat(0.0), x), p)
+        let [_, rest @ ..] = ARTANH;
+        let square = I::mul(s, s);
+        let p = I::mul(polynomial::<I, 7>(square, rest), square);
+        let log = I::sub(z, I::mul(I::sub(z, p), s));
+        I::add(I::max(I::splat(0.0), x), log)
     }
 }
 
@@ -79,7 +82,9 @@ pub(super) unsafe fn gelu<I: Isa>(x: I::F) -> I::F {
         let tail = I::mul(I::mul(I::sub(magnitude, high), I::add(magnitude, high)), I::splat(-0.5));
         let lower = I::mul(p, exp::<I>(main, Some(tail)));
         let upper = I::sub(one, lower);
-        I::mul(x, I::where_less(x, I::splat(0.0), lower, upper))
+        let phi = I::where_less(x, I::splat(0.0), lower, upper);
+        let near = I::add(I::mul(polynomial::<I, 5>(I::mul(x, x), PHI_SMALL), x), I::splat(0.5));
+        I::mul(x, I::where_less(magnitude, I::splat(PHI_SMALL_MOST), near, phi))
     }
 }
 

@@ -1,12 +1,12 @@
 //! Quantized weights × f32 rows: weights are decoded in registers (for many rows, to memory:
-//! [`super::many`]), then one fused multiply-add per `k`.
+//! [`super::many`]), then one fused multiply-add per `k`, in chains as those of floats.
 
 use core::marker::PhantomData;
 
 use llmcc_abi::encoding::{Encoding, FP4_VALUES, NORMAL_FLOAT};
-use llmcc_abi::layout::BLOCK;
+use llmcc_abi::layout::{BLOCK, CHAIN};
 
-use super::float::fma_row;
+use super::float::{end_chains, fma_row};
 use super::int8::{kind, load};
 use super::many::Widen;
 use super::{Kernel, Place, Tile};
@@ -148,6 +148,7 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
             let zero = [I::splat(0.0); NV];
             let mut g = Group::<I, NV> { scale: zero, min: zero, codes: [I::zero_words(); NV] };
             let mut acc = [zero; MR];
+            let mut sums = acc;
             let mut place = const { Place::new(T::ENCODING) };
             let (mut k, mut group) = (0, 0);
             while k < t.k {
@@ -186,10 +187,14 @@ impl<I: Isa, T: Format<I>> Kernel<I> for Decode<T> {
                     }
                     place.codes += 64;
                     k += T::CHUNK;
+                    if k.is_multiple_of(CHAIN) {
+                        end_chains::<I, MR, NV>(&mut sums, &mut acc);
+                    }
                 }
                 group += 1;
             }
-            t.store::<I, MR, NV>(&acc);
+            end_chains::<I, MR, NV>(&mut sums, &mut acc);
+            t.store::<I, MR, NV>(&sums);
         }
     }
 }

@@ -1,7 +1,11 @@
 //! Unquantized weights × f32 or bf16 rows: one fused multiply-add per `k`.
+//!
+//! Products with f32 rows are summed in chains of [`CHAIN`] columns. Their sums wait while a chain
+//! runs, on the stack where registers are few: of 12 × 2 vectors 24 additions, loads and stores beside
+//! 768 multiply-adds.
 
 use llmcc_abi::encoding::Encoding;
-use llmcc_abi::layout::BLOCK;
+use llmcc_abi::layout::{BLOCK, CHAIN};
 
 use super::many::Widen;
 use super::{Kernel, Tile};
@@ -28,6 +32,22 @@ pub(super) unsafe fn fma_row<I: Isa, const MR: usize, const NV: usize>(
     }
 }
 
+/// Adds what chains gave to the sums; the next begin at 0.
+#[inline(always)]
+pub(super) unsafe fn end_chains<I: Isa, const MR: usize, const NV: usize>(
+    sums: &mut [[I::F; NV]; MR],
+    acc: &mut [[I::F; NV]; MR],
+) {
+    for m in 0..MR {
+        for v in 0..NV {
+            unsafe {
+                sums[m][v] = I::add(sums[m][v], acc[m][v]);
+                acc[m][v] = I::splat(0.0);
+            }
+        }
+    }
+}
+
 /// f32 weights.
 pub(crate) struct F32;
 
@@ -41,14 +61,18 @@ impl<I: Isa> Kernel<I> for F32 {
             let w = t.vectors::<I, NV>(0, 4);
             let mut x = [I::splat(0.0); NV];
             let mut acc = [x; MR];
-            for k in 0..t.k {
-                for v in 0..NV {
-                    t.prefetch::<I, MR, NV>(v, w[v].add(k * 64));
-                    x[v] = I::load(w[v].add(k * 64));
+            let mut sums = acc;
+            for from in (0..t.k).step_by(CHAIN) {
+                for k in from..t.k.min(from + CHAIN) {
+                    for v in 0..NV {
+                        t.prefetch::<I, MR, NV>(v, w[v].add(k * 64));
+                        x[v] = I::load(w[v].add(k * 64));
+                    }
+                    fma_row::<I, MR, NV>(&mut acc, &x, t.a.add(k * 4), t.a_stride);
                 }
-                fma_row::<I, MR, NV>(&mut acc, &x, t.a.add(k * 4), t.a_stride);
+                end_chains::<I, MR, NV>(&mut sums, &mut acc);
             }
-            t.store::<I, MR, NV>(&acc);
+            t.store::<I, MR, NV>(&sums);
         }
     }
 }
@@ -71,14 +95,18 @@ impl<I: Isa> Kernel<I> for F16 {
             let w = t.vectors::<I, NV>(0, 2);
             let mut x = [I::splat(0.0); NV];
             let mut acc = [x; MR];
-            for k in 0..t.k {
-                for v in 0..NV {
-                    t.prefetch::<I, MR, NV>(v, w[v].add(k * 32));
-                    x[v] = I::load_f16(w[v].add(k * 32));
+            let mut sums = acc;
+            for from in (0..t.k).step_by(CHAIN) {
+                for k in from..t.k.min(from + CHAIN) {
+                    for v in 0..NV {
+                        t.prefetch::<I, MR, NV>(v, w[v].add(k * 32));
+                        x[v] = I::load_f16(w[v].add(k * 32));
+                    }
+                    fma_row::<I, MR, NV>(&mut acc, &x, t.a.add(k * 4), t.a_stride);
                 }
-                fma_row::<I, MR, NV>(&mut acc, &x, t.a.add(k * 4), t.a_stride);
+                end_chains::<I, MR, NV>(&mut sums, &mut acc);
             }
-            t.store::<I, MR, NV>(&acc);
+            t.store::<I, MR, NV>(&sums);
         }
     }
 }
@@ -105,27 +133,32 @@ impl<I: Isa> Kernel<I> for Bf16 {
             let w = t.vectors::<I, NV>(0, 4);
             let mut x = [I::splat(0.0); NV];
             let mut acc = [x; MR];
+            let mut sums = acc;
             let mut pair = [I::zero_words(); NV];
-            for k in 0..t.k / 2 {
-                let a = t.a.add(k * 8);
-                for v in 0..NV {
-                    t.prefetch::<I, MR, NV>(v, w[v].add(k * 64));
-                    pair[v] = I::load_words(w[v].add(k * 64));
-                    x[v] = I::bf16_low(pair[v]);
+            for from in (0..t.k).step_by(CHAIN) {
+                let to = t.k.min(from + CHAIN);
+                for k in from / 2..to / 2 {
+                    let a = t.a.add(k * 8);
+                    for v in 0..NV {
+                        t.prefetch::<I, MR, NV>(v, w[v].add(k * 64));
+                        pair[v] = I::load_words(w[v].add(k * 64));
+                        x[v] = I::bf16_low(pair[v]);
+                    }
+                    fma_row::<I, MR, NV>(&mut acc, &x, a, t.a_stride);
+                    for v in 0..NV {
+                        x[v] = I::bf16_high(pair[v]);
+                    }
+                    fma_row::<I, MR, NV>(&mut acc, &x, a.add(4), t.a_stride);
                 }
-                fma_row::<I, MR, NV>(&mut acc, &x, a, t.a_stride);
-                for v in 0..NV {
-                    x[v] = I::bf16_high(pair[v]);
+                if to % 2 == 1 {
+                    for v in 0..NV {
+                        x[v] = I::bf16_low(I::load_words(w[v].add(to / 2 * 64)));
+                    }
+                    fma_row::<I, MR, NV>(&mut acc, &x, t.a.add((to - 1) * 4), t.a_stride);
                 }
-                fma_row::<I, MR, NV>(&mut acc, &x, a.add(4), t.a_stride);
+                end_chains::<I, MR, NV>(&mut sums, &mut acc);
             }
-            if t.k % 2 == 1 {
-                for v in 0..NV {
-                    x[v] = I::bf16_low(I::load_words(w[v].add(t.k / 2 * 64)));
-                }
-                fma_row::<I, MR, NV>(&mut acc, &x, t.a.add((t.k - 1) * 4), t.a_stride);
-            }
-            t.store::<I, MR, NV>(&acc);
+            t.store::<I, MR, NV>(&sums);
         }
     }
 }

@@ -4,8 +4,8 @@
 //! A tile over the whole of `k`, as few rows have it, reads its activations from the second-level
 //! cache or from beyond it, and each decodes its weights anew. Here 128 columns pass at a time: two
 //! vectors' worth of blocks are widened (up to 16 KB), and the same columns of all rows, packed,
-//! serve one pair after the other. Meanwhile sums wait in `c`, which costs them no bit: the chain
-//! of an output is the same. All formats multiply with the same code, [`columns`], once per
+//! serve one pair after the other. Meanwhile sums wait in `c`, which costs them no bit: the chains
+//! of an output are the same. All formats multiply with the same code, [`columns`], once per
 //! instruction set.
 //!
 //! What bounds it with AVX-512, on a Xeon with AMX: the loop of 12 rows × 2 vectors itself runs at
@@ -18,14 +18,15 @@ use core::mem::MaybeUninit;
 
 use llmcc_abi::PanelArgs;
 use llmcc_abi::encoding::{Encoding, Float};
-use llmcc_abi::layout::BLOCK;
+use llmcc_abi::layout::{BLOCK, CHAIN};
 
-use super::float::fma_row;
+use super::float::{end_chains, fma_row};
 use super::{Kernel, Tile};
 use crate::isa::Isa;
 
 /// Columns that pass at once: whole groups of every format.
 const DEPTH: usize = 128;
+const _: () = assert!(DEPTH.is_multiple_of(CHAIN) && CHAIN.is_multiple_of(PIECE));
 /// Bytes of the weights of a column of a block as f32.
 const COLUMN: usize = BLOCK * 4;
 
@@ -133,10 +134,11 @@ unsafe fn tile<I: Isa, const MR: usize>(p: &Columns, row: usize, mut at: usize, 
         let c = p.c.add(row * p.c_stride);
         let mut x = [I::splat(0.0); 2];
         let mut acc = [x; MR];
+        let mut sums = acc;
         if !p.first {
             for m in 0..MR {
                 for v in 0..2 {
-                    acc[m][v] = I::load(c.add(m * p.c_stride + v * I::LANES).cast());
+                    sums[m][v] = I::load(c.add(m * p.c_stride + v * I::LANES).cast());
                 }
             }
         }
@@ -154,10 +156,13 @@ unsafe fn tile<I: Isa, const MR: usize>(p: &Columns, row: usize, mut at: usize, 
                 }
                 fma_row::<I, MR, 2>(&mut acc, &x, a.add(k).cast(), PIECE * 4);
             }
+            if (from + PIECE).is_multiple_of(CHAIN) || from + PIECE >= p.count {
+                end_chains::<I, MR, 2>(&mut sums, &mut acc);
+            }
         }
         for m in 0..MR {
             for v in 0..2 {
-                I::store(c.add(m * p.c_stride + v * I::LANES), acc[m][v]);
+                I::store(c.add(m * p.c_stride + v * I::LANES), sums[m][v]);
             }
         }
     }

@@ -75,7 +75,7 @@ fn tanh(x: f32) -> f32 {
 fn softplus(x: f32) -> f32 {
     let z = exp_and_tail(-x.abs(), 0.0);
     let s = z / (z + 2.0);
-    larger(0.0, x) + polynomial(s * s, &ARTANH) * s
+    larger(0.0, x) + (z - (z - polynomial(s * s, &ARTANH[1..]) * (s * s)) * s)
 }
 
 fn gelu(x: f32) -> f32 {
@@ -85,5 +85,10 @@ fn gelu(x: f32) -> f32 {
     let high = f32::from_bits(magnitude.to_bits() & PHI_HIGH);
     let tail = (magnitude - high) * (magnitude + high) * -0.5;
     let lower = polynomial(t, &PHI) * t * exp_and_tail(high * high * -0.5, tail);
-    x * if x < 0.0 { lower } else { 1.0 - lower }
+    let near = polynomial(x * x, &PHI_SMALL) * x + 0.5;
+    x * match x {
+        _ if magnitude < PHI_SMALL_MOST => near,
+        _ if x < 0.0 => lower,
+        _ => 1.0 - lower,
+    }
 }

@@ -2,7 +2,7 @@
 
 use llmcc_abi::PanelArgs;
 use llmcc_abi::encoding::{Encoding, Float, ScaleKind, e4m3_to_f32, e8m0_to_f32, planes};
-use llmcc_abi::layout::{self, BLOCK, K_PAD, block, groups, q8_row};
+use llmcc_abi::layout::{self, BLOCK, CHAIN, K_PAD, block, groups, q8_row};
 
 use super::{bf16_to_f32, f16_to_f32, read};
 
@@ -112,11 +112,12 @@ unsafe fn each_output(p: &PanelArgs, weights: Encoding, f: impl Fn(&Row, *const 
     }
 }
 
-/// Any weights × f32 rows: one fused multiply-add per `k`, ascending.
+/// Any weights × f32 rows: one fused multiply-add per `k`, ascending, in chains of [`CHAIN`].
 pub(crate) unsafe fn panel_f32_rows(p: &PanelArgs, weights: Encoding) {
     let dot = |w: &Row, a: *const u8| {
         let term = |acc, k| unsafe { libm::fmaf(w.value(k), read(a, k * 4), acc) };
-        (0..p.k as usize).fold(0.0f32, term)
+        let chain = |from: usize| (from..(p.k as usize).min(from + CHAIN)).fold(0.0f32, term);
+        (0..p.k as usize).step_by(CHAIN).fold(0.0f32, |sum, from| sum + chain(from))
     };
     unsafe { each_output(p, weights, dot) }
 }
