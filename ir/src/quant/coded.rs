@@ -42,7 +42,10 @@ impl CodedRow {
 
     /// The first column whose scales are no numbers, or that is none itself.
     pub fn not_finite(&self, e: &Encoding) -> Option<usize> {
-        if let (Code::Float(_), Some(col)) = (e.code, self.codes.iter().position(|u| !e.number(*u).is_finite())) {
+        // Integers and numbers of tables are always some.
+        if matches!(e.code, Code::Float(_))
+            && let Some(col) = self.codes.iter().position(|u| !e.number(*u).is_finite())
+        {
             return Some(col);
         }
         let bad = |list: &[(f32, f32)]| list.iter().position(|f| !f.0.is_finite() || !f.1.is_finite());

@@ -231,6 +231,9 @@ struct Sums {
     max: f64,
 }
 
+/// Bytes of some blocks, and their sums.
+type Packed = Result<(Vec<u8>, Sums), PackError>;
+
 struct Output<'a> {
     sink: &'a mut dyn std::io::Write,
     progress: &'a mut dyn FnMut(u64),
@@ -289,20 +292,27 @@ impl Output<'_> {
         let per_task = (TASK_ELEMENTS / (BLOCK * k)).max(1);
         let starts: Vec<usize> = (0..blocks).step_by(per_task).collect();
         let mut total = Sums::default();
-        for wave in starts.chunks(TASKS_IN_FLIGHT) {
-            let packed: Vec<Result<(Vec<u8>, Sums), PackError>> = wave
-                .par_iter()
-                .map(|from| pack_blocks(rows, (*from, (from + per_task).min(blocks)), (n, k), (format, exact), name))
-                .collect();
-            for p in packed {
-                let (bytes, sums) = p?;
-                self.write(&bytes)?;
-                total = Sums {
-                    error: total.error + sums.error,
-                    signal: total.signal + sums.signal,
-                    max: total.max.max(sums.max),
-                };
-            }
+        let pack = |wave: &[usize]| -> Vec<Packed> {
+            let blocks = |from: &usize| (*from, (from + per_task).min(blocks));
+            wave.par_iter().map(|from| pack_blocks(rows, blocks(from), (n, k), (format, exact), name)).collect()
+        };
+        let mut waves = starts.chunks(TASKS_IN_FLIGHT).map(Some).chain([None]);
+        let mut ready = waves.next().flatten().map(pack).unwrap_or_default();
+        for wave in waves {
+            // The next ones are packed while these are written.
+            ready = std::thread::scope(|s| -> Result<Vec<Packed>, PackError> {
+                let next = s.spawn(|| wave.map(pack).unwrap_or_default());
+                for p in ready {
+                    let (bytes, sums) = p?;
+                    self.write(&bytes)?;
+                    total = Sums {
+                        error: total.error + sums.error,
+                        signal: total.signal + sums.signal,
+                        max: total.max.max(sums.max),
+                    };
+                }
+                Ok(next.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            })?;
         }
         let relative = if total.signal > 0.0 { (total.error / total.signal).sqrt() } else { 0.0 };
         Ok((!exact).then_some(QuantError { relative_rms: relative, max: total.max }))
@@ -316,7 +326,7 @@ fn pack_blocks(
     (n, k): (usize, usize),
     (format, exact): (Format, bool),
     name: &str,
-) -> Result<(Vec<u8>, Sums), PackError> {
+) -> Packed {
     let size = format.block_bytes(k);
     let mut out = vec![0u8; (to - from) * size];
     let mut values = vec![0f32; BLOCK * k];
