@@ -23,6 +23,7 @@ use crate::Error;
 use crate::digest::hex;
 use crate::loaded::{EngineOptions, Model};
 use crate::lowered::{Lowered, Version};
+use crate::numbers::split_mix;
 use crate::options::CompileOptions;
 use crate::shared::SharedWeights;
 use llmcc_abi::Span;
@@ -135,14 +136,6 @@ pub fn steps(seed: u64, vocab: usize, max_context: usize, whole: bool) -> Vec<St
         }
     }
     out
-}
-
-/// The next number of a SplitMix64 sequence.
-pub fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 /// Sequences in steps.

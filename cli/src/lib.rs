@@ -15,6 +15,7 @@ pub mod golden;
 pub mod loaded;
 pub mod lowered;
 pub mod manifest;
+mod numbers;
 pub mod options;
 pub mod output;
 pub mod predicted;

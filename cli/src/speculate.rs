@@ -21,6 +21,8 @@ pub struct Drafting<'a> {
     model: &'a Model,
     heads: &'a [Model],
     guesses: usize,
+    /// Tokens that all heads have room for: they may be compiled for shorter contexts.
+    reach: usize,
     state: Option<Course<'a>>,
 }
 
@@ -78,17 +80,9 @@ impl<'a> Drafting<'a> {
                     format!("it is the draft head of another model: {differs}; compile both of one checkpoint");
                 return fail(head, message);
             }
-            if of.max_context < info.max_context {
-                let message = format!(
-                    "its longest context is {}, that of {} {}; compile both with the same --max-context",
-                    of.max_context,
-                    model.path().display(),
-                    info.max_context
-                );
-                return fail(head, message);
-            }
         }
-        Ok(Drafting { model, heads, guesses: guesses.unwrap_or(heads.len()), state: None })
+        let reach = heads.iter().map(|head| head.info().max_context).min().unwrap_or(0);
+        Ok(Drafting { model, heads, guesses: guesses.unwrap_or(heads.len()), reach, state: None })
     }
 
     /// Starts a generation after `prompt`, the whole sequence from its first token. If it goes on where the one
@@ -116,6 +110,7 @@ impl<'a> Drafting<'a> {
             guesses: self.guesses,
             tokens: prompt.to_vec(),
             room: (options.max_tokens as usize, self.model.info().max_context),
+            reach: self.reach,
             made: 0,
             pieces: VecDeque::new(),
             failed: false,
@@ -138,6 +133,8 @@ pub struct Drafted<'d, 'a> {
     tokens: Vec<i32>,
     /// Most tokens that are made (0: any number), and that the model has seen.
     room: (usize, usize),
+    /// Tokens that all heads have room for.
+    reach: usize,
     made: usize,
     /// Made by the last step, and not taken yet.
     pieces: VecDeque<Piece>,
@@ -189,7 +186,8 @@ impl Drafted<'_, '_> {
         let seen = self.state.seen.len();
         let left = if most == 0 { usize::MAX } else { most - self.made };
         // The step makes one more token than guesses are right, of tokens of which the context has room for all.
-        let n = self.guesses.min(left - 1).min(context.saturating_sub(seen + 1));
+        let room = context.saturating_sub(seen + 1).min((self.reach + 1).saturating_sub(seen));
+        let n = self.guesses.min(left - 1).min(room);
         let guessed = match n {
             0 => vec![],
             n => self.state.heads.guess(&mut self.state.target, &self.tokens, n)?,

@@ -110,10 +110,27 @@ impl Write for WeightsSink<'_> {
         Ok(n)
     }
 
+    /// Hashes much at once while it is written: the two take about as long.
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.len() < AT_ONCE {
+            self.out.write_all(bytes)?;
+            self.hashes.update(bytes);
+            return Ok(());
+        }
+        let (out, hashes) = (&mut *self.out, &mut *self.hashes);
+        std::thread::scope(|s| {
+            s.spawn(|| hashes.update(bytes));
+            out.write_all(bytes)
+        })
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 }
+
+/// Bytes that take longer to hash than a thread to start.
+const AT_ONCE: usize = 1 << 17;
 
 /// The runtime object, and what it tells about itself.
 struct Runtime {

@@ -258,9 +258,6 @@ def _check(model: Model, heads: Sequence[Model]) -> None:
         for size in ("vocab", "hidden"):
             if head.info[size] != model.info[size]:
                 raise LlmccError(f"{head!r} is the draft head of another model: its {size} is {head.info[size]}, the model's {model.info[size]}")
-        if head.info["max_context"] < model.info["max_context"]:
-            longest = f"its longest context is {head.info['max_context']}, the model's {model.info['max_context']}"
-            raise LlmccError(f"{head!r}: {longest}; compile both with the same --max-context")
 
 
 def _text(model: Model, prompt: Sequence[int], made: list[int], show_special: bool) -> str:

@@ -3,6 +3,7 @@
 use super::{Computed, Step, entries};
 use crate::Error;
 use crate::loaded::stand_ins;
+use crate::numbers::split_mix;
 use llmcc_codegen::artifact;
 use llmcc_ir::eval::{Batch, Rows, State, eval_plan, eval_plan_watched};
 use llmcc_ir::kernel::{Body, Expr, Kernel, ParamKind, RowElem};
@@ -213,7 +214,7 @@ fn perturb(plan: &Plan, packed: &mut Packed<'_>, seed: u64) {
             continue;
         }
         for number in bytes.to_mut().chunks_exact_mut(4) {
-            let sign = if super::split_mix(&mut state).is_multiple_of(2) { PERTURBATION } else { -PERTURBATION };
+            let sign = if split_mix(&mut state).is_multiple_of(2) { PERTURBATION } else { -PERTURBATION };
             let x = f32::from_le_bytes([number[0], number[1], number[2], number[3]]);
             number.copy_from_slice(&(x + x * sign).to_le_bytes());
         }

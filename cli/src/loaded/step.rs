@@ -2,7 +2,7 @@
 
 use super::Model;
 use crate::Error;
-use crate::golden::split_mix;
+use crate::numbers::split_mix;
 use llmcc_abi::capi::llmcc_batch;
 use std::ptr;
 

@@ -60,7 +60,7 @@ static TYPES: &[StoredType] = &[
 ];
 
 /// The element type of a name.
-pub(in crate::checkpoint) fn stored_type(name: &str) -> Option<&'static StoredType> {
+pub(crate) fn stored_type(name: &str) -> Option<&'static StoredType> {
     TYPES.iter().find(|t| t.name == name)
 }
 

@@ -26,7 +26,7 @@ pub(crate) trait Kernel<I: Isa> {
     /// Whether a tile takes so much code that that of 3 rows is left out: every tile is in every
     /// artifact.
     const LONG: bool = false;
-    /// Whether tiles of 1, 2, 4, 6 and 8 rows must do, for the same reason.
+    /// Whether tiles of 1, 4, 6 and 8 rows must do, for the same reason, and of 2 by one vector.
     const SOME: bool = false;
     /// Computes `MR` rows × `NV` vectors of `c`.
     ///
@@ -305,7 +305,7 @@ unsafe fn strip<I: Isa, K: Kernel<I>, const NV: usize>(first: &Tile, m: usize, v
     let mut i = 0;
     macro_rules! tiles {
         ($($mr:literal)*) => { $(
-            if const { has_tile($mr, NV, &K::SHAPE) && !left_out($mr, K::LONG, K::SOME) } {
+            if const { has_tile($mr, NV, &K::SHAPE) && !left_out($mr, NV, K::LONG, K::SOME) } {
                 while m - i >= $mr {
                     let tile = unsafe { first.at::<I>(vector, i) };
                     // The first rows bring the next weights, the others find theirs in the cache.
@@ -320,8 +320,8 @@ unsafe fn strip<I: Isa, K: Kernel<I>, const NV: usize>(first: &Tile, m: usize, v
 }
 
 /// Whether tiles of `mr` rows are left out, see [`Kernel::LONG`] and [`Kernel::SOME`].
-const fn left_out(mr: usize, long: bool, some: bool) -> bool {
-    long && mr == 3 || some && !matches!(mr, 1 | 2 | 4 | 6 | 8)
+const fn left_out(mr: usize, nv: usize, long: bool, some: bool) -> bool {
+    long && mr == 3 || some && !(matches!(mr, 1 | 4 | 6 | 8) || mr == 2 && nv == 1)
 }
 
 /// Whether tiles of `mr` rows × `nv` vectors exist. What remains when the vectors are odd in number
