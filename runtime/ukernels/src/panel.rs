@@ -26,7 +26,7 @@ pub(crate) trait Kernel<I: Isa> {
     /// Whether a tile takes so much code that that of 3 rows is left out: every tile is in every
     /// artifact.
     const LONG: bool = false;
-    /// Whether tiles of 1, 4, 6 and 8 rows must do, for the same reason, and of 2 by one vector.
+    /// Whether tiles of 1, 4 and 8 rows must do, for the same reason, of 2 by one vector, and of 6 by more.
     const SOME: bool = false;
     /// Computes `MR` rows × `NV` vectors of `c`.
     ///
@@ -321,7 +321,7 @@ unsafe fn strip<I: Isa, K: Kernel<I>, const NV: usize>(first: &Tile, m: usize, v
 
 /// Whether tiles of `mr` rows are left out, see [`Kernel::LONG`] and [`Kernel::SOME`].
 const fn left_out(mr: usize, nv: usize, long: bool, some: bool) -> bool {
-    long && mr == 3 || some && !(matches!(mr, 1 | 4 | 6 | 8) || mr == 2 && nv == 1)
+    long && mr == 3 || some && !(matches!(mr, 1 | 4 | 8) || mr == if nv == 1 { 2 } else { 6 })
 }
 
 /// Whether tiles of `mr` rows × `nv` vectors exist. What remains when the vectors are odd in number
