@@ -111,7 +111,6 @@ impl<'a> Drafting<'a> {
             tokens: prompt.to_vec(),
             room: (options.max_tokens as usize, self.model.info().max_context),
             reach: self.reach,
-            made: 0,
             pieces: VecDeque::new(),
             failed: false,
             counts: Counts::default(),
@@ -135,7 +134,6 @@ pub struct Drafted<'d, 'a> {
     room: (usize, usize),
     /// Tokens that all heads have room for.
     reach: usize,
-    made: usize,
     /// Made by the last step, and not taken yet.
     pieces: VecDeque<Piece>,
     failed: bool,
@@ -148,7 +146,7 @@ impl Iterator for Drafted<'_, '_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.pieces.is_empty() && !self.failed && !self.generation.ended() {
-            let (start, first) = (Instant::now(), self.made == 0);
+            let (start, first) = (Instant::now(), self.made() == 0);
             let done = if first { self.first() } else { self.round() };
             *(if first { &mut self.times.prefill_ns } else { &mut self.times.decode_ns }) +=
                 start.elapsed().as_nanos() as u64;
@@ -164,12 +162,17 @@ impl Iterator for Drafted<'_, '_> {
 impl Drafted<'_, '_> {
     /// Counts and times so far.
     pub fn stats(&self) -> llmcc_gen_stats_t {
-        llmcc_gen_stats_t { generated_tokens: self.made as u64, ..self.times }
+        llmcc_gen_stats_t { generated_tokens: self.made() as u64, ..self.times }
     }
 
     /// How good guesses were so far.
     pub fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// Tokens that were made.
+    fn made(&self) -> usize {
+        self.tokens.len() - self.times.prompt_tokens as usize
     }
 
     /// Evaluates the prompt, and makes the first token.
@@ -184,7 +187,7 @@ impl Drafted<'_, '_> {
     fn round(&mut self) -> Result<(), Error> {
         let (most, context) = self.room;
         let seen = self.state.seen.len();
-        let left = if most == 0 { usize::MAX } else { most - self.made };
+        let left = if most == 0 { usize::MAX } else { most - self.made() };
         // The step makes one more token than guesses are right, of tokens of which the context has room for all.
         let room = context.saturating_sub(seen + 1).min((self.reach + 1).saturating_sub(seen));
         let n = self.guesses.min(left - 1).min(room);
@@ -219,7 +222,6 @@ impl Drafted<'_, '_> {
         let piece = self.generation.choose(logits)?;
         let token = piece.token;
         self.tokens.push(token);
-        self.made += 1;
         self.pieces.push_back(piece);
         Ok((!self.generation.ended()).then_some(token))
     }

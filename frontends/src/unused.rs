@@ -84,8 +84,7 @@ fn looks_ahead(name: &str) -> bool {
 
 /// Integers that follow from config.json, such as multipliers of hashes: if they are those, nothing reads them.
 fn derived(ckpt: &Checkpoint, model: &Model, name: &str) -> bool {
-    let stem = name.replacen("language_model.", "", 1);
-    let (Some(expected), Some(found)) = (model.integers(&stem), ckpt.tensor(name)) else { return false };
+    let (Some(expected), Some(found)) = (model.integers(name), ckpt.tensor(name)) else { return false };
     let bytes: Vec<u8> = expected.iter().flat_map(|n| n.to_le_bytes()).collect();
     found.dtype == DType::I64 && found.data == bytes
 }

@@ -105,6 +105,11 @@ fn quantized_checkpoints() {
     }
 }
 
+/// How far apart two lists of numbers are at most.
+fn furthest(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max)
+}
+
 /// Largest error over a prompt in pieces.
 fn error(model: &Model, g: &Golden, pieces: &[usize]) -> f64 {
     let rows: Vec<usize> = (0..g.tokens.len()).collect();
@@ -280,7 +285,7 @@ fn quantized_models_equal_those_of_the_cpu() {
         let want = logits_in_pieces(&cpu, &g.tokens, &[40]);
         for pieces in pieces_of(&g) {
             let got = logits_in_pieces(&gpu, &g.tokens, pieces);
-            let worst = got.iter().zip(&want).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+            let worst = furthest(&got, &want);
             let allowed = 2.0 * g.reference_error(false);
             assert!(worst <= allowed, "{name} {format} in pieces of {pieces:?}: {worst:.2e}, allowed {allowed:.2e}");
         }
@@ -306,7 +311,7 @@ fn quantized_checkpoints_by_tensor_cores() {
         let want = logits_in_pieces(&cpu, &g.tokens, &[40]);
         for pieces in [&[40][..], &[33, 1]] {
             let got = logits_in_pieces(&gpu, &g.tokens, pieces);
-            let worst = got.iter().zip(&want).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+            let worst = furthest(&got, &want);
             let allowed = 2.0 * g.reference_error(false);
             assert!(
                 worst > 0.0 && worst <= allowed,
@@ -341,7 +346,7 @@ fn fp8_activations_do_not_depend_on_the_regime() {
         let whole = logits_in_pieces(&gpu, &g.tokens, PIECES[0]);
         for pieces in &PIECES[1..] {
             let got = logits_in_pieces(&gpu, &g.tokens, pieces);
-            let worst = got.iter().zip(&whole).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+            let worst = furthest(&got, &whole);
             let allowed = 2.0 * g.reference_error(false);
             assert!(worst <= allowed, "{} in pieces of {pieces:?}: {worst:.2e}, allowed {allowed:.2e}", target.name);
         }
@@ -400,7 +405,7 @@ fn mixed_batch(name: &str) {
     let rows: Vec<usize> = (0..g.tokens.len()).collect();
     let allowed = 2.0 * g.reference_error(true);
     assert!(g.error(&got_a, &rows) <= allowed, "{name}: a prompt beside another sequence");
-    let worst = got_b.iter().zip(&alone).map(|(x, y)| f64::from((x - y).abs())).fold(0.0, f64::max);
+    let worst = furthest(&got_b, &alone);
     assert!(worst <= allowed, "{name}: a sequence decoding beside a prompt: {worst:.2e}");
 }
 

@@ -18,7 +18,6 @@ use super::entry::Shape;
 use super::layer::Layer;
 use super::lifter::Lifter;
 use super::names::{Kind, MLP_NORM};
-use super::nested;
 use super::yields::Entry;
 use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
@@ -81,12 +80,7 @@ pub(super) fn entry(ckpt: &Checkpoint, model: &Model, number: usize) -> Result<E
     }
     let draft = DraftHead { layer: first.saturating_add(number), names };
     let entry = Entry { draft: Some(draft), hidden: true, ..Entry::default() };
-    // As the tensors of the layers are.
-    let located = |name: &str| match model.nested {
-        true => nested::located(ckpt, name.to_string()),
-        false => name.to_string(),
-    };
-    let has = |name: &str| ckpt.info(&located(name)).is_some();
+    let has = |name: &str| ckpt.info(&model.located(ckpt, name)).is_some();
     let named = |part, layer| draft.tensor_of(model.arch.names, (part, Kind::Matrix), (layer, None), has);
     let norm = draft.tensor_of(model.arch.names, (MLP_NORM, Kind::Gain), (Some(draft.layer), None), has);
     let lacks = [named(JOIN, None), norm].into_iter().flatten().find(|name| !has(name));

@@ -1,6 +1,6 @@
 //! What files call a draft head.
 
-use super::names::{HEAD, Kind, NORM, Names, Part, TABLE, Table};
+use super::names::{self, HEAD, Kind, NORM, Names, Part, TABLE, Table};
 
 /// Norm of the embeddings.
 pub(super) const EMBED_NORM: Part = Part("draft.embed_norm");
@@ -61,7 +61,7 @@ pub(crate) struct DraftHead {
 impl DraftHead {
     /// Whether a tensor is of this head, or of all.
     pub(super) fn has(self, tensor: &str) -> bool {
-        let name = tensor.replacen("language_model.", "", 1);
+        let name = names::alone(tensor);
         let layer = format!("layers.{}.", self.layer);
         match self.names {
             DraftNames::OfLayer => name.strip_prefix("model.").is_some_and(|rest| rest.starts_with(&layer)),

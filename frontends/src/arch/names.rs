@@ -350,3 +350,8 @@ impl Names {
         tensor.ends_with(Kind::Bias.endings().1).then_some(part.0.starts_with("attn."))
     }
 }
+
+/// The name of a tensor of a text model without what a model of several parts has before it.
+pub(super) fn alone(tensor: &str) -> String {
+    tensor.replacen("language_model.", "", 1)
+}

@@ -1,7 +1,7 @@
 //! Which tensors of a checkpoint are what to a model.
 
 use super::Model;
-use super::names::{ATTN_K, ATTN_K_NORM, ATTN_V, HEAD, Kind, Part, TABLE};
+use super::names::{self, ATTN_K, ATTN_K_NORM, ATTN_V, HEAD, Kind, Part, TABLE};
 use super::nested;
 use crate::checkpoint::Checkpoint;
 use llmcc_ir::output::Output;
@@ -10,16 +10,21 @@ impl Model {
     /// What the checkpoint calls embedding table and head, if they are the same.
     pub(crate) fn tied_tensors(&self, ckpt: &Checkpoint) -> Option<[String; 2]> {
         let name = |part, kind| {
-            let located = |name: String| if self.nested { nested::located(ckpt, name) } else { name };
-            let has = |name: &str| ckpt.info(&located(name.to_string())).is_some();
-            Some(located(self.arch.names.tensor_of(part, kind, (None, None), has)?))
+            let has = |name: &str| ckpt.info(&self.located(ckpt, name)).is_some();
+            Some(self.located(ckpt, &self.arch.names.tensor_of(part, kind, (None, None), has)?))
         };
         self.facts().tied.then_some([name(TABLE, Kind::Table)?, name(HEAD, Kind::Matrix)?])
     }
 
+    /// What the checkpoint calls a tensor of the text model.
+    pub(super) fn located(&self, ckpt: &Checkpoint, tensor: &str) -> String {
+        let tensor = tensor.to_string();
+        if self.nested { nested::located(ckpt, tensor) } else { tensor }
+    }
+
     /// Whether a tensor is one of a part that is left out of a model with this output.
     pub(crate) fn leaves_out(&self, tensor: &str, output: Output) -> bool {
-        let name = tensor.replacen("language_model.", "", 1);
+        let name = names::alone(tensor);
         self.nested && !nested::of_text(tensor)
             || self.layer_of(&name).is_some_and(|i| self.leaves_out_of_layer(i, &name))
             || self.shape.chooses(tensor)
@@ -41,7 +46,7 @@ impl Model {
 
     /// What a tensor of integers holds that follows from the configuration.
     pub(crate) fn integers(&self, tensor: &str) -> Option<Vec<i64>> {
-        self.shape.integers(tensor)
+        self.shape.integers(&names::alone(tensor))
     }
 
     /// Whether a tensor of a layer is for keys or values, and the layer reads those of another.

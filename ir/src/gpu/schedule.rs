@@ -14,7 +14,7 @@ use crate::quant::{BLOCK, Format};
 use crate::target::{GpuArch, TargetSpec};
 use llmcc_abi::layout::{FRAGMENT_K, fragment_bits, round_up};
 
-pub use super::weights::{FactorRun, factor_runs, has_half_factors, has_operands, is_fp8, on_tensor_cores};
+pub use super::weights::{FactorRun, factor_runs, has_f32_factors, has_operands, is_fp8, on_tensor_cores};
 
 /// Columns of a unit.
 pub const TILE_K: usize = FRAGMENT_K;
@@ -175,7 +175,7 @@ impl<'a> Facts<'a> {
     /// Whether weights are decoded number by number, as they are for multiply-adds.
     fn is_decoded(&self) -> bool {
         let mut weights = self.body.segments.iter().flat_map(|s| &s.weights).filter_map(|w| self.format(*w));
-        self.variant() == Variant::Fma && weights.any(|f| f.is_quantized() && !has_half_factors(f))
+        self.variant() == Variant::Fma && weights.any(has_f32_factors)
     }
 
     fn variant(&self) -> Variant {
@@ -541,8 +541,8 @@ pub fn wgmma_strip_bytes(format: Format, units: usize) -> usize {
     units * (unit_bytes(format) + shifts)
 }
 
-/// Lines of 32 bytes of scales and minima in a unit of weights with factors of f16
-/// ([`has_half_factors`]): of scales of groups as f16, as many as there are groups, and as many again
+/// Lines of 32 bytes of scales and minima in a unit of weights whose factors enter as f16 (not
+/// [`has_f32_factors`]): of scales of groups as f16, as many as there are groups, and as many again
 /// of minima.
 pub fn unit_scales(format: Format) -> usize {
     factor_runs(format).iter().map(|run| run.lines).sum()

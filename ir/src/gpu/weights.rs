@@ -99,11 +99,13 @@ pub fn has_operands(format: Format) -> bool {
     codes && e.is_quantized() && e.scales.iter().flatten().all(whole)
 }
 
-/// Whether the factors of quantized weights enter as they are: one level of f16, for groups of at
-/// least 32 columns, or those of fp8, which the epilogue applies. All others become f32 first.
-pub fn has_half_factors(format: Format) -> bool {
-    match format.encoding().scales {
+/// Whether weights are quantized with factors that become f32 before they enter. As they are enter
+/// those of one level of f16, for groups of at least 32 columns, and those of fp8, which the epilogue
+/// applies.
+pub fn has_f32_factors(format: Format) -> bool {
+    let halves = match format.encoding().scales {
         [Some(Scale { per: Per::Group(group), kind: ScaleKind::F16, .. }), None] => group >= 32,
         _ => is_fp8(format),
-    }
+    };
+    format.is_quantized() && !halves
 }

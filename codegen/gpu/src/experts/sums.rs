@@ -108,7 +108,7 @@ impl Plan<'_> {
         if !format.is_quantized() {
             return (words, None);
         }
-        if !schedule::has_half_factors(format) {
+        if schedule::has_f32_factors(format) {
             return (words, self.factors(b, format, strip, unit, th));
         }
         let groups = TILE_K.div_ceil(usize::from(format.group));
@@ -139,18 +139,9 @@ impl Plan<'_> {
     fn factors(&self, b: &mut Builder, format: Format, strip: V, unit: V, th: Thread) -> Option<Scales> {
         let layout = format.block(self.inner);
         decode::factors(b, format, Builder::load_const, |b, run| {
-            let mut index = th.g;
-            if run.lines > 1 {
-                let line = b.shrc(th.t, (4 / run.lines).trailing_zeros().into());
-                let skip = b.shlc(line, 4);
-                index = b.add(index, skip);
-            }
-            let mut at = b.mulc(index, run.of.kind.bytes() as i64);
-            if let Some(units) = run.units() {
-                let unit = b.divc(unit, units as i64);
-                let line = b.mulc(unit, run.bytes() as i64);
-                at = b.add(at, line);
-            }
+            let index = decode::factor_of(b, run, th.g, th.t);
+            let own = b.mulc(index, run.of.kind.bytes() as i64);
+            let at = decode::line_of(b, run, unit).map_or(own, |line| b.add(own, line));
             (b.at(strip, at), run.in_block(&layout))
         })
     }

@@ -11,7 +11,7 @@ use super::table;
 use crate::codes;
 use crate::mlir::{BF16, Builder, Elem as Scalar, F16, F32, I32, Ty, V};
 use llmcc_abi::layout::{by_fours, fragment_bits};
-use llmcc_ir::gpu::schedule::{self, FactorRun, TILE_K, has_half_factors, is_fp8, unit_scales};
+use llmcc_ir::gpu::schedule::{self, FactorRun, TILE_K, has_f32_factors, is_fp8, unit_scales};
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::{Code, Float, Format};
 
@@ -187,7 +187,7 @@ pub fn fp8_word(b: &mut Builder, half: Scalar, word: V) -> [V; 2] {
 /// Scales (and minima) of a lane's two rows in a unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Scales {
-    /// Of rows `g` and `g + 8`: f16 where [`has_half_factors`] says so, else f32.
+    /// Of rows `g` and `g + 8`: f32 where [`has_f32_factors`] says so, else f16.
     pub scale: [V; 2],
     /// Minima of the same.
     pub min: Option<[V; 2]>,
@@ -248,7 +248,7 @@ fn splat(b: &mut Builder, x: V, half: Scalar) -> V {
 
 /// Multiplies the weights of some steps by their scales, and adds the minima.
 pub fn scale_weights(b: &mut Builder, format: Format, a: &mut [[V; 4]], s: Scales, half: Scalar) {
-    if !has_half_factors(format) {
+    if has_f32_factors(format) {
         return scale_in_f32(b, a, s, half);
     }
     let scale = s.scale.map(|x| splat(b, x, half));
@@ -301,7 +301,7 @@ pub fn multiply(
     };
     let zero = b.f32(0.0);
     let part = (0..4).fold(vec![zero; 4], |acc, step| b.mma(half, &a[step], &x[2 * step..][..2], &acc));
-    let scale = if has_half_factors(format) { s.scale.map(|s| b.fext(s, F32)) } else { s.scale };
+    let scale = if has_f32_factors(format) { s.scale } else { s.scale.map(|s| b.fext(s, F32)) };
     (0..4).map(|i| b.fma(part[i], scale[i / 2], sums[i])).collect()
 }
 
@@ -327,7 +327,7 @@ pub fn multiply_add(
 /// The f32 values of a lane's weights in a unit: `[row g, row g + 8][16 columns]`.
 pub fn values(b: &mut Builder, format: Format, words: &[V], scales: Option<Scales>) -> [Vec<V>; 2] {
     let mut rows = [vec![], vec![]];
-    if format.is_quantized() && !has_half_factors(format) {
+    if has_f32_factors(format) {
         return decoded(b, format, words, scales);
     }
     let float = format.encoding().float();
@@ -386,18 +386,30 @@ fn decoded(b: &mut Builder, format: Format, words: &[V], scales: Option<Scales>)
     rows
 }
 
+/// Bytes from a run to the line of it that unit `unit` needs; nothing where there is one line.
+pub fn line_of(b: &mut Builder, run: &FactorRun, unit: V) -> Option<V> {
+    let units = run.units()?;
+    let line = b.divc(unit, units as i64);
+    Some(b.mulc(line, run.bytes() as i64))
+}
+
+/// Which factor of a unit's part of a run is that of row `g` and of the columns of lane `t` of a quad,
+/// 16t…16t+15.
+pub fn factor_of(b: &mut Builder, run: &FactorRun, g: V, t: V) -> V {
+    if run.lines == 1 {
+        return g;
+    }
+    let line = b.shrc(t, (4 / run.lines).trailing_zeros().into());
+    let skip = b.shlc(line, 4);
+    b.add(g, skip)
+}
+
 /// Loads the factors in f32, of both levels, for a lane's two rows and 16 columns of a
 /// unit whose codes end at `at`.
 pub fn load_factors(b: &mut Builder, format: Format, at: V, lane: V) -> Option<Scales> {
+    let (g, t) = (b.shrc(lane, 2), b.andc(lane, 3));
     factors(b, format, Builder::load, |b, run| {
-        let mut index = b.shrc(lane, 2);
-        if run.lines > 1 {
-            // Lane t of a quad has columns 16t…16t+15.
-            let t = b.andc(lane, 3);
-            let line = b.shrc(t, (4 / run.lines).trailing_zeros().into());
-            let skip = b.shlc(line, 4);
-            index = b.add(index, skip);
-        }
+        let index = factor_of(b, run, g, t);
         let offset = b.mulc(index, run.of.kind.bytes() as i64);
         (b.at(at, offset), run.at)
     })

@@ -133,7 +133,7 @@ impl<'a> Weights<'a> {
             let (to, from) = (b.atc(own, at + c * 512), b.atc(codes, layout.codes as i64 + c * 512));
             b.cp_async(to, from, Cache::L2);
         }
-        if format.is_quantized() && !schedule::has_half_factors(format) {
+        if schedule::has_f32_factors(format) {
             return self.fetch_factors(b, format, from, kt, (own, piece), at + bytes);
         }
         let all = schedule::unit_scales(format) as i64;
@@ -164,12 +164,8 @@ impl<'a> Weights<'a> {
         for run in schedule::factor_runs(format) {
             let some = b.cmpc(Cmp::Ult, self.lane, run.bytes() as i64 / 16);
             b.if_(some, |b| {
-                let mut offset = piece;
-                if let Some(units) = run.units() {
-                    let unit = b.divc(kt, units as i64);
-                    let line = b.mulc(unit, run.bytes() as i64);
-                    offset = b.add(line, piece);
-                }
+                let line = decode::line_of(b, &run, kt);
+                let offset = line.map_or(piece, |line| b.add(line, piece));
                 let (to, from) = (b.atc(own, at + run.at as i64), b.at(from, offset));
                 let from = b.atc(from, run.in_block(&layout) as i64);
                 b.cp_async(to, from, Cache::L2);
@@ -190,7 +186,7 @@ impl<'a> Weights<'a> {
             let v = b.load(p, V4I32);
             words.extend(b.unpack(v));
         }
-        if format.is_quantized() && !schedule::has_half_factors(format) {
+        if schedule::has_f32_factors(format) {
             let at = b.atc(slot, self.strip_at(i) + bytes);
             return (words, decode::load_factors(b, format, at, self.lane));
         }

@@ -70,17 +70,21 @@ impl<'a> File<'a> {
         }
     }
 
+    /// Whether there is a tensor of a layer.
+    pub fn has_layer(&self, layer: usize) -> bool {
+        let start = format!("blk.{layer}.");
+        self.tensors.range(start.clone()..).next().is_some_and(|(name, _)| name.starts_with(&start))
+    }
+
     /// A name of the first layer's tensors as one of the first layer that there is: files of draft heads alone have
     /// only those after the model's.
     fn of_first(&self, tensor: &str) -> String {
         let first = |rest: &str| -> Option<String> {
-            let numbers = self
-                .tensors
-                .keys()
-                .filter_map(|name| name.strip_prefix("blk.")?.split_once('.')?.0.parse::<u32>().ok());
-            Some(format!("blk.{}.{rest}", numbers.min()?))
+            let number = |name: &String| name.strip_prefix("blk.")?.split_once('.')?.0.parse::<u32>().ok();
+            Some(format!("blk.{}.{rest}", self.tensors.keys().filter_map(number).min()?))
         };
-        tensor.strip_prefix("blk.0.").and_then(first).unwrap_or_else(|| tensor.to_string())
+        let rest = tensor.strip_prefix("blk.0.").filter(|_| !self.has_layer(0));
+        rest.and_then(first).unwrap_or_else(|| tensor.to_string())
     }
 
     /// The first dimension of a tensor, as Transformers orders them.

@@ -4,9 +4,10 @@
 //! runs, on the stack where registers are few: of 12 × 2 vectors 24 additions, loads and stores beside
 //! 768 multiply-adds.
 
-use llmcc_abi::encoding::Encoding;
+use llmcc_abi::encoding::{Encoding, ScaleKind};
 use llmcc_abi::layout::{BLOCK, CHAIN};
 
+use super::int8::load;
 use super::many::Widen;
 use super::{Kernel, Tile};
 use crate::isa::{Isa, Shape};
@@ -48,6 +49,29 @@ pub(super) unsafe fn end_chains<I: Isa, const MR: usize, const NV: usize>(
     }
 }
 
+/// A tile of floats of a kind, of which a block has one column after the other.
+#[inline(always)]
+unsafe fn by_columns<I: Isa, const MR: usize, const NV: usize>(t: &Tile, kind: ScaleKind) {
+    unsafe {
+        let w = t.vectors::<I, NV>(0, kind.bytes());
+        let mut x = [I::splat(0.0); NV];
+        let mut acc = [x; MR];
+        let mut sums = acc;
+        for from in (0..t.k).step_by(CHAIN) {
+            for k in from..t.k.min(from + CHAIN) {
+                for v in 0..NV {
+                    let p = w[v].add(k * BLOCK * kind.bytes());
+                    t.prefetch::<I, MR, NV>(v, p);
+                    x[v] = load::<I>(kind, p);
+                }
+                fma_row::<I, MR, NV>(&mut acc, &x, t.a.add(k * 4), t.a_stride);
+            }
+            end_chains::<I, MR, NV>(&mut sums, &mut acc);
+        }
+        t.store::<I, MR, NV>(&sums);
+    }
+}
+
 /// f32 weights.
 pub(crate) struct F32;
 
@@ -57,23 +81,7 @@ impl<I: Isa> Kernel<I> for F32 {
 
     #[inline(always)]
     unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile) {
-        unsafe {
-            let w = t.vectors::<I, NV>(0, 4);
-            let mut x = [I::splat(0.0); NV];
-            let mut acc = [x; MR];
-            let mut sums = acc;
-            for from in (0..t.k).step_by(CHAIN) {
-                for k in from..t.k.min(from + CHAIN) {
-                    for v in 0..NV {
-                        t.prefetch::<I, MR, NV>(v, w[v].add(k * 64));
-                        x[v] = I::load(w[v].add(k * 64));
-                    }
-                    fma_row::<I, MR, NV>(&mut acc, &x, t.a.add(k * 4), t.a_stride);
-                }
-                end_chains::<I, MR, NV>(&mut sums, &mut acc);
-            }
-            t.store::<I, MR, NV>(&sums);
-        }
+        unsafe { by_columns::<I, MR, NV>(t, ScaleKind::F32) }
     }
 }
 
@@ -91,23 +99,7 @@ impl<I: Isa> Kernel<I> for F16 {
 
     #[inline(always)]
     unsafe fn tile<const MR: usize, const NV: usize>(t: &Tile) {
-        unsafe {
-            let w = t.vectors::<I, NV>(0, 2);
-            let mut x = [I::splat(0.0); NV];
-            let mut acc = [x; MR];
-            let mut sums = acc;
-            for from in (0..t.k).step_by(CHAIN) {
-                for k in from..t.k.min(from + CHAIN) {
-                    for v in 0..NV {
-                        t.prefetch::<I, MR, NV>(v, w[v].add(k * 32));
-                        x[v] = I::load_f16(w[v].add(k * 32));
-                    }
-                    fma_row::<I, MR, NV>(&mut acc, &x, t.a.add(k * 4), t.a_stride);
-                }
-                end_chains::<I, MR, NV>(&mut sums, &mut acc);
-            }
-            t.store::<I, MR, NV>(&sums);
-        }
+        unsafe { by_columns::<I, MR, NV>(t, ScaleKind::F16) }
     }
 }
 

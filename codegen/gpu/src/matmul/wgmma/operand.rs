@@ -74,11 +74,9 @@ impl Product<'_> {
     fn scale(&self, b: &mut Builder, r: &Reader, slot: V, a: &mut Fragments, half: Elem) {
         let format = self.p.formats[0];
         let at = b.atc(slot, format.tile_bytes() as i64);
-        let scales = if schedule::has_half_factors(format) {
-            decode::load_group_scales(b, format, at, r.g)
-        } else {
-            decode::load_group_factors(b, format, at, r.g)
-        };
+        let load =
+            if schedule::has_f32_factors(format) { decode::load_group_factors } else { decode::load_group_scales };
+        let scales = load(b, format, at, r.g);
         let steps = a.len() / scales.len();
         for (a, s) in a.chunks_mut(steps).zip(scales) {
             decode::scale_weights(b, format, a, s, half);

@@ -1,8 +1,8 @@
 //! The warps that bring weights and input to the stages.
 
-use super::super::input;
 use super::super::tiles::ROW;
 use super::super::weights::Weights;
+use super::super::{decode, input};
 use super::{Event, Product, ahead};
 use crate::mlir::{Builder, Cache, Cmp, I64, V};
 use crate::ring::Turn;
@@ -154,10 +154,8 @@ impl<'a> Product<'a> {
             b.bulk_copy(slot, codes, tile, &there);
             for run in &runs {
                 let mut from = b.atc(from, run.in_block(&layout) as i64);
-                if let Some(units) = run.units() {
-                    let line = b.divc(turn, units as i64);
-                    let offset = b.mulc(line, run.bytes() as i64);
-                    from = b.at(from, offset);
+                if let Some(line) = decode::line_of(b, run, turn) {
+                    from = b.at(from, line);
                 }
                 let to = b.atc(slot, (tile + run.at) as i64);
                 b.bulk_copy(to, from, run.bytes(), &there);

@@ -380,9 +380,8 @@ fn dbrx(f: &File, config: &mut Config) -> Result<(), Wrong> {
 pub(super) fn set_sparse(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let dense = f.size("leading_dense_block_count").unwrap_or(0);
     let kind = |layer: usize| {
-        let start = format!("blk.{layer}.");
-        let there = f.tensors.range(start.clone()..).next().is_some_and(|(name, _)| name.starts_with(&start));
-        let routed = if there { f.has(&format!("{start}ffn_gate_inp.weight")) } else { layer as u64 >= dense };
+        let router = || f.has(&format!("blk.{layer}.ffn_gate_inp.weight"));
+        let routed = if f.has_layer(layer) { router() } else { layer as u64 >= dense };
         if routed { "sparse" } else { "dense" }
     };
     config.insert("mlp_layer_types".into(), (0..f.own_layers()?).map(kind).collect());
