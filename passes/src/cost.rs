@@ -6,6 +6,7 @@
 //! constants here; nothing is measured while compiling, so a build is reproducible. The constants
 //! were fitted to `llmcc bench --kernels` on two Zen 4 cores: see docs/cost-model.md.
 
+mod absmax;
 mod adapter_matmul;
 mod attention;
 mod causal_conv;

@@ -32,6 +32,7 @@ import tempfile
 import zlib
 from pathlib import Path
 
+import bitllama2c_reference
 import gla_reference
 import jina_reference
 import neobert_reference
@@ -605,7 +606,7 @@ def make_foreign(name, folder, config):
 # ---- architectures that Transformers has nothing for, by references written from their papers
 
 
-WRITTEN = {**dict.fromkeys(rwkv_reference.VERSIONS, rwkv_reference), **dict.fromkeys(gla_reference.MODELS, gla_reference)}
+WRITTEN = {**dict.fromkeys(rwkv_reference.VERSIONS, rwkv_reference), **dict.fromkeys(gla_reference.MODELS, gla_reference), **dict.fromkeys(bitllama2c_reference.MODELS, bitllama2c_reference)}
 # Prompts of which the one with the most even errors is taken, of references and of fixtures whose states keep what they are off by: where a norm of heads divides by next
 # to nothing, a single token has all the error, and how much of it is chance.
 PROMPTS = 20

@@ -6,9 +6,11 @@
 As `quantized_models.py`, whose folders these are in: `golden.safetensors` is of the decoded model in float64. Nothing here packs: HQQ's files
 are by `save_to_safetensors` and are decoded by HQQ, which read them again (Transformers 5.23 neither makes nor reads them: its quantizer of HQQ says that it
 "is not available yet"); FP8 is made by the operation of Transformers' quantizer (on a CPU it refuses the way that leads there) and decoded by loading the
-checkpoint; BitNet's matrices are packed by `pack_weights`, and decoded by products of Transformers' own layers with the identity.
+checkpoint; BitNet's matrices are packed by `pack_weights`, and decoded by products of Transformers' own layers with the identity, and its products round their inputs as
+these layers do (`activation_quant`).
 """
 
+import functools
 import json
 import os
 import sys
@@ -118,6 +120,37 @@ def bitnet(tensors, rng, **config):
     return stored
 
 
+# How near inputs are to the middle between two codes, and how near f32 may come.
+NEAREST, SURE = [], 2e-5
+
+
+def is_sure():
+    least = min(NEAREST)
+    NEAREST.clear()
+    return least > SURE
+
+
+def load_bitnet(folder, dtype):
+    """The model, whose products round their inputs by a scale of each token."""
+    from transformers.integrations.bitnet import BitLinear
+
+    model, inv_freqs = plain_load(folder, dtype)
+
+    def product(layer, x):
+        # Codes, and what divides them: in the type of the input.
+        codes, scale = BitLinear.activation_quant(None, x)
+        if dtype is torch.float64:
+            exact = x * scale
+            NEAREST.append((exact - exact.floor() - 0.5).abs().min().item())
+        return torch.nn.functional.linear(codes.to(x.dtype), layer.weight) / scale
+
+    layers = [m for name, m in model.named_modules() if name.endswith("_proj")]
+    assert len(layers) == 7 * model.config.num_hidden_layers and all(m.bias is None for m in layers)
+    for layer in layers:
+        layer.forward = functools.partial(product, layer)
+    return model, inv_freqs
+
+
 def modelopt(tensors, rng):
     """AWQ of 4 bits, calibrated and exported by ModelOpt: norms take what multiplies the inputs behind them, `o_proj` and `down_proj` keep it. Decoded here,
     two rows of two's complement in a byte, as ModelOpt has no reader of its own."""
@@ -174,5 +207,8 @@ if __name__ == "__main__":
     transformers.utils.logging.set_verbosity_error()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
+    plain_load = make.load
     for name in sys.argv[1:] or MODELS:
-        models.model(name, *MODELS[name])
+        ternary = name.startswith("bitnet")
+        make.load = load_bitnet if ternary else plain_load
+        models.model(name, *MODELS[name], **({"is_sure": is_sure} if ternary else {}))

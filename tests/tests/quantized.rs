@@ -226,21 +226,26 @@ fn gguf_files_of_codes_compute_what_transformers_does() {
     }
 }
 
-/// Inputs that have fixed scales in a checkpoint are rounded by these, and integers not once more.
+/// Inputs that a checkpoint rounds, by fixed scales or those of tokens, are rounded so, and integers not once
+/// more. (The head of `bitnet` is no such product.)
 #[test]
-fn fixed_scales_are_the_only_ones() {
-    let path = golden("quantized_models/fixed");
-    let with = |act| logits(&llmcc_cli::session::CompileOptions { act, ..options(&path) });
-    let exact = with(Some(ActPolicy::F32));
-    assert_eq!(with(None), exact);
-    assert_eq!(with(Some(ActPolicy::Int8)), exact);
+fn scales_of_a_checkpoint_are_the_only_ones() {
+    for (name, all) in [("fixed", true), ("bitnet", false)] {
+        let path = golden(&format!("quantized_models/{name}"));
+        let with = |act| logits(&llmcc_cli::session::CompileOptions { act, ..options(&path) });
+        let exact = with(Some(ActPolicy::F32));
+        for act in [None, Some(ActPolicy::Int8)] {
+            let off = with(act).iter().zip(&exact).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(if all { off == 0.0 } else { off < 0.1 }, "{name} with {act:?}: {off:e}");
+        }
+    }
 }
 
 /// On every CPU the integers among them are multiplied as int8 rows by microkernels, with zeros and
-/// without; e4m3 numbers are f32 rows, which have none for `fp8`.
+/// without, and by scales of tokens; e4m3 numbers are f32 rows, which have none for `fp8`.
 #[test]
 fn inputs_of_fixed_scales_are_int8_rows() {
-    for (name, products) in [("fixed", 4 * 2), ("fixed_experts", 0)] {
+    for (name, products) in [("fixed", 4 * 2), ("fixed_experts", 0), ("bitnet", 7)] {
         let folder = golden(&format!("quantized_models/{name}"));
         for target in ["x86-64", "x86-64-v3", "x86-64-v4"] {
             let targets = vec![llmcc_cli::session::find_target(target).expect("a target")];

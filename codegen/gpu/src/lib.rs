@@ -17,6 +17,7 @@
 //! A file with `pub fn emit(cx: &Cx<'_>, body) -> Source` and a line in `written`. What it has no
 //! code for is refused in `supported.rs`, before: emitters do not fail.
 
+mod absmax;
 mod adapters;
 pub mod assembler;
 mod attention;
@@ -125,6 +126,7 @@ fn written(cx: &Cx<'_>) -> Result<Source, CodegenError> {
         Body::Wkv(body) => wkv::emit(cx, body),
         Body::WindowMeans(body) => window_means::emit(cx, body),
         Body::Sinkhorn(body) => sinkhorn::emit(cx, body),
+        Body::AbsMaxScale(body) => absmax::emit(cx, body),
         Body::AdapterMatmul(body) => adapters::emit(cx, body),
     } in tests {
         Body::Climb(_) => unreachable!("`supported` refuses it"),

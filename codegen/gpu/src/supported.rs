@@ -101,6 +101,7 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
         | Body::GivenRows(_)
         | Body::EmbedHashed(_)
         | Body::Sinkhorn(_)
+        | Body::AbsMaxScale(_)
         | Body::AdapterMatmul(_) => Ok(()),
     } in tests {
         Body::Climb(_) => Err("rows that climb have no GPU kernel; compile for a CPU".into()),

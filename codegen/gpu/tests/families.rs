@@ -34,6 +34,19 @@ fn sinkhorn() {
 }
 
 #[test]
+fn absmax() {
+    let compiler = Compiler::new();
+    for seed in 0..CASES {
+        let mut g = Gen::new(seed, 9, 40);
+        g.rows = g.rng.pick(&[Dim::Tokens, Dim::Rows]);
+        let (runs, width) = (g.rng.below(1, 7), g.rng.below(1, 100));
+        let body = g.absmax(runs, width);
+        let case = g.case(body).with_specials(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        case.check_absmax(&case.run(&compiler, target(seed)));
+    }
+}
+
+#[test]
 fn row_norm() {
     let compiler = Compiler::new();
     for seed in 0..CASES {

@@ -26,6 +26,7 @@
 //!   expressions is never contracted.
 //! - No byte outside the operands is read or written.
 
+mod absmax;
 mod adapters;
 mod attend;
 mod attention;
@@ -240,6 +241,7 @@ fn build(kernel: Checked<'_>, isa: &dyn isa::TargetIsa, has_fma: bool, portable:
         Body::Wkv(body) => recurrent::wkv(&low, &mut e, body),
         Body::WindowMeans(body) => recurrent::window_means(&low, &mut e, body),
         Body::Sinkhorn(body) => sinkhorn::lower(&low, &mut e, body),
+        Body::AbsMaxScale(body) => absmax::lower(&low, &mut e, body),
         Body::AdapterMatmul(body) => adapters::lower(&low, &mut e, body),
         Body::TopK(_) => unreachable!("`supported` refuses it"),
     } in tests {

@@ -18,11 +18,37 @@ fn max_magnitude(e: &mut Emit, acc: Value, v: Value) -> Value {
     e.b.ins().smax(acc, magnitude)
 }
 
-/// From lanes of largest magnitudes: scale `amax/most` (scalar), and per lane its inverse and a
-/// mask, 0 where only code 0 makes sense: `amax` is 0, so small that `most/amax` overflows, infinite
-/// or NaN.
+/// The bits of the largest magnitude of `count` f32 at `x`.
+pub(super) fn largest(e: &mut Emit, x: Value, count: usize) -> Value {
+    const AT_ONCE: usize = 4;
+    let block = AT_ONCE * LANES;
+    let blocks = count / block * block;
+    let more = |e: &mut Emit, p: Value, offset: usize, lanes: usize, acc: Value| {
+        let v = e.load_lanes(p, offset, lanes);
+        max_magnitude(e, acc, v)
+    };
+    let zero = e.ints(0);
+    let mut acc = e.fixed(blocks * 4, block * 4, &[zero; AT_ONCE], |e, at, acc| {
+        let p = e.add(x, at);
+        acc.iter().enumerate().map(|(i, a)| more(e, p, i * 16, LANES, *a)).collect()
+    });
+    for (i, col) in (blocks..count).step_by(LANES).enumerate() {
+        acc[i] = more(e, x, col * 4, LANES.min(count - col), acc[i]);
+    }
+    let all = acc[1..].iter().fold(acc[0], |all, v| e.b.ins().smax(all, *v));
+    e.max_lane_int(all)
+}
+
+/// From lanes of largest magnitudes: see [`of_bits`].
 fn from_amax(e: &mut Emit, amax: Value, most: f32) -> (Value, Value, Value) {
     let bits = e.max_lane_int(amax);
+    of_bits(e, bits, most)
+}
+
+/// From the bits of a largest magnitude: scale `amax/most` (scalar), and per lane its inverse and a
+/// mask, 0 where only code 0 makes sense: `amax` is 0, so small that `most/amax` overflows, infinite
+/// or NaN.
+fn of_bits(e: &mut Emit, bits: Value, most: f32) -> (Value, Value, Value) {
     let amax = e.cast(F32, bits);
     let limit = e.float(most);
     let scale = e.fdiv(amax, limit);
@@ -35,21 +61,10 @@ fn from_amax(e: &mut Emit, amax: Value, most: f32) -> (Value, Value, Value) {
     (scale, inverse, valid)
 }
 
-/// [`from_amax`] of `count` f32 at `x`.
+/// [`of_bits`] of `count` f32 at `x`.
 pub(super) fn scales(e: &mut Emit, x: Value, count: usize, most: f32) -> (Value, Value, Value) {
-    let zero = e.ints(0);
-    let whole = count / LANES * LANES;
-    let amax = e.fixed(whole * 4, 16, &[zero], |e, at, acc| {
-        let p = e.add(x, at);
-        let v = e.load_lanes(p, 0, LANES);
-        vec![max_magnitude(e, acc[0], v)]
-    });
-    let mut amax = amax[0];
-    if whole < count {
-        let v = e.load_lanes(x, whole * 4, count - whole);
-        amax = max_magnitude(e, amax, v);
-    }
-    from_amax(e, amax, most)
+    let bits = largest(e, x, count);
+    of_bits(e, bits, most)
 }
 
 /// Codes of four values, as i32.

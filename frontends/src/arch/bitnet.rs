@@ -29,7 +29,7 @@ pub(super) const ARCH: Arch = Arch {
         let bias = f.flag("attention_bias");
         let d = Decoder::read(f, &defaults)?;
         let norm = d.norm;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.out_norm) = (bias, bias, true));
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.out_norm) = (bias, bias, Some(norm)));
         Ok(Box::new(d.with_mlp(|m| m.inner_norm = Some(norm))))
     },
 };

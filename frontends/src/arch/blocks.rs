@@ -94,8 +94,8 @@ pub(super) struct Attention {
     pub out_bias: bool,
     /// The same, stored as a tensor that is no module's bias.
     pub bare_bias: bool,
-    /// What heads found is normalized before the output's matrix.
-    pub out_norm: bool,
+    /// What heads found is normalized so before the output's matrix.
+    pub out_norm: Option<Norm>,
     /// What each head found is normalized, without gains, before the gate.
     pub found_norm: bool,
     /// Values are the keys before their norm and rotation.
@@ -158,7 +158,7 @@ impl Attention {
             qkv_bias: false,
             out_bias: false,
             bare_bias: false,
-            out_norm: false,
+            out_norm: None,
             found_norm: false,
             value_is_key: false,
             value_norm: false,
@@ -346,9 +346,7 @@ pub(super) fn attention(
     }
     y = gated(f, (a.gate, a.gate_act), gate, h, y, [a.heads.queries, a.value_dim()]);
     let width = a.heads.queries * a.value_dim();
-    if a.out_norm {
-        y = norm(f, ATTN_OUT_NORM, eps, y, width);
-    }
+    y = a.out_norm.map_or(y, |spec| norm(f, ATTN_OUT_NORM, spec, y, width));
     let (w, b) = stored(f, ATTN_OUT, [hidden, width], a.out_bias, a.transposed);
     let b = if a.bare_bias { Some(f.weight(ATTN_OUT_BIAS, Kind::Bare, &[hidden])) } else { b };
     product(f, y, w, b)

@@ -428,6 +428,12 @@ impl<'a> Draft<'_, 'a> {
         FrontendError::Structure { file, class: self.lifter.origin.class, function, what }
     }
 
+    /// Stops with what fits no structure.
+    pub(super) fn misfit(&mut self, what: &str) -> Value {
+        let error = self.structure(what.into());
+        self.refuse(error)
+    }
+
     /// Whether the model's caller wants the hidden states.
     pub(super) fn keeps_hidden(&self) -> bool {
         self.lifter.entry.hidden

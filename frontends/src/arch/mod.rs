@@ -243,6 +243,7 @@ archs! {
     mod arcee;
     mod diffllama;
     mod bitnet;
+    mod bitllama2c;
     mod internlm3;
     mod iquestcoder;
     mod ministral;

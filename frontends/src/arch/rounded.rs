@@ -2,8 +2,8 @@
 
 use super::lifter::Draft;
 use super::rounded_inputs::{RoundedInput, RoundedSlots};
-use crate::checkpoint::InputRounding;
-use llmcc_ir::graph::{BinaryOp, Op, Role, Value};
+use crate::checkpoint::{InputRounding, InputScale};
+use llmcc_ir::graph::{BinaryOp, F32, Op, Role, Value};
 
 impl Draft<'_, '_> {
     /// `x·wᵀ`; the input rounded, where the checkpoint says so of the matrix that `w` has its rows of.
@@ -66,7 +66,7 @@ impl Draft<'_, '_> {
         let Some(how) = self.input_of(w) else { return x };
         let input = self.rounded_input(x, how);
         let numbers = self.codes_less_zero(input);
-        self.mul(numbers, input.scale)
+        self.scaled_back(numbers, input)
     }
 
     /// `[T, top·rows]`: `x`, or the columns of it that each slot has, times the matrices of the experts of
@@ -83,14 +83,18 @@ impl Draft<'_, '_> {
         let product = Op::ExpertMatMul { experts, top, cols };
         let Some(each) = self.inputs_of_experts(w, experts) else { return self.op(product, &[x, blocks, routes]) };
         if each.iter().all(|how| *how == each[0]) {
-            let input = self.rounded_input(x, each[0]);
+            let runs = if self.columns(x) == self.columns(w) { 1 } else { top };
+            let input = self.rounded_runs(x, each[0], runs);
             let mut y = self.op(product, &[input.codes, blocks, routes]);
             if let Some(less) = input.less {
                 let vector = self.sums_of_rows(w, Some(less));
                 let less = self.op(Op::ExpertVector { experts, top }, &[vector, routes]);
                 y = self.add(y, less);
             }
-            return self.mul(y, input.scale);
+            return self.scaled_back(y, input);
+        }
+        if each.iter().any(|how| how.scale.fixed().is_none()) {
+            return self.misfit("experts of a layer round their inputs in different ways");
         }
         let less = self.less_of_experts(w, &each, top, routes);
         let known = self.rounded.of_experts.iter().find(|i| i.x == x && i.each == each).cloned();
@@ -131,7 +135,7 @@ impl Draft<'_, '_> {
             let vector = self.computed(&name, &self.own_constant(&name), each.iter().map(number).collect());
             self.op(Op::ExpertVector { experts: each.len(), top }, &[vector, routes])
         };
-        let scales = of_slots("scale", |how| how.scale);
+        let scales = of_slots("scale", |how| how.scale.fixed().unwrap_or(1.0));
         let zeros = each.iter().any(|how| how.zero != 0.0).then(|| of_slots("zero", |how| how.zero));
         let wide = self.slots(scales, top, own);
         let mut codes = self.op(Op::Binary(BinaryOp::Div), &[own, wide]);
@@ -207,7 +211,26 @@ impl Draft<'_, '_> {
             }
             None => (**self).matmul(input.codes, w),
         };
-        self.mul(y, input.scale)
+        self.scaled_back(y, input)
+    }
+
+    /// Codes of an input, or products of them, times what the codes count.
+    #[track_caller]
+    fn scaled_back(&mut self, y: Value, input: RoundedInput) -> Value {
+        match input.how.scale {
+            InputScale::Fixed(_) => self.mul(y, input.scale),
+            InputScale::OfToken { .. } => self.by_runs(y, input.scale, input.runs),
+        }
+    }
+
+    /// Each of so many runs of columns times a number of the row.
+    #[track_caller]
+    fn by_runs(&mut self, y: Value, numbers: Value, runs: usize) -> Value {
+        if runs == 1 {
+            return self.op(Op::Combine, &[numbers, y]);
+        }
+        let numbers = self.slots(numbers, runs, y);
+        self.mul(y, numbers)
     }
 
     /// The numbers of an input: its codes, less the zero.
@@ -226,11 +249,26 @@ impl Draft<'_, '_> {
 
     #[track_caller]
     fn rounded_input(&mut self, x: Value, how: InputRounding) -> RoundedInput {
-        if let Some(known) = self.rounded.inputs.iter().find(|i| (i.x, i.how) == (x, how)) {
+        self.rounded_runs(x, how, 1)
+    }
+
+    #[track_caller]
+    fn rounded_runs(&mut self, x: Value, how: InputRounding, runs: usize) -> RoundedInput {
+        if let Some(known) = self.rounded.inputs.iter().find(|i| (i.x, i.how, i.runs) == (x, how, runs)) {
             return *known;
         }
-        let scale = self.fixed_number("scale", how.scale);
-        let mut codes = self.op(Op::Binary(BinaryOp::Div), &[x, scale]);
+        let (scale, mut codes) = match how.scale {
+            InputScale::Fixed(scale) => {
+                let scale = self.fixed_number("scale", scale);
+                (scale, self.op(Op::Binary(BinaryOp::Div), &[x, scale]))
+            }
+            InputScale::OfToken { most, least } => {
+                let (width, [most, least]) = (self.columns(x) / runs.max(1), [most, least].map(F32::new));
+                let scales = self.op(Op::AbsMaxScale { width, most, least }, &[x]);
+                let [times, back] = [0, runs].map(|start| self.op(Op::SliceCols { start, len: runs }, &[scales]));
+                (back, self.by_runs(x, times, runs))
+            }
+        };
         let mut less = None;
         if how.zero != 0.0 {
             let zero = self.fixed_number("zero", how.zero);
@@ -238,7 +276,7 @@ impl Draft<'_, '_> {
             less = Some(self.fixed_number("less", -how.zero));
         }
         let codes = self.unary(how.number, codes);
-        let input = RoundedInput { x, how, codes, less, scale };
+        let input = RoundedInput { x, how, runs, codes, less, scale };
         self.rounded.inputs.push(input);
         input
     }

@@ -23,6 +23,8 @@ pub(super) struct RoundedInput {
     pub x: Value,
     /// How.
     pub how: InputRounding,
+    /// Runs of columns, each of which has a scale of its own where tokens have such: slots of experts.
+    pub runs: usize,
     /// What is multiplied: its numbers, and the zero more.
     pub codes: Value,
     /// Minus the zero: what makes numbers of codes; none where it is 0.

@@ -3,7 +3,9 @@
 //! `ak42`. Version 2 has f32 vectors first, then of each matrix int8 codes and f32 scales of groups of
 //! the flattened matrix.
 
-use super::consolidated::{Cut, transformers};
+mod ternary;
+
+use super::consolidated::{self, Cut, transformers};
 use super::quantized::{COMPUTED, Wrong, groups_of_int8};
 use super::safetensors::{TensorInfo, stored_type};
 use super::shard::Shard;
@@ -103,6 +105,14 @@ impl Sizes {
         parts
     }
 
+    /// What `params.json` would say.
+    fn params(&self) -> Value {
+        json!({
+            "dim": self.dim, "hidden_dim": self.hidden, "n_layers": self.layers, "n_heads": self.heads,
+            "n_kv_heads": self.kv_heads, "norm_eps": 1e-5, "max_seq_len": self.context, "bos_id": 1, "eos_id": 2,
+        })
+    }
+
     /// Bytes of all; `None` if they are too many, or no whole groups.
     fn bytes(&self) -> Option<usize> {
         self.parts().iter().try_fold(0usize, |sum, (_, shape, of_layers)| {
@@ -179,13 +189,16 @@ impl Layout for Grouped {
 }
 
 /// A model of a file.
-pub(super) struct Described {
+struct Described {
     /// What `params.json` would say.
-    pub params: Value,
+    params: Value,
     /// Tensors of floats, by Llama's own names.
-    pub views: BTreeMap<String, View>,
+    views: BTreeMap<String, View>,
     /// Tensors of codes, by the names of Transformers.
-    pub coded: BTreeMap<String, Entry>,
+    coded: BTreeMap<String, Entry>,
+    /// `model_type` and class, where these are not Llama's.
+    class: Option<[&'static str; 2]>,
+    notes: Vec<String>,
 }
 
 /// The matrix of int8 codes from `at` on, and where it ends.
@@ -211,14 +224,33 @@ fn coded(file: &[u8], shard: usize, sizes: &Sizes, cut: Cut, shape: &[usize], at
     (Entry { layout: Some(Arc::new(layout)), ..Entry::plain(shard, info) }, end)
 }
 
-/// The model of file `shard`; `None` if this is no file of llama2.c.
-pub(super) fn describe(file: &[u8], shard: usize) -> Option<Result<Described, Wrong>> {
+/// The model of file `shard`, as if it were in Transformers' layout; `None` if this is no file of llama2.c.
+pub(super) fn describe(file: &[u8], shard: usize) -> Option<Result<consolidated::Described, Wrong>> {
+    let found = match tensors(file, shard)? {
+        Ok(found) => found,
+        Err(wrong) => return Some(Err(wrong)),
+    };
+    let model = consolidated::describe(&found.params, vec![found.views], found.coded);
+    Some(model.map(|mut model| {
+        if let (Some([model_type, class]), Some(config)) = (found.class, model.config.as_object_mut()) {
+            config.insert("model_type".into(), model_type.into());
+            config.insert("architectures".into(), json!([class]));
+        }
+        model.notes.extend(found.notes);
+        model
+    }))
+}
+
+fn tensors(file: &[u8], shard: usize) -> Option<Result<Described, Wrong>> {
     let sizes = match Sizes::read(file)? {
         Ok(sizes) => sizes,
         Err(wrong) => return Some(Err(wrong)),
     };
     let bytes = sizes.bytes().and_then(|n| n.checked_add(HEADER[sizes.version]));
     if bytes != Some(file.len()) {
+        if let Some(found) = ternary::describe(file, shard, &sizes) {
+            return Some(found);
+        }
         // Without a magic number any file may begin like this.
         let what = format!(
             "its header is one of llama2.c for a model of {} bytes, but the file has {}",
@@ -249,11 +281,7 @@ pub(super) fn describe(file: &[u8], shard: usize) -> Option<Result<Described, Wr
             at = to;
         }
     }
-    let params = json!({
-        "dim": sizes.dim, "hidden_dim": sizes.hidden, "n_layers": sizes.layers, "n_heads": sizes.heads,
-        "n_kv_heads": sizes.kv_heads, "norm_eps": 1e-5, "max_seq_len": sizes.context, "bos_id": 1, "eos_id": 2,
-    });
-    Some(Ok(Described { params, views, coded: of_codes }))
+    Some(Ok(Described { params: sizes.params(), views, coded: of_codes, class: None, notes: vec![] }))
 }
 
 #[cfg(test)]

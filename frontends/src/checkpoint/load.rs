@@ -147,8 +147,7 @@ fn of_llama2c(path: &Path, file: &[u8]) -> Option<Result<Described, Wrong>> {
     if path.extension().is_none_or(|e| e != "bin") || pytorch::is_pytorch(file) {
         return None;
     }
-    let described = llama2c::describe(file, 0)?;
-    Some(described.and_then(|found| consolidated::describe(&found.params, vec![found.views], found.coded)))
+    llama2c::describe(file, 0)
 }
 
 /// The files that a model was cut into, of which one is given.
@@ -223,7 +222,12 @@ fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
     }
     let pickled = |n: &&String| [".bin", ".pth", ".pt", ".ckpt"].iter().any(|e| n.ends_with(e));
     let of_trainer = |n: &&String| OF_TRAINERS.contains(&n.as_str()) || n.starts_with("rng_state");
-    let pickles: Vec<&String> = names.iter().filter(pickled).filter(|n| !of_trainer(n)).collect();
+    // Vocabularies of llama2.c.
+    let of_tokens = |n: &&String| {
+        let number = n.strip_prefix("tok").and_then(|n| n.strip_suffix(".bin"));
+        *n == "tokenizer.bin" || number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let pickles: Vec<&String> = names.iter().filter(pickled).filter(|n| !of_trainer(n) && !of_tokens(n)).collect();
     if let ([], [only]) = (&ggufs[..], &pickles[..]) {
         return Ok(dir.join(only));
     }

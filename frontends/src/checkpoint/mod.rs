@@ -28,8 +28,8 @@ use shard::Shard;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-pub use stored::InputRounding;
 use stored::{Entry, Rows, read_f32};
+pub use stored::{InputRounding, InputScale};
 
 /// A checkpoint in Hugging Face layout, opened for reading; what other files hold looks as if it
 /// were in that layout.

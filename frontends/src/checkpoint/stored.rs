@@ -11,16 +11,39 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How a checkpoint rounds the input `x` of a product, by numbers that were fixed when it was
-/// quantized: to `scale·(number(x / scale + zero) − zero)`.
+/// How a checkpoint rounds the input `x` of a product: to `scale·(number(x / scale + zero) − zero)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct InputRounding {
     /// The nearest number of those that there are.
     pub number: UnaryOp,
-    /// Positive.
-    pub scale: f32,
-    /// A whole number; 0 of floats.
+    /// What it is divided by first.
+    pub scale: InputScale,
+    /// A whole number; 0 of floats, and of scales that tokens have.
     pub zero: f32,
+}
+
+/// What the input of a product is divided by before it is rounded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum InputScale {
+    /// A positive number that was fixed when the checkpoint was quantized.
+    Fixed(f32),
+    /// Of each token the largest magnitude, which is at least `least`, over `most`.
+    OfToken {
+        /// The largest number that there is.
+        most: f32,
+        /// Positive.
+        least: f32,
+    },
+}
+
+impl InputScale {
+    /// That a checkpoint fixed.
+    pub fn fixed(self) -> Option<f32> {
+        match self {
+            InputScale::Fixed(scale) => Some(scale),
+            InputScale::OfToken { .. } => None,
+        }
+    }
 }
 
 /// A tensor of a checkpoint.

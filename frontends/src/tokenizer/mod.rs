@@ -5,6 +5,7 @@ mod cuts;
 mod files;
 mod gguf;
 mod llama2c;
+mod programs;
 mod protobuf;
 mod sentencepiece;
 mod tiktoken;
@@ -69,19 +70,17 @@ impl TextAssets {
         let named = |name: &str| special_token(&settings, &map, name);
         let id = |text: &Option<String>| tokenizer.as_ref()?.token_to_id(text.as_deref()?);
         let (bos, eos) = (named("bos_token"), named("eos_token"));
-        let bos_id = id(&bos).or(config.bos);
-        let mut eos_ids = ids(&generation["eos_token_id"], config.vocab);
-        for more in config.eos.iter().copied().chain(id(&eos)) {
-            if !eos_ids.contains(&more) {
-                eos_ids.push(more);
-            }
-        }
+        let program = programs::ends(ckpt, &settings, tokenizer.as_ref());
+        let bos_id = id(&bos).or(config.bos).or(program.as_ref().map(|p| p.first));
+        let of_program = program.iter().flat_map(|p| p.last.iter().copied());
+        let others = config.eos.iter().copied().chain(id(&eos)).chain(of_program);
+        let eos_ids = with_others(ids(&generation["eos_token_id"], config.vocab), others);
         let (add_bos, add_eos) = match (&source, &tokenizer) {
             (Some(source), Some(tokenizer)) if source.post_processed => {
                 post_processor_wins(&settings, tokenizer, (bos_id, id(&eos)), &mut warnings)
             }
             _ => (
-                bos_id.is_some() && settings["add_bos_token"] == true,
+                bos_id.is_some() && (settings["add_bos_token"] == true || program.is_some()),
                 id(&eos).filter(|_| settings["add_eos_token"] == true),
             ),
         };
@@ -324,6 +323,16 @@ fn load(source: &mut Source, vocab: usize, warnings: &mut Vec<String>) -> Result
         ));
     }
     Ok(tokenizer)
+}
+
+/// Ids, and those of others that are not among them.
+fn with_others(mut ids: Vec<u32>, others: impl Iterator<Item = u32>) -> Vec<u32> {
+    for more in others {
+        if !ids.contains(&more) {
+            ids.push(more);
+        }
+    }
+    ids
 }
 
 /// What the settings and, failing these, `special_tokens_map.json` say.

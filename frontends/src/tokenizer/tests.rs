@@ -1,3 +1,4 @@
+mod programs;
 mod vectors;
 
 use super::*;
@@ -298,27 +299,6 @@ fn real_tokenizers_load() {
     }
     let error = from_sentencepiece(&std::fs::read(dir.join("llama3/tokenizer.model")).unwrap()).unwrap_err();
     assert_eq!(error, "neither a SentencePiece model nor a file of tiktoken");
-}
-
-/// The vocabulary beside a file of llama2.c is that of its tokenizer.model.
-#[test]
-fn llama2c_vectors() {
-    let Some(dir) = shared("stories260K") else { return };
-    let ckpt = Checkpoint::open(&dir.join("stories260K.bin")).unwrap();
-    let text = TextAssets::load(&ckpt).unwrap();
-    let config = llmcc_text::Config::parse(&text.text_config.to_string()).unwrap();
-    let json = String::from_utf8(text.tokenizer_json.unwrap()).unwrap();
-    let t = llmcc_text::Tokenizer::new(&json, &config).unwrap();
-    let expected: Value =
-        serde_json::from_slice(&std::fs::read(dir.join("expected/prompt_ids.json")).unwrap()).unwrap();
-    let mut ids = t.encode(expected["prompt"].as_str().unwrap(), false).unwrap();
-    ids.insert(0, 1);
-    assert_eq!(serde_json::to_value(ids).unwrap(), expected["ids"]);
-    let file = std::fs::read(dir.join("tok512.bin")).unwrap();
-    let says = |file: &[u8], vocab: usize| llama2c::to_tokenizer_json(file, vocab).unwrap_err();
-    assert_eq!(says(&file, 513), "it has 512 whole pieces, but the model has 513 tokens");
-    assert_eq!(says(&file[..file.len() - 1], 512), "piece 511 is no text of 3 bytes");
-    assert_eq!(says(&file[..3], 512), "the file has no header");
 }
 
 /// RWKV's World vocabulary gives the tokens that its own tokenizer (PyPI: rwkv 0.8.32) gives, and the

@@ -13,8 +13,8 @@ mod value;
 
 pub use build::{FuncBuilder, Mistake};
 pub use op::{
-    Attr, AttrKind, AttrType, Balance, BinaryOp, Facts, Hashes, Head, Input, Op, Reads, Router, Score, Stage, UnaryOp,
-    Update, picked_row, places, row_norm,
+    Attr, AttrKind, AttrType, Balance, BinaryOp, Facts, Hashes, Head, Input, Op, Reads, Router, RowScale, Score, Stage,
+    UnaryOp, Update, picked_row, places, row_norm,
 };
 pub(crate) use op::{Operands, column, combined, expert, hashed_ids};
 pub use value::{F32, ValueType};

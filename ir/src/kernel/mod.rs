@@ -30,9 +30,11 @@
 //!   [`Body::WindowMeans`]: as at the graph level, the tokens of
 //!   a sequence in order, with a state that they update.
 //! - [`Body::Sinkhorn`]: square matrices whose rows and columns are brought near a sum of one.
+//! - [`Body::AbsMaxScale`]: the largest magnitude of each run of columns.
 //! - [`Body::AdapterMatmul`]: as at the graph level, with the adapter of each token's sequence.
 //! - [`Body::TopK`]: the most probable tokens of each row of logits, and how much all others weigh.
 
+mod absmax;
 mod adapter_matmul;
 mod attention;
 mod causal_conv;
@@ -60,6 +62,7 @@ mod top_k;
 mod window_means;
 mod wkv;
 
+pub use absmax::AbsMaxScale;
 pub use adapter_matmul::AdapterMatmul;
 pub use attention::Attention;
 pub use causal_conv::CausalConv;
@@ -188,6 +191,8 @@ family::families! {
     WindowMeans "window_means" "windows";
     /// Square matrices, balanced.
     Sinkhorn "sinkhorn" "sinkhorn";
+    /// Largest magnitudes.
+    AbsMaxScale "absmax_scale" "absmax";
     /// Products with the matrices of each sequence's adapter.
     AdapterMatmul "adapter_matmul" "adapter";
     /// Ids of tokens as numbers.

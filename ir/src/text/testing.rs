@@ -5,7 +5,7 @@
 
 use crate::graph::{
     Arg, Attr, AttrKind, Balance, BinaryOp, Call, F32, Func, Head, Input, ModelInfo, Module, Node, Op, Param, Role,
-    Router, Score, UnaryOp, Update, Value, ValueType, Weight,
+    Router, RowScale, Score, UnaryOp, Update, Value, ValueType, Weight,
 };
 use crate::kernel::{self, Body, Expr, Kernel, Norm, ParamKind, Prologue, RowElem, Segment, Store};
 use crate::kv::{KvDType, KvSpec};
@@ -361,9 +361,7 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
             k: p[0], k_start: n[0], v: p[1], v_start: n[1], decay: p[2], bonus: p[3], state: p[4], out: p[5],
         })),
         1 => (vec(0..params, 5), vec(size(), 3)).prop_map(|(p, n)| window_means(&p, &n)),
-        1 => (0..params, (size(), size(), attr()), 0..params).prop_map(|(x, (side, rounds, eps), out)| {
-            Body::Sinkhorn(kernel::Sinkhorn { x, balance: Balance { side, rounds, eps }, out })
-        }),
+        2 => rows_to_rows(params),
         1 => (vec(0..params, 3), size(), vec(size(), 0..4)).prop_map(|(p, start, parts)| {
             Body::AdapterMatmul(kernel::AdapterMatmul { x: p[0], start, parts, adapter: p[1], out: p[2] })
         }),
@@ -373,6 +371,18 @@ fn body(params: usize) -> impl Strategy<Value = Body> {
             Body::EmbedHashed(kernel::EmbedHashed { table: p[0], ids: p[1], factors, sizes, out: p[2] })
         }),
         1 => (0..params, size(), 0..params).prop_map(|(x, k, out)| Body::TopK(kernel::TopK { x, k, out })),
+    ]
+}
+
+/// What makes rows of rows, and has numbers.
+fn rows_to_rows(params: usize) -> impl Strategy<Value = Body> {
+    prop_oneof![
+        (0..params, (size(), size(), attr()), 0..params).prop_map(|(x, (side, rounds, eps), out)| {
+            Body::Sinkhorn(kernel::Sinkhorn { x, balance: Balance { side, rounds, eps }, out })
+        }),
+        (0..params, (size(), attr(), attr()), 0..params).prop_map(|(x, (width, most, least), out)| {
+            Body::AbsMaxScale(kernel::AbsMaxScale { x, scale: RowScale { width, most, least }, out })
+        }),
     ]
 }
 

@@ -65,6 +65,7 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     ("experts", "experts are chosen among those there are, and their products followed by elementwise work on rows"),
     ("no-segments", "a matmul or pointwise kernel computes something"),
+    ("row-scale", "runs divide the columns, and what they are brought to is positive"),
     ("square-matrix", "each row is a square matrix of at most 8 rows, balanced in 1 to 1000 rounds"),
     ("segment-size", "segments and tiles have columns"),
     ("no-lanes", "a matmul segment has weights"),

@@ -6,9 +6,10 @@ use super::{Context, OpNode, quantize};
 use crate::egraph::{Graph, Head};
 use crate::spec::Draft;
 use egg::Id;
-use llmcc_ir::graph::{Attr, Balance, F32};
+use llmcc_ir::graph::{Attr, Balance, F32, RowScale};
 use llmcc_ir::kernel::{
-    Attention, Body, Embed, Expr, Index, Matmul, ParamKind, RopeTable, RowElem, RowNorm, Segment, Sinkhorn, Store,
+    AbsMaxScale, Attention, Body, Embed, Expr, Index, Matmul, ParamKind, RopeTable, RowElem, RowNorm, Segment,
+    Sinkhorn, Store,
 };
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Format;
@@ -59,6 +60,11 @@ pub fn gather(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
 /// Square matrices with sums near one.
 pub fn balanced(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
     matrices(cx, class, op).into_iter().collect()
+}
+
+/// Scales of rows.
+pub fn row_scales(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
+    scales_of_rows(cx, class, op).into_iter().collect()
 }
 
 /// Integer attribute.
@@ -181,6 +187,19 @@ fn gathered(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
         let x = d.input(op.args[0], kind);
         let out = d.output(cols, RowElem::F32);
         Body::RowNorm(RowNorm { gather: true, ..RowNorm::plain(x, out) })
+    }))
+}
+
+fn scales_of_rows(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+    let (rows, cols) = cx.rows_of(class)?;
+    let [width, most, least] = op.attrs[..] else { return None };
+    let g = &*cx.graph;
+    let scale = RowScale { width: int(g, width)?, most: float(g, most)?, least: float(g, least)? };
+    let kind = cx.rows_kind(op.args[0])?;
+    Some(Draft::new(rows, |d| {
+        let x = d.input(op.args[0], kind);
+        let out = d.output(cols, RowElem::F32);
+        Body::AbsMaxScale(AbsMaxScale { x, scale, out })
     }))
 }
 

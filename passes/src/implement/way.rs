@@ -77,6 +77,7 @@ pub fn way(head: Head) -> Way {
         Head::Recurrence => Way::Kernel(recurrent::recurrences),
         Head::Wkv => Way::Kernel(recurrent::weighted_means),
         Head::WindowMeans => Way::Kernel(recurrent::means_of_windows),
+        Head::AbsMaxScale => Way::Kernel(generic::row_scales),
         Head::Sinkhorn => Way::Kernel(generic::balanced),
         Head::AdapterMatMul => Way::Kernel(adapters::matmuls),
         Head::GatherRows => Way::Kernel(generic::gather),

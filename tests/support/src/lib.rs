@@ -2,6 +2,7 @@
 //! memory, and how far a backend's f32 arithmetic may be from the evaluator; and a GPU that is
 //! none. How a kernel is run is a matter of each backend.
 
+mod absmax;
 mod bound;
 mod case;
 mod check;

@@ -123,6 +123,14 @@ proptest! {
     }
 
     #[test]
+    fn absmax(seed in any::<u64>(), runs in 1usize..5, width in 1usize..80) {
+        let mut g = random(seed, 5, 40);
+        let body = g.absmax(runs, width);
+        let case = g.case(body).with_specials(seed);
+        run_all(&case, |got| case.check_absmax(got));
+    }
+
+    #[test]
     fn embed(seed in any::<u64>(), cols in 1usize..150) {
         let mut g = random(seed, 5, 40);
         g.rows = Dim::Tokens;

@@ -39,7 +39,9 @@ fn an_architecture_is_one_file_and_one_line() {
         let gguf = |path: &str| {
             path.contains("checkpoint/gguf/")
                 || path.ends_with("checkpoint/quantized/mod.rs")
-                || ["consolidated", "rwkv_cpp"].iter().any(|f| path.ends_with(&format!("checkpoint/{f}.rs")))
+                || ["consolidated", "rwkv_cpp", "llama2c/ternary"]
+                    .iter()
+                    .any(|f| path.ends_with(&format!("checkpoint/{f}.rs")))
                 || ["gguf", "cuts"].iter().any(|f| path.ends_with(&format!("tokenizer/{f}.rs")))
         };
         let of_other_files =

@@ -3,7 +3,7 @@
 //! Mistral's), one number for the input of its products, and `STEM.input_zero_point`.
 
 use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong};
-use crate::checkpoint::stored::InputRounding;
+use crate::checkpoint::stored::{InputRounding, InputScale};
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::quant::Code;
 
@@ -106,7 +106,7 @@ pub(super) fn rounding(
     if zero != 0.0 && number != UnaryOp::RoundI8 {
         return Err((format!("`{stem}`: its input has a zero point of {zero}, and is no integer"), UNQUANTIZED));
     }
-    Ok(InputRounding { number, scale, zero })
+    Ok(InputRounding { number, scale: InputScale::Fixed(scale), zero })
 }
 
 fn zero_of(tensors: &mut Tensors<'_>, name: &str) -> Result<f32, Wrong> {

@@ -15,7 +15,7 @@ mod pairs;
 mod quanto;
 mod sparse;
 mod stacks;
-mod ternary;
+pub(super) mod ternary;
 mod torchao;
 mod turned;
 mod words;

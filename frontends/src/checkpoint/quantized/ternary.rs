@@ -5,13 +5,18 @@
 use super::{Part, Tensors, UNQUANTIZED, Wrong, coded};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
-use crate::checkpoint::stored::{Entry, Layout};
+use crate::checkpoint::stored::{Entry, InputRounding, InputScale, Layout};
+use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::quant::{CodedRow, Elem, Format};
 use serde_json::{Map, Value};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-static TERNARY: StoredType = coded("BitNet", Format::new(Elem::named("ternaryr"), 0), 2);
+pub(in crate::checkpoint) static TERNARY: StoredType = coded("BitNet", Format::new(Elem::named("ternaryr"), 0), 2);
+
+/// How its products round their inputs (`activation_quant` of Transformers).
+pub(in crate::checkpoint) const BY_TOKEN: InputRounding =
+    InputRounding { number: UnaryOp::RoundI8, scale: InputScale::OfToken { most: 127.0, least: 1e-5 }, zero: 0.0 };
 
 pub(super) fn bitnet(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     let text = |name: &str, default| settings.get(name).and_then(Value::as_str).unwrap_or(default);
@@ -32,10 +37,10 @@ pub(super) fn bitnet(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -
         other => return Err((format!("`quantization_mode` is `{other}`; offline and online are read"), UNQUANTIZED)),
     };
     if count > 0 {
-        tensors.notes.push(
-            "its products were trained with activations of 8 bits, a scale per token; here these are as --act says"
-                .into(),
-        );
+        tensors.notes.push(format!(
+            "the inputs of products with {count} matrices are rounded to 8 bits by a scale of each token, as the \
+             model was trained, whatever --act says"
+        ));
     }
     Ok(())
 }
@@ -66,7 +71,7 @@ fn scaled(tensors: &mut Tensors<'_>, divides: bool) -> Result<usize, Wrong> {
             }
             floats(part, [n, k], [1.0, scale].into())
         };
-        tensors.index.insert(name, entry);
+        tensors.index.insert(name, Entry { input: Some(BY_TOKEN), ..entry });
     }
     Ok(stems.len())
 }
@@ -98,7 +103,7 @@ fn rounded(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<u
         let name = format!("{stem}.weight");
         let [n, k] = tensors.matrix(&name)?;
         let part = tensors.take(&name, &["BF16", "F16", "F32"], &[n, k])?;
-        tensors.index.insert(name, floats(part, [n, k], OnceLock::new()));
+        tensors.index.insert(name, Entry { input: Some(BY_TOKEN), ..floats(part, [n, k], OnceLock::new()) });
         count += 1;
     }
     Ok(count)

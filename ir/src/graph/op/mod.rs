@@ -9,6 +9,7 @@
 //! everything that verifier and passes ask of an operation. How it is typed and evaluated is its
 //! [`Rule`], in the file of its theme; weights are computed by the same rule when they are packed.
 
+mod absmax;
 mod attention;
 mod attr;
 mod columns;
@@ -29,6 +30,7 @@ mod sinkhorn;
 mod table;
 mod weights;
 
+pub use absmax::RowScale;
 pub use attr::{Attr, AttrKind, AttrType};
 pub(crate) use columns::column;
 pub use columns::places;
@@ -150,6 +152,16 @@ table::operations! {
         eps: F32,
         /// Columns per run.
         width: usize,
+    } Run (x: Any);
+    /// `absmax_scale{width,most,least}(x [M,N]) → [M,2·N/width]`: of each run of `width` columns `most/m`, then of
+    /// each `m/most`, `m` being its largest magnitude or `least`: see [`RowScale`].
+    AbsMaxScale "absmax_scale" {
+        /// Columns per run.
+        width: usize,
+        /// The largest code.
+        most: F32,
+        /// Taken where the largest magnitude is smaller.
+        least: F32,
     } Run (x: Any);
     /// `sinkhorn{side,rounds,eps}(x [M,side²]) → [M,side²]`: each row as a square matrix: the softmax of
     /// each column, plus `eps`; then `rounds` times its rows, and between them its columns, divided by

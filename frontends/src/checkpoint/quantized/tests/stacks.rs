@@ -128,7 +128,9 @@ fn inputs_of_experts() {
         opened(json!({ "quant_method": "modelopt" }), &tensors)
     };
     let (_folder, ckpt) = with(true);
-    let scale = |ckpt: &Checkpoint, e: usize| ckpt.input_rounding(&format!("experts.{e}.up.weight")).map(|i| i.scale);
+    let scale = |ckpt: &Checkpoint, e: usize| {
+        ckpt.input_rounding(&format!("experts.{e}.up.weight")).and_then(|i| i.scale.fixed())
+    };
     let ckpt = ckpt.unwrap();
     assert_eq!((scale(&ckpt, 0), scale(&ckpt, 1)), (Some(0.5), Some(0.25)));
     let (_folder, ckpt) = with(false);
@@ -158,7 +160,7 @@ fn turned_stacks_of_modelopt() {
     let wanted: Vec<f32> = four.iter().flat_map(|x| [*x, 0.0]).collect();
     assert_eq!(ckpt.to_f32("experts.down_proj").unwrap(), wanted);
     assert_eq!(ckpt.to_f32("experts.up_proj").unwrap(), [1.0, 4.0, 3.0, 8.0]);
-    assert_eq!(ckpt.input_rounding("experts.up_proj").map(|i| i.scale), Some(0.5));
+    assert_eq!(ckpt.input_rounding("experts.up_proj").and_then(|i| i.scale.fixed()), Some(0.5));
     assert_eq!(ckpt.input_rounding("experts.down_proj"), None);
     // Packed along outputs, as no scales are.
     let others = [
