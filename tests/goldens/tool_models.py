@@ -98,9 +98,13 @@ def bitnet(tensors, rng, **config):
     from transformers.integrations.bitnet import AutoBitLinear, BitLinear, WeightQuant, pack_weights
 
     stored = {}
+    GAINS.clear()
     for name in [n for n in tensors if is_matrix(n)]:
         w, stem = tensors[name], name.removesuffix(".weight")
         n, k = w.shape
+        if config.get("use_rms_norm"):
+            GAINS[stem] = torch.from_numpy(rng.uniform(0.5, 1.5, k)).bfloat16()
+            stored[f"{stem}.rms_norm.weight"] = GAINS[stem]
         if config["quantization_mode"] == "online":
             stored[name] = w
             tensors[name] = WeightQuant.apply(w.float())
@@ -120,6 +124,8 @@ def bitnet(tensors, rng, **config):
     return stored
 
 
+# What products multiply their normalized inputs by, where they normalize them.
+GAINS = {}
 # How near inputs are to the middle between two codes, and how near f32 may come.
 NEAREST, SURE = [], 2e-5
 
@@ -133,10 +139,12 @@ def is_sure():
 def load_bitnet(folder, dtype):
     """The model, whose products round their inputs by a scale of each token."""
     from transformers.integrations.bitnet import BitLinear
+    from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
     model, inv_freqs = plain_load(folder, dtype)
 
-    def product(layer, x):
+    def product(layer, norm, x):
+        x = norm(x)
         # Codes, and what divides them: in the type of the input.
         codes, scale = BitLinear.activation_quant(None, x)
         if dtype is torch.float64:
@@ -144,10 +152,14 @@ def load_bitnet(folder, dtype):
             NEAREST.append((exact - exact.floor() - 0.5).abs().min().item())
         return torch.nn.functional.linear(codes.to(x.dtype), layer.weight) / scale
 
-    layers = [m for name, m in model.named_modules() if name.endswith("_proj")]
-    assert len(layers) == 7 * model.config.num_hidden_layers and all(m.bias is None for m in layers)
-    for layer in layers:
-        layer.forward = functools.partial(product, layer)
+    layers = {name: m for name, m in model.named_modules() if name.endswith("_proj")}
+    assert len(layers) == 7 * model.config.num_hidden_layers and all(m.bias is None for m in layers.values())
+    for name, layer in layers.items():
+        norm = torch.nn.Identity()
+        if GAINS:
+            norm = LlamaRMSNorm(layer.in_features, eps=EPS)
+            norm.weight.data = GAINS[name].to(dtype)
+        layer.forward = functools.partial(product, layer, norm)
     return model, inv_freqs
 
 
@@ -189,6 +201,8 @@ POWERS = FP8 | {"weight_block_size": [64, 32], "scale_fmt": "ue8m0", "modules_to
 AUTO = {"linear_class": "autobitlinear", "quantization_mode": "offline", "modules_to_not_convert": ["lm_head"]}
 ONLINE = {"linear_class": "autobitlinear", "quantization_mode": "online", "modules_to_not_convert": None}
 PACKED = {"linear_class": "bitlinear", "quantization_mode": "offline", "modules_to_not_convert": ["lm_head"]}
+EPS = 1e-4
+NORMS = PACKED | {"use_rms_norm": True, "rms_norm_eps": EPS}
 WHOLE = LLAMA | {"num_key_value_heads": 4}
 
 MODELS = {
@@ -198,6 +212,7 @@ MODELS = {
     "fp8_blocks": (WHOLE, {"quant_method": "fp8"} | FP8, lambda t, rng: fp8(t, WHOLE, FP8)),
     "fp8_powers": (LLAMA, {"quant_method": "fp8"} | POWERS, lambda t, rng: fp8(t, LLAMA, POWERS)),
     "bitnet": (SMALL, {"quant_method": "bitnet"} | PACKED, lambda t, rng: bitnet(t, rng, **PACKED)),
+    "bitnet_norms": (SMALL, {"quant_method": "bitnet"} | NORMS, lambda t, rng: bitnet(t, rng, **NORMS)),
     "bitnet_auto": (SMALL, {"quant_method": "bitnet"} | AUTO, lambda t, rng: bitnet(t, rng, **AUTO)),
     "bitnet_online": (SMALL, {"quant_method": "bitnet"} | ONLINE, lambda t, rng: bitnet(t, rng, **ONLINE)),
 }

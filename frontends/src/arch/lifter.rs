@@ -8,8 +8,8 @@ use super::origin::{Origin, Source, Wanted};
 use super::rounded_inputs::Rounded;
 use super::tensors::{checked, numbers_below, without_prefix};
 use super::yields::Entry;
-use crate::checkpoint::Checkpoint;
 use crate::checkpoint::safetensors::TensorInfo;
+use crate::checkpoint::{Checkpoint, GAIN};
 use crate::config::Facts;
 use crate::embedding::Embedding;
 use crate::error::FrontendError;
@@ -364,7 +364,13 @@ impl<'a> Draft<'_, 'a> {
     fn placed(&mut self, w: Value, i: usize) -> Value {
         let Source::Checkpoint(ckpt) = self.lifter.origin.source else { return w };
         let weights = &self.lifter.module.weights;
-        self.rounded.matrix(w, weights.get(i).and_then(|of| ckpt.input_rounding(&of.name)));
+        if let Some((name, how)) = weights.get(i).and_then(|of| Some((of.name.clone(), ckpt.input_rounding(&of.name)?)))
+        {
+            let columns = weights[i].ty.cols().unwrap_or(0);
+            let gain = how.norm.map(|_| self.gain_of_input(&name, columns));
+            self.rounded.matrix(w, how, gain);
+        }
+        let weights = &self.lifter.module.weights;
         let Some(order) = weights.get(i).and_then(|w| ckpt.order(&w.name)) else { return w };
         let constant = format!("$order{}", weights.len());
         // Matrices that have an input in common mostly have their order in common.
@@ -376,6 +382,18 @@ impl<'a> Draft<'_, 'a> {
             v
         });
         self.f.op(Op::PlaceCols, &[w, order])
+    }
+
+    /// The gain of the input of products with matrix `tensor`.
+    fn gain_of_input(&mut self, tensor: &str, columns: usize) -> Value {
+        let gain = format!("{}{GAIN}", tensor.strip_suffix("weight").unwrap_or(tensor));
+        match self.lifter.weight(gain, &[columns], Kind::Gain) {
+            Ok((i, ty)) => {
+                let name = format!("input_gain{}", self.rounded.matrices.len());
+                self.bind(&name, ty, Role::Weight, Arg::Weight(i))
+            }
+            Err(e) => self.refuse(e),
+        }
     }
 
     /// A vector computed here; `constant` starts with `$`.

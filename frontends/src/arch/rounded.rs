@@ -9,7 +9,8 @@ impl Draft<'_, '_> {
     /// `x·wᵀ`; the input rounded, where the checkpoint says so of the matrix that `w` has its rows of.
     #[track_caller]
     pub(super) fn matmul(&mut self, x: Value, w: Value) -> Value {
-        if let Some(how) = self.input_of(w) {
+        if let Some((how, gain)) = self.input_and_gain_of(w) {
+            let x = self.normalized(x, how, gain);
             return self.rounded_product(x, w, how);
         }
         let parts = match self.made_by(w) {
@@ -38,10 +39,24 @@ impl Draft<'_, '_> {
     }
 
     /// How the input of products with a matrix, or with some of its rows, is rounded.
-    fn input_of(&self, mut w: Value) -> Option<InputRounding> {
+    fn input_of(&self, w: Value) -> Option<InputRounding> {
+        Some(self.input_and_gain_of(w)?.0)
+    }
+
+    /// An input normalized as the matrix has it, before it is rounded.
+    #[track_caller]
+    fn normalized(&mut self, x: Value, how: InputRounding, gain: Option<Value>) -> Value {
+        let Some((eps, gain)) = how.norm.zip(gain) else { return x };
+        let width = self.columns(x);
+        let x = self.op(Op::Normalize { eps: F32::new(eps), width }, &[x]);
+        self.mul(x, gain)
+    }
+
+    /// How an input is rounded, and what multiplies it where it is normalized first.
+    fn input_and_gain_of(&self, mut w: Value) -> Option<(InputRounding, Option<Value>)> {
         loop {
-            if let Some((_, how)) = self.rounded.matrices.iter().find(|(of, _)| *of == w) {
-                return Some(*how);
+            if let Some((_, how, gain)) = self.rounded.matrices.iter().find(|(of, ..)| *of == w) {
+                return Some((*how, *gain));
             }
             // Of weights the numbers change, and the columns do not.
             let (
@@ -63,7 +78,8 @@ impl Draft<'_, '_> {
     /// `x` as products with a matrix round it, and otherwise as it is.
     #[track_caller]
     pub(super) fn as_input_of(&mut self, w: Value, x: Value) -> Value {
-        let Some(how) = self.input_of(w) else { return x };
+        let Some((how, gain)) = self.input_and_gain_of(w) else { return x };
+        let x = self.normalized(x, how, gain);
         let input = self.rounded_input(x, how);
         let numbers = self.codes_less_zero(input);
         self.scaled_back(numbers, input)
@@ -82,6 +98,9 @@ impl Draft<'_, '_> {
     ) -> Value {
         let product = Op::ExpertMatMul { experts, top, cols };
         let Some(each) = self.inputs_of_experts(w, experts) else { return self.op(product, &[x, blocks, routes]) };
+        if each.iter().any(|how| how.norm.is_some()) {
+            return self.misfit("experts normalize their inputs, which is not read");
+        }
         if each.iter().all(|how| *how == each[0]) {
             let runs = if self.columns(x) == self.columns(w) { 1 } else { top };
             let input = self.rounded_runs(x, each[0], runs);

@@ -6,8 +6,8 @@ use llmcc_ir::graph::Value;
 /// What a function knows of inputs that are rounded.
 #[derive(Debug, Default)]
 pub(super) struct Rounded {
-    /// Matrices whose products round their input.
-    pub matrices: Vec<(Value, InputRounding)>,
+    /// Matrices whose products round their input, and what multiplies it where it is normalized first.
+    pub matrices: Vec<(Value, InputRounding, Option<Value>)>,
     /// Inputs that were rounded.
     pub inputs: Vec<RoundedInput>,
     /// The same of experts, each of which has numbers of its own.
@@ -48,7 +48,7 @@ pub(super) struct RoundedSlots {
 
 impl Rounded {
     /// A matrix of the checkpoint, and how the input of its products is rounded.
-    pub(super) fn matrix(&mut self, w: Value, how: Option<InputRounding>) {
-        self.matrices.extend(how.map(|how| (w, how)));
+    pub(super) fn matrix(&mut self, w: Value, how: InputRounding, gain: Option<Value>) {
+        self.matrices.push((w, how, gain));
     }
 }

@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use stored::{Entry, Rows, read_f32};
-pub use stored::{InputRounding, InputScale};
+pub use stored::{GAIN, InputRounding, InputScale};
 
 /// A checkpoint in Hugging Face layout, opened for reading; what other files hold looks as if it
 /// were in that layout.

@@ -20,7 +20,13 @@ pub struct InputRounding {
     pub scale: InputScale,
     /// A whole number; 0 of floats, and of scales that tokens have.
     pub zero: f32,
+    /// It is normalized first, with this added to the mean square, and the gain that the matrix has
+    /// beside it ([`GAIN`]).
+    pub norm: Option<f32>,
 }
+
+/// What a gain of the input of `STEM.weight` is called, behind `STEM.`.
+pub const GAIN: &str = "rms_norm.weight";
 
 /// What the input of a product is divided by before it is rounded.
 #[derive(Clone, Copy, Debug, PartialEq)]

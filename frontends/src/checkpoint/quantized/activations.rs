@@ -106,7 +106,7 @@ pub(super) fn rounding(
     if zero != 0.0 && number != UnaryOp::RoundI8 {
         return Err((format!("`{stem}`: its input has a zero point of {zero}, and is no integer"), UNQUANTIZED));
     }
-    Ok(InputRounding { number, scale: InputScale::Fixed(scale), zero })
+    Ok(InputRounding { number, scale: InputScale::Fixed(scale), zero, norm: None })
 }
 
 fn zero_of(tensors: &mut Tensors<'_>, name: &str) -> Result<f32, Wrong> {

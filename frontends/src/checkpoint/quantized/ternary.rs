@@ -15,14 +15,29 @@ use std::sync::{Arc, OnceLock};
 pub(in crate::checkpoint) static TERNARY: StoredType = coded("BitNet", Format::new(Elem::named("ternaryr"), 0), 2);
 
 /// How its products round their inputs (`activation_quant` of Transformers).
-pub(in crate::checkpoint) const BY_TOKEN: InputRounding =
-    InputRounding { number: UnaryOp::RoundI8, scale: InputScale::OfToken { most: 127.0, least: 1e-5 }, zero: 0.0 };
+pub(in crate::checkpoint) const BY_TOKEN: InputRounding = InputRounding {
+    number: UnaryOp::RoundI8,
+    scale: InputScale::OfToken { most: 127.0, least: 1e-5 },
+    zero: 0.0,
+    norm: None,
+};
+
+/// What is added to the mean square of inputs, where products normalize them first.
+fn norm(settings: &Map<String, Value>) -> Result<Option<f32>, Wrong> {
+    match settings.get("use_rms_norm") {
+        None | Some(Value::Null | Value::Bool(false)) => return Ok(None),
+        Some(Value::Bool(true)) => {}
+        Some(other) => return Err((format!("`use_rms_norm` is {other}; true and false are read"), UNQUANTIZED)),
+    }
+    match settings.get("rms_norm_eps").map_or(Some(1e-6), Value::as_f64) {
+        Some(eps) if (0.0..1.0).contains(&eps) => Ok(Some(eps as f32)),
+        _ => Err((format!("`rms_norm_eps` is {}, and no number below 1", settings["rms_norm_eps"]), UNQUANTIZED)),
+    }
+}
 
 pub(super) fn bitnet(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     let text = |name: &str, default| settings.get(name).and_then(Value::as_str).unwrap_or(default);
-    if settings.get("use_rms_norm").and_then(Value::as_bool) == Some(true) {
-        return Err(("`use_rms_norm`: products normalize their input, which is not read".into(), UNQUANTIZED));
-    }
+    let norm = norm(settings)?;
     let divides = match text("linear_class", "bitlinear") {
         "bitlinear" => true,
         "autobitlinear" => false,
@@ -32,8 +47,8 @@ pub(super) fn bitnet(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -
     };
     let count = match text("quantization_mode", "offline") {
         // Which `BitLinear` does not know of.
-        "online" if !divides => rounded(settings, tensors)?,
-        "offline" | "online" => scaled(tensors, divides)?,
+        "online" if !divides => rounded(settings, tensors, norm)?,
+        "offline" | "online" => scaled(tensors, divides, norm)?,
         other => return Err((format!("`quantization_mode` is `{other}`; offline and online are read"), UNQUANTIZED)),
     };
     if count > 0 {
@@ -47,7 +62,7 @@ pub(super) fn bitnet(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -
 
 /// Matrices with a number beside them: packed, or −1, 0 and 1 as floats, which Transformers saves where it
 /// had unpacked them. How many they are.
-fn scaled(tensors: &mut Tensors<'_>, divides: bool) -> Result<usize, Wrong> {
+fn scaled(tensors: &mut Tensors<'_>, divides: bool, norm: Option<f32>) -> Result<usize, Wrong> {
     let stems = tensors.stems(".weight_scale");
     for stem in &stems {
         let name = format!("{stem}.weight");
@@ -71,14 +86,14 @@ fn scaled(tensors: &mut Tensors<'_>, divides: bool) -> Result<usize, Wrong> {
             }
             floats(part, [n, k], [1.0, scale].into())
         };
-        tensors.index.insert(name, Entry { input: Some(BY_TOKEN), ..entry });
+        tensors.index.insert(name, Entry { input: Some(InputRounding { norm, ..BY_TOKEN }), ..entry });
     }
     Ok(stems.len())
 }
 
 /// Matrices of floats that products round (`WeightQuant` of Transformers): to −1, 0 and 1 times the mean of
 /// their magnitudes. How many they are.
-fn rounded(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<usize, Wrong> {
+fn rounded(settings: &Map<String, Value>, tensors: &mut Tensors<'_>, norm: Option<f32>) -> Result<usize, Wrong> {
     let kept = kept(settings)?;
     let float = |e: &Entry| ["BF16", "F16", "F32"].contains(&e.info.dtype.name) && e.layout.is_none();
     let matrices = tensors.index.iter().filter(|(_, e)| float(e) && e.info.shape.len() == 2);
@@ -103,7 +118,8 @@ fn rounded(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<u
         let name = format!("{stem}.weight");
         let [n, k] = tensors.matrix(&name)?;
         let part = tensors.take(&name, &["BF16", "F16", "F32"], &[n, k])?;
-        tensors.index.insert(name, Entry { input: Some(BY_TOKEN), ..floats(part, [n, k], OnceLock::new()) });
+        let input = Some(InputRounding { norm, ..BY_TOKEN });
+        tensors.index.insert(name, Entry { input, ..floats(part, [n, k], OnceLock::new()) });
         count += 1;
     }
     Ok(count)

@@ -326,7 +326,8 @@ fn other_forms_are_refused_in_words() {
         ("bitnet", json!({ "quantization_mode": "never" }), "offline and online are read"),
         ("bitnet", json!({ "linear_class": "linear" }), "bitlinear and autobitlinear are read"),
         ("bitnet_online", json!({ "modules_to_not_convert": ["a*"] }), "a list of names is read"),
-        ("bitnet", json!({ "use_rms_norm": true }), "use the unquantized checkpoint"),
+        ("bitnet", json!({ "use_rms_norm": 1 }), "`use_rms_norm` is 1; true and false are read"),
+        ("bitnet", json!({ "use_rms_norm": true, "rms_norm_eps": "small" }), "`rms_norm_eps` is \"small\""),
         ("fp8", json!({ "weight_block_size": [128] }), "no pair of sizes"),
         ("fp8", json!({ "weight_block_size": [64, 128] }), "are none of a matrix"),
     ];
