@@ -1,7 +1,7 @@
 //! Entry points of the fuzz targets: arbitrary bytes in, no panic out.
 
 use crate::arch::Model;
-use crate::checkpoint::{fuzz_adapter, fuzz_rwkv_cpp, gguf as reader, pytorch as unpickler, safetensors};
+use crate::checkpoint::{fuzz_adapter, fuzz_llama2c, fuzz_rwkv_cpp, gguf as reader, pytorch as unpickler, safetensors};
 use crate::{json, tokenizer};
 
 /// A safetensors file. Ranges that pass lie in the file and do not overlap.
@@ -19,6 +19,13 @@ pub fn gguf(bytes: &[u8]) {
     assert!(sizes <= bytes.len(), "tensors overlap");
     tokenizer::fuzz_gguf(&header.metadata);
     if let Some(config) = reader::config(&header, bytes) {
+        let _ = Model::parse(&config);
+    }
+}
+
+/// A file of llama2.c or bitllama2.c, and what it makes of a model. Tensors that pass lie in the file.
+pub fn llama2c(bytes: &[u8]) {
+    if let Some(config) = fuzz_llama2c(bytes) {
         let _ = Model::parse(&config);
     }
 }

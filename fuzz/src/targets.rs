@@ -14,6 +14,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("safetensors", llmcc_frontends::fuzz::safetensors),
     ("gguf", llmcc_frontends::fuzz::gguf),
     ("rwkv_cpp", llmcc_frontends::fuzz::rwkv_cpp),
+    ("llama2c", llmcc_frontends::fuzz::llama2c),
     ("pytorch", llmcc_frontends::fuzz::pytorch),
     ("adapter", llmcc_frontends::fuzz::adapter),
     ("config", llmcc_frontends::fuzz::config),

@@ -104,6 +104,11 @@ pub(crate) fn fuzz_rwkv_cpp(file: &[u8]) -> Option<Value> {
     rwkv_cpp::fuzz(file)
 }
 
+/// Fuzz target: a file of llama2.c; the configuration that it makes, if any.
+pub(crate) fn fuzz_llama2c(file: &[u8]) -> Option<Value> {
+    llama2c::fuzz(file)
+}
+
 /// Fuzz target: an `adapter_config.json`.
 pub(crate) fn fuzz_adapter(config: &Value) {
     adapter::fuzz(config);
