@@ -2,20 +2,22 @@
 //! `tests/ptx/fake`, which executes the PTX it loads on the emulator, with its checks of memory,
 //! races and async copies on. Logits are compared with Transformers, as those of CPU artifacts are.
 
-use llmcc_cli::backends::{Backends, HAS_LLVM};
+use llmcc_cli::backends::HAS_LLVM;
 use llmcc_cli::loaded::{GenOptions, Model};
 use llmcc_cli::session::{self, CompileOptions};
-use llmcc_codegen::{Backend, CodegenError, Object};
 use llmcc_ir::kernel::{Body, Kernel};
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
-use llmcc_ir::target::{self, TargetSpec};
+use llmcc_ir::target;
 use llmcc_passes::ActPolicy;
 use llmcc_tests::adapters;
 use llmcc_tests::{Artifact, Golden, fake_driver, first_goldens, golden, goldens, greedy, logits_in_pieces, options};
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::sync::OnceLock;
+
+#[path = "gpu/left_out.rs"]
+mod left_out;
+
+use left_out::{Kinds, Unless};
 
 /// Whether this build can make PTX. With the driver named to the runtime.
 fn ready() -> bool {
@@ -49,40 +51,15 @@ fn compile(options: &CompileOptions) -> Artifact {
 fn compile_unless(options: &CompileOptions, leave_out: impl Fn(&[Kernel]) -> bool) -> Option<Artifact> {
     let dir = tempfile::tempdir().expect("temporary folder");
     let path = dir.path().join("m.so");
-    let backends = Unless { backends: Backends::new(None), leave_out, left_out: Cell::new(false) };
+    let backends = Unless::new(leave_out);
     let path_of = options.checkpoint.display();
     let mut lowered = match session::lower(options, &backends) {
-        Err(_) if backends.left_out.get() => return None,
+        Err(_) if backends.left_out() => return None,
         lowered => lowered.unwrap_or_else(|e| panic!("{path_of}: {e}")),
     };
     session::finish(&mut lowered, options, &backends, &path, &mut |_, _| {})
         .unwrap_or_else(|e| panic!("{path_of}: {e}"));
     Some(Artifact { dir, path })
-}
-
-/// The compiler's backends, which make no code of some kernels.
-struct Unless<F> {
-    backends: Backends,
-    leave_out: F,
-    left_out: Cell<bool>,
-}
-
-impl<F: Fn(&[Kernel]) -> bool> Backend for Unless<F> {
-    fn name(&self) -> &str {
-        self.backends.name()
-    }
-
-    fn lower(&self, kernel: &Kernel, target: &TargetSpec) -> Result<Object, CodegenError> {
-        self.backends.lower(kernel, target)
-    }
-
-    fn lower_all(&self, kernels: &[Kernel], target: &TargetSpec) -> Result<Vec<Object>, CodegenError> {
-        if let Some(first) = kernels.first().filter(|_| (self.leave_out)(kernels)) {
-            self.left_out.set(true);
-            return Err(CodegenError::unsupported(first, "left out".into()));
-        }
-        self.backends.lower_all(kernels, target)
-    }
 }
 
 /// Adapters that are loaded while the model runs are those of PEFT, whatever else is in the step.
@@ -162,24 +139,6 @@ fn some_pieces_of(g: &Golden, i: usize, few: &'static [&'static [usize]]) -> &'s
 /// another result and no error of rounding. In f32 they are compared as all others.
 fn chooses_experts(kernels: &[Kernel]) -> bool {
     kernels.iter().any(|k| matches!(k.body, Body::Route(_)))
-}
-
-/// Kernels but for their names and sizes.
-#[derive(Default)]
-struct Kinds(RefCell<BTreeSet<String>>);
-
-impl Kinds {
-    /// Whether all of these are of a kind that was there before.
-    fn all_known(&self, kernels: &[Kernel]) -> bool {
-        let kind = |k: &Kernel| {
-            let text = llmcc_ir::text::print_kernel(k);
-            let body = text.split_once('\n').map_or("", |(_, body)| body);
-            body.chars().filter(|c| !matches!(c, '0'..='9' | '.' | '-')).collect()
-        };
-        let kinds: Vec<String> = kernels.iter().map(kind).collect();
-        let mut known = self.0.borrow_mut();
-        kinds.into_iter().filter(|kind| known.insert(kind.clone())).count() == 0
-    }
 }
 
 /// Every other one: two tests of half the models use two cores to the end.

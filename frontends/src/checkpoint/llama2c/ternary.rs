@@ -153,8 +153,11 @@ mod tests {
 
     const SIZES: [i32; 7] = [16, 24, 2, 4, 2, 10, 32];
 
-    /// A file, and the codes and scale of each matrix in order.
-    fn file() -> (Vec<u8>, Vec<(String, [usize; 2], Vec<i8>, f32)>) {
+    /// Name, rows and columns, codes, scale.
+    type Matrix = (String, [usize; 2], Vec<i8>, f32);
+
+    /// A file, and its matrices in order.
+    fn file() -> (Vec<u8>, Vec<Matrix>) {
         let [dim, hidden, layers, heads, kv_heads, vocab, _] = SIZES.map(|n| n as usize);
         let kv = dim / heads * kv_heads;
         let mut file = super::super::MAGIC.to_vec();
