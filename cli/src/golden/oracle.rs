@@ -6,6 +6,7 @@ use crate::loaded::stand_ins;
 use crate::numbers::split_mix;
 use llmcc_codegen::artifact;
 use llmcc_ir::eval::{Batch, Rows, State, eval_plan, eval_plan_watched};
+use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::kernel::{Body, Expr, Kernel, ParamKind, RowElem};
 use llmcc_ir::plan::{Operand, PackedWeight, Plan, Storage};
 use llmcc_ir::quant::{Encoding, Float, Format};
@@ -63,17 +64,21 @@ fn of_numbers(e: Encoding) -> f64 {
 
 /// The bound for what a kernel stores and what it multiplies.
 fn rounding(kernel: &Kernel) -> f64 {
-    // An operation has made integers of what is stored as such.
-    let of_rows = |e: RowElem| if matches!(e, RowElem::I8 { .. }) { EXACT } else { of_numbers(e.encoding()) };
+    let of_rows = |e: RowElem| of_numbers(e.encoding());
     let prologue = match &kernel.body {
         Body::Matmul(m) => m.prologue.map(|p| of_rows(p.elem)),
         _ => None,
     };
+    // A checkpoint's own rounding, wherever what it makes is stored.
+    let coarse = |e: &Expr| matches!(e, Expr::Unary(UnaryOp::RoundI8 | UnaryOp::RoundE4m3, _));
+    let mut rounds = false;
+    kernel.body.segments().iter().for_each(|s| s.expr.visit(&mut |e| rounds |= coarse(e)));
+    let own = rounds.then_some(COARSE);
     let params = kernel
         .params
         .iter()
         .filter_map(|p| if let ParamKind::Rows { elem, .. } = &p.kind { Some(of_rows(*elem)) } else { None });
-    params.chain(prologue).fold(EXACT, f64::max)
+    params.chain(prologue).chain(own).fold(EXACT, f64::max)
 }
 
 /// The weights segment of an artifact.
@@ -257,4 +262,26 @@ fn batches(plan: &Plan, steps: &[Step]) -> Vec<Batch> {
         ..Batch::default()
     };
     steps.iter().map(batch).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use llmcc_ir::text::parse_kernel;
+
+    /// A checkpoint's own rounding is one of those that two may do apart, however its results are stored.
+    #[test]
+    fn what_a_checkpoint_rounds_may_be_another_code() {
+        let of = |expr: &str, elem: &str| {
+            let text = format!(
+                "kernel @k rows T {{\n  param %x: rows f32[T, 32]\n  param %y: rows {elem}[T, 32]\n  \
+                 pointwise {{\n    segment n=32 tile_n=32: %y[0..] = {expr}\n  }}\n}}\n"
+            );
+            rounding(&parse_kernel(&text).unwrap_or_else(|e| panic!("{e:?}")))
+        };
+        assert_eq!(of("%x[0..] * 0.5", "f32"), EXACT);
+        assert_eq!(of("round_i8(%x[0..] * 0.5) * 2.0", "f32"), COARSE);
+        assert_eq!(of("round_i8(%x[0..] * 0.5)", "i8g32"), COARSE);
+        assert_eq!(of("%x[0..]", "f16"), OF_F16);
+    }
 }
