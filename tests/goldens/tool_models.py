@@ -93,13 +93,13 @@ def fp8(tensors, model, config):
     return stored
 
 
-def bitnet(tensors, rng, **config):
+def bitnet(tensors, rng, of=is_matrix, **config):
     """Ternary matrices: packed, or the floats that products round (`online`)."""
     from transformers.integrations.bitnet import AutoBitLinear, BitLinear, WeightQuant, pack_weights
 
     stored = {}
     GAINS.clear()
-    for name in [n for n in tensors if is_matrix(n)]:
+    for name in [n for n in tensors if of(n)]:
         w, stem = tensors[name], name.removesuffix(".weight")
         n, k = w.shape
         if config.get("use_rms_norm"):
@@ -143,15 +143,32 @@ def load_bitnet(folder, dtype):
 
     model, inv_freqs = plain_load(folder, dtype)
 
-    def product(layer, norm, x):
-        x = norm(x)
+    def times(x, w):
         # Codes, and what divides them: in the type of the input.
         codes, scale = BitLinear.activation_quant(None, x)
         if dtype is torch.float64:
             exact = x * scale
             NEAREST.append((exact - exact.floor() - 0.5).abs().min().item())
-        return torch.nn.functional.linear(codes.to(x.dtype), layer.weight) / scale
+        return torch.nn.functional.linear(codes.to(x.dtype), w) / scale
 
+    def product(layer, norm, x):
+        return times(norm(x), layer.weight)
+
+    def experts(module, x, chosen, weights):
+        out = torch.zeros_like(x)
+        for e in range(len(module.gate_up_proj)):
+            rows, slots = torch.where(chosen == e)
+            if len(rows):
+                gate, up = (times(x[rows], w) for w in module.gate_up_proj[e].chunk(2))
+                y = times(module.act_fn(gate) * up, module.down_proj[e])
+                out.index_add_(0, rows, (y * weights[rows, slots, None]).to(out.dtype))
+        return out
+
+    parts = [m for name, m in model.named_modules() if name.endswith(".experts")]
+    if parts:
+        for module in parts:
+            module.forward = functools.partial(experts, module)
+        return model, inv_freqs
     layers = {name: m for name, m in model.named_modules() if name.endswith("_proj")}
     assert len(layers) == 7 * model.config.num_hidden_layers and all(m.bias is None for m in layers.values())
     for name, layer in layers.items():
@@ -213,6 +230,7 @@ MODELS = {
     "fp8_powers": (LLAMA, {"quant_method": "fp8"} | POWERS, lambda t, rng: fp8(t, LLAMA, POWERS)),
     "bitnet": (SMALL, {"quant_method": "bitnet"} | PACKED, lambda t, rng: bitnet(t, rng, **PACKED)),
     "bitnet_norms": (SMALL, {"quant_method": "bitnet"} | NORMS, lambda t, rng: bitnet(t, rng, **NORMS)),
+    "bitnet_experts": (models.EXPERTS, {"quant_method": "bitnet"} | PACKED, lambda t, rng: bitnet(t, rng, of=lambda n: ".experts." in n, **PACKED)),
     "bitnet_auto": (SMALL, {"quant_method": "bitnet"} | AUTO, lambda t, rng: bitnet(t, rng, **AUTO)),
     "bitnet_online": (SMALL, {"quant_method": "bitnet"} | ONLINE, lambda t, rng: bitnet(t, rng, **ONLINE)),
 }

@@ -164,7 +164,7 @@ fn logits_are_those_of_the_peer() {
 /// the numbers that they stand for, and write the same.
 #[test]
 fn packed_models_compute_what_transformers_does() {
-    let formats_of: [(&str, &[&str]); 12] = [
+    let formats_of: [(&str, &[&str]); 13] = [
         ("fixed", &["w8g128", "fp8"]),
         ("mxfp4", &["mxfp4"]),
         ("gptq_order", &["w4g32"]),
@@ -176,6 +176,7 @@ fn packed_models_compute_what_transformers_does() {
         ("fp8_powers", &[]),
         ("bitnet", &["ternaryr"]),
         ("bitnet_norms", &["ternaryr"]),
+        ("bitnet_experts", &[]),
         ("bitnet_auto", &["ternaryr"]),
         ("bitnet_online", &["ternaryr"]),
     ];
