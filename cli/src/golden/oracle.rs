@@ -6,7 +6,6 @@ use crate::loaded::stand_ins;
 use crate::numbers::split_mix;
 use llmcc_codegen::artifact;
 use llmcc_ir::eval::{Batch, Rows, State, eval_plan, eval_plan_watched};
-use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::kernel::{Body, Expr, Kernel, ParamKind, RowElem};
 use llmcc_ir::plan::{Operand, PackedWeight, Plan, Storage};
 use llmcc_ir::quant::{Encoding, Float, Format};
@@ -70,8 +69,8 @@ fn rounding(kernel: &Kernel) -> f64 {
         _ => None,
     };
     // A checkpoint's own rounding, wherever what it makes is stored.
-    let coarse = |e: &Expr| matches!(e, Expr::Unary(UnaryOp::RoundI8 | UnaryOp::RoundE4m3, _));
     let mut rounds = false;
+    let coarse = |e: &Expr| matches!(e, Expr::Unary(op, _) if !op.is_continuous());
     kernel.body.segments().iter().for_each(|s| s.expr.visit(&mut |e| rounds |= coarse(e)));
     let own = rounds.then_some(COARSE);
     let params = kernel

@@ -19,7 +19,8 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, k: &AbsMaxScale) {
         let to = e.index(low.args.operand(k.out), row, 2 * runs * 4);
         e.each_fixed(runs, 1, |e, run| {
             let x = e.index(from, run, width * 4);
-            let bits = largest(e, x, width);
+            let lanes = largest(e, x, width);
+            let bits = e.max_lane_int(lanes);
             let bits = e.b.ins().smax(bits, least);
             let m = e.cast(F32, bits);
             let to = e.index(to, run, 4);

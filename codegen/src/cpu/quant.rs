@@ -3,52 +3,38 @@
 
 use super::Lowering;
 use super::emit::{Emit, F32, LANES};
+use super::runs::joined;
 use super::wide::{self, Codes};
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::layout::{K_PAD, Q8Row};
 use llmcc_ir::kernel::RowElem;
 
-/// Largest magnitude as i32 bits: as integers, magnitudes order like the numbers and NaN above
-/// infinity, so that NaN is never lost.
-fn max_magnitude(e: &mut Emit, acc: Value, v: Value) -> Value {
+/// A magnitude as i32 bits: as integers, magnitudes order like the numbers and NaN above infinity, so
+/// that NaN is never lost.
+fn magnitude(e: &mut Emit, v: Value) -> Value {
     let bits = e.bits(v);
     let mask = e.ints(0x7fff_ffff);
-    let magnitude = e.b.ins().band(bits, mask);
-    e.b.ins().smax(acc, magnitude)
+    e.b.ins().band(bits, mask)
 }
 
-/// The bits of the largest magnitude of `count` f32 at `x`.
+/// The larger one of `acc` and the magnitude of `v`.
+fn max_magnitude(e: &mut Emit, acc: Value, v: Value) -> Value {
+    let v = magnitude(e, v);
+    e.b.ins().smax(acc, v)
+}
+
+/// The largest magnitudes of `count` f32 at `x`: of each lane one, as i32 bits.
 pub(super) fn largest(e: &mut Emit, x: Value, count: usize) -> Value {
-    const AT_ONCE: usize = 4;
-    let block = AT_ONCE * LANES;
-    let blocks = count / block * block;
-    let more = |e: &mut Emit, p: Value, offset: usize, lanes: usize, acc: Value| {
-        let v = e.load_lanes(p, offset, lanes);
-        max_magnitude(e, acc, v)
-    };
     let zero = e.ints(0);
-    let mut acc = e.fixed(blocks * 4, block * 4, &[zero; AT_ONCE], |e, at, acc| {
-        let p = e.add(x, at);
-        acc.iter().enumerate().map(|(i, a)| more(e, p, i * 16, LANES, *a)).collect()
-    });
-    for (i, col) in (blocks..count).step_by(LANES).enumerate() {
-        acc[i] = more(e, x, col * 4, LANES.min(count - col), acc[i]);
-    }
-    let all = acc[1..].iter().fold(acc[0], |all, v| e.b.ins().smax(all, *v));
-    e.max_lane_int(all)
+    joined(e, x, count, zero, magnitude, |e, a, b| e.b.ins().smax(a, b))
 }
 
-/// From lanes of largest magnitudes: see [`of_bits`].
-fn from_amax(e: &mut Emit, amax: Value, most: f32) -> (Value, Value, Value) {
-    let bits = e.max_lane_int(amax);
-    of_bits(e, bits, most)
-}
-
-/// From the bits of a largest magnitude: scale `amax/most` (scalar), and per lane its inverse and a
+/// From lanes of largest magnitudes: scale `amax/most` (scalar), and per lane its inverse and a
 /// mask, 0 where only code 0 makes sense: `amax` is 0, so small that `most/amax` overflows, infinite
 /// or NaN.
-fn of_bits(e: &mut Emit, bits: Value, most: f32) -> (Value, Value, Value) {
+fn from_amax(e: &mut Emit, amax: Value, most: f32) -> (Value, Value, Value) {
+    let bits = e.max_lane_int(amax);
     let amax = e.cast(F32, bits);
     let limit = e.float(most);
     let scale = e.fdiv(amax, limit);
@@ -61,10 +47,10 @@ fn of_bits(e: &mut Emit, bits: Value, most: f32) -> (Value, Value, Value) {
     (scale, inverse, valid)
 }
 
-/// [`of_bits`] of `count` f32 at `x`.
+/// [`from_amax`] of `count` f32 at `x`.
 pub(super) fn scales(e: &mut Emit, x: Value, count: usize, most: f32) -> (Value, Value, Value) {
-    let bits = largest(e, x, count);
-    of_bits(e, bits, most)
+    let amax = largest(e, x, count);
+    from_amax(e, amax, most)
 }
 
 /// Codes of four values, as i32.

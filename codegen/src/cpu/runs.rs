@@ -30,25 +30,37 @@ pub(super) fn normalize(e: &mut Emit, run: Value, norm: &Norm) {
 /// The sum of `of` over a run, kept in 16 partial sums (column mod 16), which are added in a fixed
 /// order.
 fn sum(e: &mut Emit, run: Value, width: usize, of: impl Fn(&mut Emit, Value) -> Value) -> Value {
-    const ACCUMULATORS: usize = 4;
     let zero = e.floats(0.0);
+    let sums = joined(e, run, width, zero, of, |e, a, b| e.fadd(a, b));
+    e.sum_lanes(sums)
+}
+
+/// What `join` makes of `of` over a run, from `start` on: of each lane one, of four vectors in a fixed order.
+pub(super) fn joined(
+    e: &mut Emit,
+    run: Value,
+    width: usize,
+    start: Value,
+    of: impl Fn(&mut Emit, Value) -> Value,
+    join: impl Fn(&mut Emit, Value, Value) -> Value,
+) -> Value {
+    const ACCUMULATORS: usize = 4;
     let block = ACCUMULATORS * LANES;
     let blocks = width / block * block;
     let more = |e: &mut Emit, p: Value, offset: usize, lanes: usize, acc: Value| {
         let v = e.load_lanes(p, offset, lanes);
         let v = of(e, v);
-        e.fadd(acc, v)
+        join(e, acc, v)
     };
-    let mut acc = e.fixed(blocks * 4, block * 4, &[zero; ACCUMULATORS], |e, at, acc| {
+    let mut acc = e.fixed(blocks * 4, block * 4, &[start; ACCUMULATORS], |e, at, acc| {
         let p = e.add(run, at);
         acc.iter().enumerate().map(|(i, a)| more(e, p, i * 16, LANES, *a)).collect()
     });
     for (i, col) in (blocks..width).step_by(LANES).enumerate() {
         acc[i] = more(e, run, col * 4, LANES.min(width - col), acc[i]);
     }
-    let (a, b) = (e.fadd(acc[0], acc[1]), e.fadd(acc[2], acc[3]));
-    let sum = e.fadd(a, b);
-    e.sum_lanes(sum)
+    let (a, b) = (join(e, acc[0], acc[1]), join(e, acc[2], acc[3]));
+    join(e, a, b)
 }
 
 /// Replaces each number of a run by a function of it.

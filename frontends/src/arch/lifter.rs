@@ -363,16 +363,13 @@ impl<'a> Draft<'_, 'a> {
     /// The matrix that weight `i` is, where its columns are stored in another order.
     fn placed(&mut self, w: Value, i: usize) -> Value {
         let Source::Checkpoint(ckpt) = self.lifter.origin.source else { return w };
-        let weights = &self.lifter.module.weights;
-        if let Some((name, how)) = weights.get(i).and_then(|of| Some((of.name.clone(), ckpt.input_rounding(&of.name)?)))
-        {
-            let columns = weights[i].ty.cols().unwrap_or(0);
-            let gain = how.norm.map(|_| self.gain_of_input(&name, columns));
+        let Some(Weight { name, ty, .. }) = self.lifter.module.weights.get(i).cloned() else { return w };
+        if let Some(how) = ckpt.input_rounding(&name) {
+            let gain = how.norm.map(|_| self.gain_of_input(&name, ty.cols().unwrap_or(0)));
             self.rounded.matrix(w, how, gain);
         }
-        let weights = &self.lifter.module.weights;
-        let Some(order) = weights.get(i).and_then(|w| ckpt.order(&w.name)) else { return w };
-        let constant = format!("$order{}", weights.len());
+        let Some(order) = ckpt.order(&name) else { return w };
+        let constant = format!("$order{}", self.lifter.module.weights.len());
         // Matrices that have an input in common mostly have their order in common.
         let known = self.orders.iter().find(|(known, _)| *known == order).map(|(_, v)| *v);
         let order = known.unwrap_or_else(|| {

@@ -9,9 +9,8 @@ impl Draft<'_, '_> {
     /// `x·wᵀ`; the input rounded, where the checkpoint says so of the matrix that `w` has its rows of.
     #[track_caller]
     pub(super) fn matmul(&mut self, x: Value, w: Value) -> Value {
-        if let Some((how, gain)) = self.input_and_gain_of(w) {
-            let x = self.normalized(x, how, gain);
-            return self.rounded_product(x, w, how);
+        if let Some(input) = self.rounded_for(x, w) {
+            return self.rounded_product(input, w);
         }
         let parts = match self.made_by(w) {
             Some((Op::ConcatRows, parts)) if parts.iter().any(|w| self.input_of(*w).is_some()) => parts.to_vec(),
@@ -43,13 +42,16 @@ impl Draft<'_, '_> {
         Some(self.input_and_gain_of(w)?.0)
     }
 
-    /// An input normalized as the matrix has it, before it is rounded.
+    /// `x` as a matrix has the input of its products: normalized first, if at all, and rounded; `None` where it
+    /// is taken as it is.
     #[track_caller]
-    fn normalized(&mut self, x: Value, how: InputRounding, gain: Option<Value>) -> Value {
-        let Some((eps, gain)) = how.norm.zip(gain) else { return x };
+    fn rounded_for(&mut self, x: Value, w: Value) -> Option<RoundedInput> {
+        let (how, gain) = self.input_and_gain_of(w)?;
+        let Some((eps, gain)) = how.norm.zip(gain) else { return Some(self.rounded_input(x, how, 1)) };
         let width = self.columns(x);
         let x = self.op(Op::Normalize { eps: F32::new(eps), width }, &[x]);
-        self.mul(x, gain)
+        let x = self.mul(x, gain);
+        Some(self.rounded_input(x, how, 1))
     }
 
     /// How an input is rounded, and what multiplies it where it is normalized first.
@@ -78,9 +80,7 @@ impl Draft<'_, '_> {
     /// `x` as products with a matrix round it, and otherwise as it is.
     #[track_caller]
     pub(super) fn as_input_of(&mut self, w: Value, x: Value) -> Value {
-        let Some((how, gain)) = self.input_and_gain_of(w) else { return x };
-        let x = self.normalized(x, how, gain);
-        let input = self.rounded_input(x, how);
+        let Some(input) = self.rounded_for(x, w) else { return x };
         let numbers = self.codes_less_zero(input);
         self.scaled_back(numbers, input)
     }
@@ -103,7 +103,7 @@ impl Draft<'_, '_> {
         }
         if each.iter().all(|how| *how == each[0]) {
             let runs = if self.columns(x) == self.columns(w) { 1 } else { top };
-            let input = self.rounded_runs(x, each[0], runs);
+            let input = self.rounded_input(x, each[0], runs);
             let mut y = self.op(product, &[input.codes, blocks, routes]);
             if let Some(less) = input.less {
                 let vector = self.sums_of_rows(w, Some(less));
@@ -215,8 +215,7 @@ impl Draft<'_, '_> {
     /// `scale·(number(x / scale + zero)·wᵀ − zero·Σ w)`: scale and zero after the product, so that what is
     /// multiplied are codes, which 8 bits hold.
     #[track_caller]
-    fn rounded_product(&mut self, x: Value, w: Value, how: InputRounding) -> Value {
-        let input = self.rounded_input(x, how);
+    fn rounded_product(&mut self, input: RoundedInput, w: Value) -> Value {
         let y = match input.less {
             // Nothing is made of what other functions read too.
             Some(_) if self.is_shared(w) => {
@@ -266,13 +265,9 @@ impl Draft<'_, '_> {
         }
     }
 
+    /// `x` rounded; where tokens have scales, each of `runs` runs of columns by one of its own.
     #[track_caller]
-    fn rounded_input(&mut self, x: Value, how: InputRounding) -> RoundedInput {
-        self.rounded_runs(x, how, 1)
-    }
-
-    #[track_caller]
-    fn rounded_runs(&mut self, x: Value, how: InputRounding, runs: usize) -> RoundedInput {
+    fn rounded_input(&mut self, x: Value, how: InputRounding, runs: usize) -> RoundedInput {
         if let Some(known) = self.rounded.inputs.iter().find(|i| (i.x, i.how, i.runs) == (x, how, runs)) {
             return *known;
         }

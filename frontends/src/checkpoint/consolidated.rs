@@ -30,6 +30,16 @@ pub(super) enum Cut {
     Table,
 }
 
+impl Cut {
+    /// The order of the rows of a tensor.
+    pub fn order(self, head_dim: usize) -> Order {
+        match self {
+            Cut::Heads => Order::Neighbours { head_dim },
+            Cut::Not | Cut::Along(_) | Cut::Table => Order::Stored,
+        }
+    }
+}
+
 const ROWS: Cut = Cut::Along(Join::Rows);
 const COLUMNS: Cut = Cut::Along(Join::Columns);
 
@@ -160,7 +170,7 @@ pub(super) fn transformers(tensor: &str) -> (String, Cut) {
 
 /// The tensor of the slices.
 fn joined(name: &str, views: Vec<View>, cut: Cut, head_dim: usize) -> Result<Entry, Wrong> {
-    let order = if cut == Cut::Heads { Order::Neighbours { head_dim } } else { Order::Stored };
+    let order = cut.order(head_dim);
     let join = match cut {
         Cut::Not => None,
         Cut::Along(join) => Some(join),

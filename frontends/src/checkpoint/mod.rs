@@ -101,12 +101,20 @@ pub struct Adapter {
 
 /// Fuzz target: a file of rwkv.cpp; the configuration that it makes, if any.
 pub(crate) fn fuzz_rwkv_cpp(file: &[u8]) -> Option<Value> {
-    rwkv_cpp::fuzz(file)
+    in_file(file, rwkv_cpp::describe(file, 0))
 }
 
 /// Fuzz target: a file of llama2.c; the configuration that it makes, if any.
 pub(crate) fn fuzz_llama2c(file: &[u8]) -> Option<Value> {
-    llama2c::fuzz(file)
+    in_file(file, llama2c::describe(file, 0))
+}
+
+/// The configuration of what a file says of a model, if anything; its tensors lie in the file.
+fn in_file(file: &[u8], described: Option<Result<consolidated::Described, quantized::Wrong>>) -> Option<Value> {
+    let model = described?.ok()?;
+    let ranges = model.index.values().flat_map(Entry::parts);
+    ranges.for_each(|(_, range)| assert!(file.get(range).is_some(), "a tensor leaves the file"));
+    Some(model.config)
 }
 
 /// Fuzz target: an `adapter_config.json`.

@@ -8,7 +8,7 @@ use crate::spec::Draft;
 use egg::Id;
 use llmcc_ir::graph::{Attr, Balance, F32, RowScale};
 use llmcc_ir::kernel::{
-    AbsMaxScale, Attention, Body, Embed, Expr, Index, Matmul, ParamKind, RopeTable, RowElem, RowNorm, Segment,
+    AbsMaxScale, Attention, Body, Embed, Expr, Index, Matmul, ParamId, ParamKind, RopeTable, RowElem, RowNorm, Segment,
     Sinkhorn, Store,
 };
 use llmcc_ir::kv::KvSpec;
@@ -180,38 +180,36 @@ fn table_of_angles(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft
     }))
 }
 
-fn gathered(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+/// A kernel that makes rows of the rows that an operation reads first.
+fn rows_of_rows(
+    cx: &Context<'_>,
+    class: Id,
+    op: &OpNode,
+    body: impl FnOnce(ParamId, ParamId) -> Body,
+) -> Option<Draft> {
     let (rows, cols) = cx.rows_of(class)?;
     let kind = cx.rows_kind(op.args[0])?;
     Some(Draft::new(rows, |d| {
         let x = d.input(op.args[0], kind);
         let out = d.output(cols, RowElem::F32);
-        Body::RowNorm(RowNorm { gather: true, ..RowNorm::plain(x, out) })
+        body(x, out)
     }))
+}
+
+fn gathered(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
+    rows_of_rows(cx, class, op, |x, out| Body::RowNorm(RowNorm { gather: true, ..RowNorm::plain(x, out) }))
 }
 
 fn scales_of_rows(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
-    let (rows, cols) = cx.rows_of(class)?;
     let [width, most, least] = op.attrs[..] else { return None };
     let g = &*cx.graph;
     let scale = RowScale { width: int(g, width)?, most: float(g, most)?, least: float(g, least)? };
-    let kind = cx.rows_kind(op.args[0])?;
-    Some(Draft::new(rows, |d| {
-        let x = d.input(op.args[0], kind);
-        let out = d.output(cols, RowElem::F32);
-        Body::AbsMaxScale(AbsMaxScale { x, scale, out })
-    }))
+    rows_of_rows(cx, class, op, |x, out| Body::AbsMaxScale(AbsMaxScale { x, scale, out }))
 }
 
 fn matrices(cx: &Context<'_>, class: Id, op: &OpNode) -> Option<Draft> {
-    let (rows, cols) = cx.rows_of(class)?;
     let [side, rounds, eps] = op.attrs[..] else { return None };
     let g = &*cx.graph;
     let balance = Balance { side: int(g, side)?, rounds: int(g, rounds)?, eps: float(g, eps)? };
-    let kind = cx.rows_kind(op.args[0])?;
-    Some(Draft::new(rows, |d| {
-        let x = d.input(op.args[0], kind);
-        let out = d.output(cols, RowElem::F32);
-        Body::Sinkhorn(Sinkhorn { x, balance, out })
-    }))
+    rows_of_rows(cx, class, op, |x, out| Body::Sinkhorn(Sinkhorn { x, balance, out }))
 }

@@ -30,7 +30,7 @@ impl Case {
         }
     }
 
-    /// Puts numbers that are none, or without end, into a tenth of the rows of `x`.
+    /// Puts numbers that are none, or without end, here and there into `x`.
     pub fn with_specials(mut self, seed: u64) -> Case {
         let Body::AbsMaxScale(AbsMaxScale { x, .. }) = self.kernel.body else { panic!("another kernel") };
         let OperandData::Rows(rows) = &mut self.operands[x] else { panic!("no rows") };

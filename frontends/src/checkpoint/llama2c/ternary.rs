@@ -7,7 +7,7 @@
 //! which the model's norms do all but the division by the length: that is the scale's.
 
 use super::{Described, Sizes, scale};
-use crate::checkpoint::consolidated::{Cut, transformers};
+use crate::checkpoint::consolidated::transformers;
 use crate::checkpoint::quantized::Wrong;
 use crate::checkpoint::quantized::ternary::{BY_TOKEN, TERNARY};
 use crate::checkpoint::safetensors::{TensorInfo, stored_type};
@@ -133,10 +133,7 @@ fn tensors(file: &[u8], shard: usize, sizes: &Sizes) -> Result<Described, Wrong>
                 return Err(wrong(format!("the scale of tensor `{called}`, in byte {at}, is {own}")));
             }
             at = range.end;
-            let order = match cut {
-                Cut::Heads => Order::Neighbours { head_dim: sizes.dim / sizes.heads },
-                Cut::Not | Cut::Along(_) | Cut::Table => Order::Stored,
-            };
+            let order = cut.order(sizes.dim / sizes.heads);
             let info = TensorInfo { dtype: &TERNARY, shape: shape.to_vec(), bytes: range.clone() };
             let layout = HighFirst { shard, bytes: range, scale: own / shape[1] as f32, columns: shape[1], order };
             let entry = Entry { layout: Some(Arc::new(layout)), input: Some(BY_TOKEN), ..Entry::plain(shard, info) };
