@@ -432,13 +432,14 @@ fn open_index(dir: &Path, path: &Path, opened: &mut Opened) -> Result<(), Fronte
             superseded += 1;
         }
     }
-    if superseded > 0 {
-        opened.notes.push(format!(
-            "{}: {superseded} tensors are in several files; those of the files that the index names count",
-            file_name(path)
-        ));
-    }
+    opened.notes.extend((superseded > 0).then(|| several(path, superseded)));
     Ok(())
+}
+
+/// Says that some tensors are in several files.
+fn several(index: &Path, count: usize) -> String {
+    let name = file_name(index);
+    format!("{name}: {count} tensors are in several files; those of the files that the index names count")
 }
 
 impl Checkpoint {
