@@ -114,7 +114,8 @@ pub struct CompileArgs {
     /// 8-bit floating-point weights (e4m3), a scale per row of a matrix
     #[arg(long)]
     pub fp8: bool,
-    /// Weights of any format of docs/formats.md, by its name there: nf4, q4k, mxfp4...
+    /// Weights of any format of docs/formats.md, by its name there or as GGUF calls it: nf4, w8g128, Q4_K,
+    /// mxfp4...
     #[arg(long = "format", value_name = "FORMAT", value_parser = parse_format)]
     pub stored_as: Option<Format>,
     /// Unquantized weights of this type [default: the checkpoint's]

@@ -305,7 +305,8 @@ fn hold_against_evaluator(
         }
         // What is rounding depends on the model: one with huge weights may turn on the last bits of
         // a score.
-        allowed = allowed.max(CONDITION * sensitivity(plan, weights, steps, &evaluated)?);
+        let enough = found / CONDITION;
+        allowed = allowed.max(CONDITION * sensitivity(plan, weights, steps, (&evaluated, enough))?);
     }
     if found > allowed {
         return Err(Error::Failed(format!(

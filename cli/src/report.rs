@@ -8,7 +8,7 @@ use crate::session::{Finished, Runtime};
 use crate::{certificate, manifest};
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::plan::{PackedWeight, Storage};
-use llmcc_ir::quant::Format;
+use llmcc_ir::quant::{Elem, Format};
 use llmcc_ir::target::Family;
 use llmcc_passes::pack::TensorReport;
 use std::fmt::Write;
@@ -67,13 +67,46 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     }
     let _ = writeln!(s, "  golden      {}", golden(&f.golden, &targets));
     let _ = writeln!(s, "  root        {}", hex(&f.root));
-    for warning in &l.warnings {
+    for warning in l.warnings.iter().cloned().chain(doubts(l, f)) {
         let _ = writeln!(s, "  warning     {warning}");
     }
     let times: Vec<_> = f.phases.0.iter().map(|(n, t)| format!("{n} {}", seconds(*t))).collect();
     let total: Duration = f.phases.0.iter().map(|(_, t)| *t).sum();
     let _ = writeln!(s, "  time        {} ({})", seconds(total), times.join(", "));
     s
+}
+
+/// The rounding error from which on a model hardly computes what it did: twice that of 4 bits.
+const MUCH: f64 = 0.2;
+
+/// What speaks against the format that was asked for.
+fn doubts(l: &Lowered, f: &Finished) -> Vec<String> {
+    let (preferred, mut out) = (l.preferred(), vec![]);
+    let error = certificate::rms_error(&preferred.compiled.plan, &f.packed);
+    if l.format.is_quantized() && error > MUCH {
+        out.push(format!(
+            "rounding to {} changes the weights by {:.0} % (root mean square, relative): a model that was not trained \
+             for it hardly computes what it did; --w4 has about 8 %",
+            l.format,
+            error * 100.0
+        ));
+    }
+    let four = Format::new(Elem::W4, 128);
+    let generic = preferred.objects.iter().any(|o| o.generic.is_some());
+    if generic && takes_more(l.format, four) && l.format.def().bits() <= four.def().bits() && error > 0.0 {
+        out.push(format!(
+            "{} takes more bytes than --w4 --group 128 and has no fast kernels on {}: --w4 makes a smaller and faster \
+             artifact",
+            l.format, preferred.target.name
+        ));
+    }
+    out
+}
+
+/// Whether long rows of one format take more bytes than those of another.
+fn takes_more(format: Format, other: Format) -> bool {
+    const COLUMNS: usize = 1 << 13;
+    format.is_quantized() && format.block_bytes(COLUMNS) > other.block_bytes(COLUMNS)
 }
 
 /// Tables that are stored in other formats than the one asked for.

@@ -78,6 +78,10 @@ fn link(
         WeightsPlace::Absent => leave_out(&shared, &mut linker),
         _ => phases.time("pack weights", || pack_all(l, &shared, &mut linker, progress))?,
     };
+    // (With an error budget, what is lost is part of it.)
+    if options.choose.error_budget.is_none() {
+        shared.lists.iter().zip(&packed.reports).try_for_each(|(plan, report)| report.check_scales(plan))?;
+    }
     Ok(Linked { linker, code, runtime: (kind, runtime.len()), shared, packed })
 }
 

@@ -347,10 +347,7 @@ fn values_that_do_not_fit() {
     let number = "100000000000000000000";
     for (options, says) in [
         (&["--dtype", "f16"][..], [Q, "row 1, column 6: 1", "is too large for f16: give --dtype bf16 or --dtype f32"]),
-        (
-            &["--w4"],
-            [Q, "row 1, column 0: 1", "is too large for w4g32, whose scales are f16: give --dtype bf16 or --dtype f32"],
-        ),
+        (&["--w4"], [Q, "row 1, column 0: 1", "is too large for w4g32, whose scales are f16: give --format w4zg32"]),
     ] {
         let case = Case::new();
         case.edit_value(Q, 70, 1e20);

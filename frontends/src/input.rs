@@ -3,6 +3,7 @@
 //! Only regular files: a named pipe would wait for a writer, `/dev/zero` never ends. A file that is
 //! named and missing, or of another kind, says what it is.
 
+use crate::checkpoint::pytorch;
 use crate::error::FrontendError;
 use crate::json;
 use serde_json::Value;
@@ -94,32 +95,44 @@ pub(crate) fn itself(path: &Path, bytes: &[u8]) -> Result<(), FrontendError> {
     Err(FrontendError::NotACheckpoint { path: path.to_path_buf(), what: what.into(), help: help.into() })
 }
 
-/// Most bytes of a text that a server answers with.
-const MOST_OF_ANSWER: usize = 4096;
+/// Most bytes that are looked at.
+const MOST_OF_TEXT: usize = 4096;
+/// What servers answer with where a file is not given.
+const ANSWERS: &[&str] =
+    &["Entry not found", "Repository not found", "Invalid username or password", "Access to model"];
 
-/// [`itself`], of a file of tensors: not empty, and no short text either.
+/// [`itself`], of a file of tensors: not empty, and no text either. Nothing of a text is repeated: a file of that
+/// name may be a link to anything.
 ///
 /// # Errors
 /// [`FrontendError::NotACheckpoint`].
 pub(crate) fn tensors_themselves(path: &Path, bytes: &[u8]) -> Result<(), FrontendError> {
     // (Of files of any size the beginning is looked at, and no more is read of them.)
-    itself(path, bytes.get(..MOST_OF_ANSWER).unwrap_or(bytes))?;
-    let short = || Some(bytes).filter(|bytes| bytes.len() <= MOST_OF_ANSWER && bytes.len() > 8);
+    let first = bytes.get(..MOST_OF_TEXT).unwrap_or(bytes);
+    itself(path, first)?;
     let text = || {
-        let text = std::str::from_utf8(short()?).ok()?;
-        (!text.contains(|c: char| c.is_control() && !c.is_whitespace())).then_some(text)
+        let whole = first.len() == bytes.len();
+        let text = match std::str::from_utf8(first) {
+            Ok(text) => text,
+            // The last character may be cut.
+            Err(e) if !whole && e.error_len().is_none() => std::str::from_utf8(first.get(..e.valid_up_to())?).ok()?,
+            Err(_) => return None,
+        };
+        let is = bytes.len() > 8 && !text.contains(|c: char| c.is_control() && !c.is_whitespace());
+        is.then_some(text.trim())
     };
-    let what = if bytes.is_empty() {
-        "the file is empty".into()
+    let (what, help) = if bytes.is_empty() {
+        ("the file is empty".into(), "download it again")
+    } else if pytorch::is_of_protocol_0(bytes) {
+        ("this is a Python pickle of protocol 0 or 1, which is not read".into(), pytorch::SAVE)
     } else if let Some(text) = text() {
-        let (line, more) = text.trim().split_once('\n').unwrap_or((text.trim(), ""));
-        let cut: String = line.chars().take(60).collect();
-        let more = if more.is_empty() && cut.len() == line.len() { "" } else { "..." };
-        format!("this is a text of {} bytes (`{cut}{more}`), not a file of tensors", bytes.len())
+        let answer = ANSWERS.iter().find(|answer| text.starts_with(**answer));
+        let said = answer.map_or_else(String::new, |answer| format!(" (a server's answer: `{answer}`)"));
+        (format!("this is a text of {} bytes{said}, not a file of tensors", bytes.len()), "download it again")
     } else {
         return Ok(());
     };
-    Err(FrontendError::NotACheckpoint { path: path.to_path_buf(), what, help: "download it again".into() })
+    Err(FrontendError::NotACheckpoint { path: path.to_path_buf(), what, help: help.into() })
 }
 
 /// A JSON file; `None` where there is none.
@@ -223,11 +236,21 @@ mod tests {
         }
         for (text, found) in [
             ("", "the file is empty"),
-            ("Entry not found", "this is a text of 15 bytes (`Entry not found`), not a file of tensors"),
-            ("{\"error\":1}\nmore", "this is a text of 16 bytes (`{\"error\":1}...`), not a file of tensors"),
+            (
+                "Entry not found",
+                "this is a text of 15 bytes (a server's answer: `Entry not found`), not a file of tensors",
+            ),
+            // Whatever it says, the file may be a link to anything.
+            ("{\"secret\":1}\nmore", "this is a text of 17 bytes, not a file of tensors"),
+            (&"root:x:0:0\n".repeat(1000), "this is a text of 11000 bytes, not a file of tensors"),
+            (&"a\u{e9}".repeat(3000), "this is a text of 9000 bytes, not a file of tensors"),
         ] {
             let e = tensors_themselves(&path, text.as_bytes()).unwrap_err();
             assert!(e.to_string().ends_with(&format!("f: {found}; download it again")), "{e}");
+        }
+        for old in ["(dp0\nS'weight'\np1\nF1.0\ns.", "L119547037146038801333356L\n.I1001\n."] {
+            let e = tensors_themselves(&path, old.as_bytes()).unwrap_err().to_string();
+            assert!(e.contains("f: this is a Python pickle of protocol 0 or 1") && !e.contains("weight'"), "{e}");
         }
         for file in [&b"\x02\0\0\0\0\0\0\0{}"[..], b"GGUF\x03\0\0\0", b"\x80\x02}q\0."] {
             tensors_themselves(&path, file).unwrap();

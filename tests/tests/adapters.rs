@@ -180,7 +180,7 @@ fn refusals() {
     refused(&golden("adapters/tokens"), "`trainable_token_indices`: rows of embedding tables are replaced");
     refused(&golden("adapters/rslora"), "save it as safetensors");
     refused(&golden("adapters/embedding"), "merge the adapter into the weights: `llmcc compile --lora`");
-    refused(&golden("adapters/saved"), "(`modules_to_save` or `bias`)");
+    refused(&golden("adapters/saved"), "`modules_to_save`: modules of the base are replaced; merge it");
     refused(&golden("adapters"), "cannot be read");
     let dir = tempfile::tempdir().expect("a folder");
     let write = |tensors: &[(&str, [usize; 2], f32)], rank: usize| {

@@ -59,12 +59,52 @@ pub(super) fn parse_root(text: &str) -> Result<String, String> {
     }
 }
 
+/// What people call formats, in small letters and without `_`, `-` and spaces, and what they are called here.
+const ALIASES: &[(&str, &str)] = &[
+    ("q80", "w8g32"),
+    ("q40", "w4g32"),
+    ("q41", "w4ag32"),
+    ("q50", "w5"),
+    ("q51", "w5a"),
+    ("int8", "w8g32"),
+    ("int4", "w4g32"),
+    ("e4m3", "fp8"),
+    ("fp8e4m3", "fp8"),
+    ("f8e4m3", "fp8"),
+    ("float8", "fp8"),
+    ("tq10", "ternary"),
+    ("tq20", "ternary"),
+    ("iq1s", "iq2"),
+    ("iq1m", "iq2"),
+    ("iq2xxs", "iq2"),
+    ("iq2xs", "iq2"),
+    ("iq2s", "iq2"),
+    ("iq3xxs", "iq3"),
+];
+
+/// Columns that share a scale where a name does not say it.
+const GROUP: &str = "g32";
+
+/// Reads the name of a quantized format, in any case and as other programs spell it; with no group the formats that
+/// have several have 32 columns in one, as `--w4` has.
 pub(super) fn parse_format(text: &str) -> Result<Format, String> {
-    Format::parse(text).filter(|f| f.is_quantized() && f.packing == Packing::Panel).ok_or_else(|| {
-        let quantized = FORMATS.iter().filter(|d| d.encoding.is_quantized());
-        let names: Vec<String> = quantized.flat_map(|d| d.formats()).map(|f| f.to_string()).collect();
-        format!("the quantized formats are {}", names.join(", "))
-    })
+    let plain: String = text.chars().filter(|c| !"_- ".contains(*c)).flat_map(char::to_lowercase).collect();
+    let name = ALIASES.iter().find(|(alias, _)| *alias == plain).map_or(plain.as_str(), |(_, name)| *name);
+    let found = Format::parse(name).or_else(|| Format::parse(&format!("{name}{GROUP}")));
+    if let Some(format) = found.filter(|f| f.is_quantized() && f.packing == Packing::Panel) {
+        return Ok(format);
+    }
+    if found.is_some_and(|f| !f.is_quantized()) {
+        return Err(format!("that is no quantized format: give --dtype {name}"));
+    }
+    // llama.cpp's mixtures: `Q4_K_M` is Q4_K for most matrices, and Q6_K for some.
+    let of_mixture = ["m", "s", "l"].iter().find_map(|size| plain.strip_suffix(size)).and_then(Format::parse);
+    if let Some(format) = of_mixture.filter(|f| f.is_quantized()) {
+        return Err(format!("`{text}` is a mixture of llama.cpp's; give one format, as `{format}`, or --error-budget"));
+    }
+    let quantized = FORMATS.iter().filter(|d| d.encoding.is_quantized());
+    let names: Vec<String> = quantized.flat_map(|d| d.formats()).map(|f| f.to_string()).collect();
+    Err(format!("the quantized formats are {}", names.join(", ")))
 }
 
 pub(super) fn parse_group(text: &str) -> Result<u16, String> {
@@ -102,5 +142,44 @@ pub(super) fn parse_scale(text: &str) -> Result<f32, String> {
     match text.parse() {
         Ok(x) if (0.0..=f32::MAX).contains(&x) => Ok(x),
         _ => Err("must be 0 or a positive number".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_as_people_spell_them() {
+        for (text, format) in [
+            ("w4", "w4g32"),
+            ("W4", "w4g32"),
+            ("w8g128", "w8g128"),
+            ("w4a", "w4ag32"),
+            ("w4z", "w4zg32"),
+            ("Q4_K", "q4k"),
+            ("q6_k", "q6k"),
+            ("Q8_0", "w8g32"),
+            ("Q5_1", "w5a"),
+            ("IQ4_NL", "iq4nl"),
+            ("iq3_s", "iq3s"),
+            ("MXFP4", "mxfp4"),
+            ("NF4", "nf4"),
+            ("fp8_e4m3", "fp8"),
+            ("int4", "w4g32"),
+            ("TQ2_0", "ternary"),
+        ] {
+            assert_eq!(parse_format(text).map(|f| f.to_string()), Ok(format.into()), "{text}");
+        }
+        for (text, says) in [
+            ("Q4_K_M", "give one format, as `q4k`"),
+            ("BF16", "give --dtype bf16"),
+            ("w4g33", "the quantized formats are"),
+            ("w4g32.frag", "the quantized formats are"),
+            ("", "the quantized formats are"),
+        ] {
+            let found = parse_format(text).unwrap_err();
+            assert!(found.contains(says), "{text}: {found}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use crate::Error;
 use crate::loaded::stand_ins;
 use crate::numbers::split_mix;
 use llmcc_codegen::artifact;
-use llmcc_ir::eval::{Batch, Rows, State, eval_plan, eval_plan_watched};
+use llmcc_ir::eval::{Batch, Rows, State, eval_plan_watched};
 use llmcc_ir::kernel::{Body, Expr, Kernel, ParamKind, RowElem};
 use llmcc_ir::plan::{Operand, PackedWeight, Plan, Storage};
 use llmcc_ir::quant::{Encoding, Float, Format};
@@ -118,7 +118,7 @@ pub fn overflow(plan: &Plan, weights: Weights<'_>, steps: &[Step]) -> Result<Opt
     let packed = weights.of(plan)?;
     let mut states: Vec<State> = plan.states.iter().map(|s| State::new(*s)).collect();
     let mut first = None;
-    let mut watch = |kernel: &Kernel, rows: &Rows| {
+    let mut watch = |kernel: &Kernel, rows: &mut Rows| {
         let largest = rows.data.iter().fold(0f32, |m, v| m.max(v.abs()));
         let square = f64::from(largest) * f64::from(largest) * rows.cols as f64;
         if first.is_none() && square > f64::from(f32::MAX) {
@@ -161,29 +161,54 @@ pub fn evaluate(plan: &Plan, weights: Weights<'_>, steps: &[Step], got: &[Comput
     Ok(Evaluated { finite, difference: worst, logits })
 }
 
-/// How far the evaluator's own logits move when weights in f32 change by some units in the last
-/// place, as roundings of f32 arithmetic change what is computed from them: far where a model's
-/// arithmetic is badly conditioned, such as attention whose scores are so large that rounding
-/// decides which of two tokens gets all of it.
+/// How far the evaluator's own logits move when weights in f32, and what kernels store in f32, change by some units
+/// in the last place, as roundings of f32 arithmetic change what is computed from them: far where a model's
+/// arithmetic is badly conditioned, such as attention whose scores are so large that rounding decides which of two
+/// tokens gets all of it, or where a value between two codes decides which of two experts a token has. Stops at
+/// `enough`.
 ///
 /// # Errors
 /// As [`evaluate`].
-pub fn sensitivity(plan: &Plan, weights: Weights<'_>, steps: &[Step], evaluated: &Evaluated) -> Result<f64, Error> {
+pub fn sensitivity(
+    plan: &Plan,
+    weights: Weights<'_>,
+    steps: &[Step],
+    (evaluated, enough): (&Evaluated, f64),
+) -> Result<f64, Error> {
     let mut worst = 0f64;
     for seed in 0..PERTURBED {
         let mut packed = weights.of(plan)?;
         perturb(plan, &mut packed, seed);
-        for (want, got) in evaluated.logits.iter().zip(logits(plan, &packed, steps)?) {
+        let mut state = !seed;
+        let mut watch = |_: &Kernel, rows: &mut Rows| {
+            // Whole numbers may count or name things, as experts.
+            rows.data
+                .iter_mut()
+                .filter(|x| x.is_finite() && x.fract() != 0.0)
+                .for_each(|x| *x = changed(*x, &mut state));
+        };
+        for (want, got) in evaluated.logits.iter().zip(watched(plan, &packed, steps, &mut watch)?) {
             let rows = want.chunks_exact(plan.info.columns()).zip(got.chunks_exact(plan.info.columns()));
             worst = rows.map(|(w, g)| apart(w, g, largest(w))).fold(worst, f64::max);
+        }
+        if worst >= enough {
+            break;
         }
     }
     Ok(worst)
 }
 
-/// Times that weights are changed, and by how much: the error of a sum of some dozens of terms.
-const PERTURBED: u64 = 3;
+/// Times that numbers are changed at most, and by how much: the error of a sum of some dozens of terms. (A value
+/// that lies so close to the middle between two codes that an artifact rounds it otherwise goes there in about
+/// every second of them.)
+const PERTURBED: u64 = 16;
 const PERTURBATION: f32 = 5e-7;
+
+/// A number, changed by [`PERTURBATION`], up or down.
+fn changed(x: f32, state: &mut u64) -> f32 {
+    let sign = if split_mix(state).is_multiple_of(2) { PERTURBATION } else { -PERTURBATION };
+    x + x * sign
+}
 
 /// The weights that name columns: whole numbers, nothing is computed from.
 fn orders(plan: &Plan) -> BTreeSet<usize> {
@@ -218,19 +243,28 @@ fn perturb(plan: &Plan, packed: &mut Packed<'_>, seed: u64) {
             continue;
         }
         for number in bytes.to_mut().chunks_exact_mut(4) {
-            let sign = if split_mix(&mut state).is_multiple_of(2) { PERTURBATION } else { -PERTURBATION };
             let x = f32::from_le_bytes([number[0], number[1], number[2], number[3]]);
-            number.copy_from_slice(&(x + x * sign).to_le_bytes());
+            number.copy_from_slice(&changed(x, &mut state).to_le_bytes());
         }
     }
 }
 
 /// The evaluator's logits of each step.
 fn logits(plan: &Plan, packed: &Packed<'_>, steps: &[Step]) -> Result<Vec<Vec<f32>>, Error> {
+    watched(plan, packed, steps, &mut |_, _| ())
+}
+
+/// The same, where rows that kernels store are seen, and may be changed.
+fn watched(
+    plan: &Plan,
+    packed: &Packed<'_>,
+    steps: &[Step],
+    watch: &mut dyn FnMut(&Kernel, &mut Rows),
+) -> Result<Vec<Vec<f32>>, Error> {
     let mut states: Vec<State> = plan.states.iter().map(|s| State::new(*s)).collect();
     batches(plan, steps)
         .iter()
-        .map(|b| eval_plan(plan, packed, &mut states, b).map_err(|e| internal(&e.to_string())))
+        .map(|b| eval_plan_watched(plan, packed, &mut states, b, watch).map_err(|e| internal(&e.to_string())))
         .collect()
 }
 

@@ -117,6 +117,7 @@ fn scores(ckpt: &Checkpoint, model: &Model, pool: Pool) -> Result<Entry, Fronten
     let shape = ckpt.info(&name).map(|info| &info.shape[..]);
     match shape {
         Some([width @ 1..=MOST_CLASSES, _]) => {
+            labels(ckpt, &name, *width)?;
             let rows = Rows { name: RowsName::Scores, width: *width, pool, normalize: false };
             Ok(Entry { output: Output::Rows(rows), ..Entry::default() })
         }
@@ -134,6 +135,28 @@ fn scores(ckpt: &Checkpoint, model: &Model, pool: Pool) -> Result<Entry, Fronten
             };
             Err(FrontendError::Output { path: ckpt.dir().to_path_buf(), what, help })
         }
+    }
+}
+
+/// Holds the names of classes in a configuration against the rows of the matrix that scores them.
+fn labels(ckpt: &Checkpoint, name: &str, rows: usize) -> Result<(), FrontendError> {
+    let (ids, count) = (ckpt.config().get("id2label"), ckpt.config().get("num_labels"));
+    let wrong = |what: String| {
+        let help = "the files belong to different models, or one of them is damaged: download all of one revision";
+        Err(FrontendError::Output { path: ckpt.dir().to_path_buf(), what, help })
+    };
+    match (ids.and_then(|v| v.as_object()), count.and_then(|v| v.as_u64())) {
+        (Some(ids), _) if ids.len() != rows => {
+            wrong(format!("`id2label` in config.json names {} classes, and `{name}` has {rows} rows", ids.len()))
+        }
+        (Some(ids), _) => match ids.keys().find(|id| id.parse::<usize>().is_ok_and(|id| id >= rows)) {
+            Some(id) => wrong(format!("`id2label` in config.json names class {id}, and `{name}` has {rows} rows")),
+            None => Ok(()),
+        },
+        (None, Some(count)) if usize::try_from(count) != Ok(rows) => {
+            wrong(format!("`num_labels` in config.json is {count}, and `{name}` has {rows} rows"))
+        }
+        (None, _) => Ok(()),
     }
 }
 

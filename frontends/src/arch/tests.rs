@@ -97,6 +97,28 @@ fn scores(module: &Module, expected: &Checkpoint, eval: impl Fn(&Batch) -> Vec<f
     ours
 }
 
+/// A classifier has a name for each of its rows, if it has any.
+#[test]
+fn names_of_classes_are_those_of_rows() {
+    let (from, folder) = (golden("bert_classes"), Folder::new());
+    folder.write("model.safetensors", std::fs::read(from.join("model.safetensors")).unwrap());
+    let config: Value = serde_json::from_slice(&std::fs::read(from.join("config.json")).unwrap()).unwrap();
+    let names = |ids: &[usize]| ids.iter().map(|i| (i.to_string(), json!(format!("L{i}")))).collect::<Value>();
+    for (changes, says) in [
+        (json!({ "id2label": names(&[0, 1, 2]) }), ""),
+        (json!({ "id2label": "absent" }), ""),
+        (json!({ "id2label": names(&[0, 1, 2, 3, 4]) }), "names 5 classes, and `classifier.weight` has 3 rows"),
+        (json!({ "id2label": names(&[0, 1]) }), "names 2 classes, and `classifier.weight` has 3 rows"),
+        (json!({ "id2label": names(&[0, 1, 7]) }), "names class 7, and `classifier.weight` has 3 rows"),
+        (json!({ "id2label": "absent", "num_labels": 5 }), "`num_labels` in config.json is 5, and"),
+    ] {
+        folder.write("config.json", with(config.clone(), changes).to_string());
+        let found = lift(&Checkpoint::open(&folder.0).unwrap(), &Options::default()).map(|_| ());
+        let found = found.map_or_else(|e| e.to_string(), |()| String::new());
+        assert!(if says.is_empty() { found.is_empty() } else { found.contains(says) }, "{says}: {found}");
+    }
+}
+
 #[test]
 fn logits_equal_transformers() {
     let wrong: Vec<String> =

@@ -398,24 +398,48 @@ fn open_index(dir: &Path, path: &Path, opened: &mut Opened) -> Result<(), Fronte
     if wanted.is_empty() {
         return Err(bad("`weight_map` is empty".into()));
     }
-    let mut owners: BTreeMap<String, &str> = BTreeMap::new();
+    let mut owners: BTreeMap<String, (usize, &str)> = BTreeMap::new();
+    let mut superseded = 0;
     for (file, names) in wanted {
         let shard_path = dir.join(file);
         if shard_path.symlink_metadata().is_err() {
             return Err(bad(format!("shard `{file}` is missing")));
         }
         open_shard(&shard_path, opened)?;
-        let Some(tensors) = opened.tensors.last() else { continue };
+        let Some((tensors, before)) = opened.tensors.split_last_mut() else { continue };
         if let Some(name) = names.iter().find(|n| !tensors.contains_key(**n)) {
             return Err(bad(format!("tensor `{name}` is not in `{file}`, where the index puts it")));
         }
-        for name in tensors.keys() {
-            if let Some(other) = owners.insert(name.clone(), file) {
-                return Err(bad(format!("tensor `{name}` is both in `{other}` and in `{file}`")));
+        let place = before.len();
+        for name in tensors.keys().cloned().collect::<Vec<_>>() {
+            let Some((other_place, other)) = owners.get(&name).copied() else {
+                owners.insert(name, (place, file));
+                continue;
+            };
+            // A file may supersede tensors of others: the index says which of them counts.
+            let counts = map.get(&name).and_then(Value::as_str);
+            if counts == Some(file) {
+                if let Some(views) = before.get_mut(other_place) {
+                    views.remove(&name);
+                }
+                owners.insert(name, (place, file));
+            } else if counts == Some(other) {
+                tensors.remove(&name);
+            } else {
+                let what = format!("tensor `{name}` is both in `{other}` and in `{file}`, and the index does not say");
+                return Err(bad(format!("{what} which of them counts")));
             }
+            superseded += 1;
         }
     }
+    opened.notes.extend((superseded > 0).then(|| several(path, superseded)));
     Ok(())
+}
+
+/// Says that some tensors are in several files.
+fn several(index: &Path, count: usize) -> String {
+    let name = file_name(index);
+    format!("{name}: {count} tensors are in several files; those of the files that the index names count")
 }
 
 impl Checkpoint {

@@ -86,7 +86,7 @@ pub enum HeaderError {
     },
     /// A header length beyond [`MAX_HEADER`].
     #[error(
-        "the header claims {len} bytes (at most {MAX_HEADER} are allowed); this is not a safetensors file, or it is corrupt"
+        "its first 8 bytes, the length of the header, say more than the {MAX_HEADER} bytes that are allowed; this is not a safetensors file, or it is corrupt"
     )]
     TooLarge {
         /// Claimed length.

@@ -179,6 +179,10 @@ pub(super) enum Kept {
 impl Kept {
     /// The number of the model.
     fn undone(self, v: f32) -> f32 {
+        // (A rate of infinity would be one of the largest number.)
+        if !v.is_finite() {
+            return f32::NAN;
+        }
         match self {
             Kept::Same => v,
             Kept::OneMore => v - 1.0,

@@ -33,7 +33,9 @@ fn malformed_headers() {
         ),
         (
             vec![0xff; 64],
-            format!("the header claims 18446744073709551615 bytes (at most 100000000 are allowed); {foreign}"),
+            format!(
+                "its first 8 bytes, the length of the header, say more than the 100000000 bytes that are allowed; {foreign}"
+            ),
         ),
         (
             [100u64.to_le_bytes().as_slice(), b"{}"].concat(),
@@ -326,8 +328,28 @@ fn folders_that_are_no_checkpoints() {
         shape: vec![1],
         data: vec![1],
     }));
-    let message = folder_message(&[(INDEX, both.as_bytes()), ("1.safetensors", &twice), ("2.safetensors", &b)], "");
-    assert_eq!(message, format!("DIR/{INDEX}: tensor `b` is both in `1.safetensors` and in `2.safetensors`; {again}"));
+    // The index says which counts, if it names the tensor.
+    let config = ("config.json", &b"{}"[..]);
+    let files = |json: &str| {
+        folder_message(&[(INDEX, json.as_bytes()), ("1.safetensors", &twice), ("2.safetensors", &b), config], "")
+    };
+    assert_eq!(files(&both), "ok: 2 tensors");
+    let silent = index(json!({ "a": "1.safetensors", "c": "2.safetensors" }));
+    let of_c = fixtures::safetensors(&["b", "c"].map(|n| Tensor {
+        name: n.into(),
+        dtype: "U8",
+        shape: vec![1],
+        data: vec![1],
+    }));
+    let message =
+        folder_message(&[(INDEX, silent.as_bytes()), ("1.safetensors", &twice), ("2.safetensors", &of_c)], "");
+    assert_eq!(
+        message,
+        format!(
+            "DIR/{INDEX}: tensor `b` is both in `1.safetensors` and in `2.safetensors`, and the index does not say \
+             which of them counts; {again}"
+        )
+    );
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub fn eval_plan(
     eval_plan_watched(plan, weights, states, batch, &mut |_, _| ())
 }
 
-/// [`eval_plan`]; `watch` sees the rows that each kernel stores.
+/// [`eval_plan`]; `watch` sees the rows that each kernel stores, and may change them.
 ///
 /// # Errors
 /// As [`eval_plan`].
@@ -38,7 +38,7 @@ pub fn eval_plan_watched(
     weights: &[Cow<'_, [u8]>],
     states: &mut [State],
     batch: &Batch,
-    watch: &mut dyn FnMut(&Kernel, &Rows),
+    watch: &mut dyn FnMut(&Kernel, &mut Rows),
 ) -> Result<Vec<f32>, EvalError> {
     batch.check()?;
     let env = batch.env();
@@ -83,7 +83,7 @@ impl<'a> Run<'a> {
         i: usize,
         launch: &Launch,
         states: &mut [State],
-        watch: &mut dyn FnMut(&Kernel, &Rows),
+        watch: &mut dyn FnMut(&Kernel, &mut Rows),
     ) -> Result<(), EvalError> {
         let kernel = self.plan.kernels.get(launch.kernel);
         let kernel = kernel
@@ -107,15 +107,15 @@ impl<'a> Run<'a> {
             operands.push(data);
         }
         let done = eval_kernel(kernel, self.batch, &mut operands);
-        for (j, (data, operand)) in operands.into_iter().zip(&launch.operands).enumerate() {
+        for (j, (mut data, operand)) in operands.into_iter().zip(&launch.operands).enumerate() {
+            if stored.contains(&j)
+                && let OperandData::Rows(rows) = &mut data
+            {
+                watch(kernel, rows);
+            }
             match (data, operand) {
                 (OperandData::State(state), Operand::State(s)) => states[*s] = state,
-                (data, Operand::Buffer(b)) if stored.contains(&j) => {
-                    if let OperandData::Rows(rows) = &data {
-                        watch(kernel, rows);
-                    }
-                    self.write_back(*b, &data);
-                }
+                (data, Operand::Buffer(b)) if stored.contains(&j) => self.write_back(*b, &data),
                 _ => {}
             }
         }

@@ -50,7 +50,22 @@ impl CodedRow {
         }
         let bad = |list: &[(f32, f32)]| list.iter().position(|f| !f.0.is_finite() || !f.1.is_finite());
         let group = bad(&self.factors).map(|g| g * e.group().unwrap_or(0));
-        group.or_else(|| bad(&self.above).map(|s| s * e.super_group().unwrap_or(0)))
+        let group = group.or_else(|| bad(&self.above).map(|s| s * e.super_group().unwrap_or(0)));
+        group.or_else(|| self.overflow(e))
+    }
+
+    /// The first column whose value is too large for f32, though its scales are numbers.
+    fn overflow(&self, e: &Encoding) -> Option<usize> {
+        // No number of a code exceeds this, and so no value where all scales together are below its part of f32.
+        const LARGEST: f32 = 1024.0;
+        let most = |list: &[(f32, f32)]| list.iter().fold(0f32, |m, f| m.max(f.0.abs()).max(f.1.abs()));
+        let above = if self.above.is_empty() { 1.0 } else { most(&self.above).max(1.0) };
+        if most(&self.factors) * above < f32::MAX / (4.0 * LARGEST) {
+            return None;
+        }
+        let mut values = vec![0f32; self.codes.len()];
+        self.decode(e, &mut values);
+        values.iter().position(|v| !v.is_finite())
     }
 }
 

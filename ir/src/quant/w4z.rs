@@ -32,9 +32,17 @@ pub(super) const W8Z: FormatDef = FormatDef {
     quantize: Quantize::Group(|x, codes| quantize(x, codes, 255.0)),
 };
 
+/// A scale as f16, as long as what that lacks of it is at most a quarter of a step of the largest code.
+fn f16_or_wider(scale: f32, most: f32) -> f32 {
+    // Half of the least f16, times four.
+    const LEAST: f32 = 1.0 / 8_388_608.0;
+    let half = round_f16(scale);
+    if half.is_finite() && scale >= most * LEAST { half } else { scale }
+}
+
 fn quantize(x: &[f32], codes: &mut [u8], most: f32) -> (f32, f32) {
     let (lo, hi) = x.iter().fold((0f32, 0f32), |(l, h), v| (l.min(*v), h.max(*v)));
-    let scale = round_f16((hi - lo) / most);
+    let scale = f16_or_wider((hi - lo) / most, most);
     let zero = if scale == 0.0 { 0.0 } else { (-lo / scale).round_ties_even().clamp(0.0, most) };
     encode(x, codes, scale, -scale * zero, 0.0, most, 0.0);
     (scale, -scale * zero)

@@ -6,8 +6,10 @@
 //! expression rounds once to f32, as [`llmcc_ir::eval::eval_weight`] defines.
 
 pub(crate) mod rows;
+mod small;
 #[cfg(test)]
 mod tests;
+mod unread;
 
 use llmcc_ir::graph::Module;
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
@@ -15,6 +17,7 @@ use llmcc_ir::quant::{self, BLOCK, Float, Format, Packing, StoredRows};
 use llmcc_ir::ty::DType;
 use rayon::prelude::*;
 use rows::Rows;
+use small::{Losses, Small};
 use std::collections::BTreeMap;
 
 /// Alignment of every weight in the artifact.
@@ -105,6 +108,8 @@ pub struct QuantError {
     pub relative_rms: f64,
     /// Largest |ŵ − w|.
     pub max: f64,
+    /// The format's scales are too coarse for numbers so small: the row where most is lost, and its magnitude.
+    pub too_small: Option<(usize, f32)>,
 }
 
 /// One packed weight.
@@ -125,6 +130,36 @@ pub struct PackReport {
     pub tensors: Vec<TensorReport>,
     /// Bytes written.
     pub bytes: u64,
+}
+
+impl PackReport {
+    /// Refuses weights of the `plan` that lost bits, because they are too small for the scales of their format.
+    ///
+    /// # Errors
+    /// [`PackError::Value`] with the first of them.
+    pub fn check_scales(&self, plan: &Plan) -> Result<(), PackError> {
+        for (tensor, weight) in self.tensors.iter().zip(&plan.weights) {
+            let (Some((row, value)), Storage::Matrix { format, .. }) =
+                (tensor.error.and_then(|e| e.too_small), weight.storage)
+            else {
+                continue;
+            };
+            let what = format!("is too small for {format}, whose scales are f16: {}", wider(format));
+            return Err(PackError::Value { tensor: tensor.name.clone(), row, col: 0, value, what });
+        }
+        Ok(())
+    }
+}
+
+/// What to give in place of a format whose scales are f16.
+fn wider(format: Format) -> String {
+    let wide = match format.def().name {
+        "w8" => format!("w8zg{}", format.group),
+        "w4" | "w4a" => format!("w4zg{}", format.group),
+        "fp8" => "fp8b".into(),
+        _ => "w4zg32 or w8zg32".into(),
+    };
+    format!("give --format {wide}, whose scales are f32, or --dtype bf16")
 }
 
 /// Byte offset of each of the plan's weights, in order; each is a multiple of [`ALIGN`].
@@ -149,6 +184,7 @@ pub fn pack(
     sink: &mut dyn std::io::Write,
     progress: &mut dyn FnMut(u64),
 ) -> Result<PackReport, PackError> {
+    unread::check(plan, module, source)?;
     let last_use = last_uses(plan);
     let mut report = PackReport::default();
     for (i, weight) in plan.weights.iter().enumerate() {
@@ -229,6 +265,7 @@ struct Sums {
     error: f64,
     signal: f64,
     max: f64,
+    losses: Losses,
 }
 
 /// Bytes of some blocks, and their sums.
@@ -309,13 +346,16 @@ impl Output<'_> {
                         error: total.error + sums.error,
                         signal: total.signal + sums.signal,
                         max: total.max.max(sums.max),
+                        ..total
                     };
+                    total.losses.add(&sums.losses);
                 }
                 Ok(next.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             })?;
         }
         let relative = if total.signal > 0.0 { (total.error / total.signal).sqrt() } else { 0.0 };
-        Ok((!exact).then_some(QuantError { relative_rms: relative, max: total.max }))
+        let too_small = total.losses.too_small(total.error);
+        Ok((!exact).then_some(QuantError { relative_rms: relative, max: total.max, too_small }))
     }
 }
 
@@ -331,7 +371,7 @@ fn pack_blocks(
     let mut out = vec![0u8; (to - from) * size];
     let mut values = vec![0f32; BLOCK * k];
     let mut back = vec![0f32; k];
-    let mut sums = Sums::default();
+    let (mut sums, small) = (Sums::default(), Small::of(format));
     for (block, out) in (from..to).zip(out.chunks_exact_mut(size)) {
         let first = block * BLOCK;
         let count = BLOCK.min(n - first);
@@ -343,10 +383,12 @@ fn pack_blocks(
         rows.fill(first, values);
         quant::pack_block(format, values, k, out).map_err(|e| located(e, first, (values, k), format, name))?;
         if !exact {
+            let before = sums.error;
             for (r, row) in values.chunks_exact(k).enumerate() {
                 quant::unpack_row(format, out, k, r, &mut back);
                 sums.add(row, &back);
             }
+            small.block(first, values, k, sums.error - before, &mut sums.losses);
         }
     }
     Ok((out, sums))
@@ -381,12 +423,7 @@ pub(crate) fn located(
         quant::PackError::TooLarge { row, col } if format.is_quantized() => {
             let e = format.encoding();
             let group = e.super_group().or(e.group()).unwrap_or(k);
-            (
-                row,
-                col,
-                group,
-                format!("is too large for {format}, whose scales are f16: give --dtype bf16 or --dtype f32"),
-            )
+            (row, col, group, format!("is too large for {format}, whose scales are f16: {}", wider(format)))
         }
         quant::PackError::TooLarge { row, col } => {
             let wider = if format.encoding().float() == Some(Float::F16) {
@@ -398,8 +435,10 @@ pub(crate) fn located(
         }
     };
     let row_values = values.chunks(k).nth(row).unwrap_or_default();
+    // Of codes the values are not known: what is wrong is their scale.
+    let none = if values.is_empty() { f32::NAN } else { 0.0 };
     let value =
-        row_values.iter().skip(col).take(width).copied().fold(0f32, |m, v| if v.abs() <= m.abs() { m } else { v });
+        row_values.iter().skip(col).take(width).copied().fold(none, |m, v| if v.abs() <= m.abs() { m } else { v });
     PackError::Value { tensor: name.into(), row: first + row, col, value, what }
 }
 

@@ -184,17 +184,18 @@ impl<'a> Rows<'a> {
                 let mut other = vec![0f32; out.len()];
                 a.fill(from, out);
                 b.fill(from, &mut other);
-                out.iter_mut().zip(&other).for_each(|(v, o)| *v = op.eval((*v).into(), (*o).into()) as f32);
+                out.iter_mut().zip(&other).for_each(|(v, o)| *v = binary(*op, *v, *o));
             }
             Node::Tiled(op, a, b) => {
                 a.fill(from, out);
                 // A row is whole periods of the vector, or (for vectors) one element of them.
                 let at = |i: usize| b[(from * k + i) % b.len()];
-                out.iter_mut().enumerate().for_each(|(i, v)| *v = op.eval((*v).into(), at(i).into()) as f32);
+                out.iter_mut().enumerate().for_each(|(i, v)| *v = binary(*op, *v, at(i)));
             }
             Node::Unary(op, x) => {
                 x.fill(from, out);
-                out.iter_mut().for_each(|v| *v = op.eval((*v).into()) as f32);
+                // The inverse of infinity would be a number.
+                out.iter_mut().for_each(|v| *v = if v.is_finite() { op.eval((*v).into()) as f32 } else { f32::NAN });
             }
         }
     }
@@ -278,6 +279,11 @@ impl<'a> Rows<'a> {
     }
 }
 
+/// Of what is no number nothing makes one.
+fn binary(op: BinaryOp, a: f32, b: f32) -> f32 {
+    if a.is_finite() && b.is_finite() { op.eval(a.into(), b.into()) as f32 } else { f32::NAN }
+}
+
 fn leaf<'a>(i: usize, module: &'a Module, source: &'a dyn WeightSource) -> Result<Rows<'a>, RowsError> {
     let weight = module.weights.get(i).ok_or_else(|| RowsError::Shape(format!("no weight {i}")))?;
     let dims: Option<Vec<usize>> = weight.ty.shape.iter().map(|d| d.known()).collect();
@@ -352,8 +358,12 @@ fn whole<'a>(op: &Op, args: Vec<Rows<'a>>) -> Result<Rows<'a>, RowsError> {
         };
         WeightTensor { shape: shape.to_vec(), data: x.all() }
     };
-    let WeightTensor { shape, data } =
-        eval_weight_op(op, args.into_iter().map(tensor).collect()).map_err(|e| RowsError::Shape(e.to_string()))?;
+    let args: Vec<WeightTensor> = args.into_iter().map(tensor).collect();
+    let finite = args.iter().all(|x| x.data.iter().all(|v| v.is_finite()));
+    let WeightTensor { shape, mut data } = eval_weight_op(op, args).map_err(|e| RowsError::Shape(e.to_string()))?;
+    if !finite {
+        data.fill(f32::NAN);
+    }
     let (n, k) = match shape[..] {
         [] => (1, 1),
         [n] => (n, 1),

@@ -209,7 +209,8 @@ fn weights_are_aligned_reported_and_released_after_their_last_use() {
     assert!(heard.is_sorted() && heard.last() == Some(&report.bytes));
     assert_eq!(*s.released.lock().unwrap(), ["v", "a"]);
     assert_eq!(report.tensors[0].name, "a");
-    let QuantError { relative_rms, max } = report.tensors[0].error.unwrap();
+    let QuantError { relative_rms, max, too_small } = report.tensors[0].error.unwrap();
+    assert_eq!(too_small, None);
     // Uniform values in groups of 32: a step of amax/8, error step/√12 against a signal of amax/√3.
     assert!((0.05..0.08).contains(&relative_rms), "{relative_rms}");
     assert!((0.06..=0.13).contains(&max), "{max}");
@@ -235,7 +236,10 @@ fn bad_values_and_tensors_are_located() {
     let number = "1000000000000000000000000000000";
     assert_eq!(
         error(&m, &s).to_string(),
-        large(&format!("0: {number} is too large for w4g32, whose scales are f16: give --dtype bf16 or --dtype f32"))
+        large(&format!(
+            "0: {number} is too large for w4g32, whose scales are f16: give --format w4zg32, whose scales are f32, or \
+             --dtype bf16"
+        ))
     );
     let plan = plan(&m, vec![(w(0), Storage::Matrix { n: 60, k: 33, format: Format::F16 })]);
     let e = pack(&plan, &m, &s, &mut vec![], &mut |_| ()).unwrap_err();
@@ -244,6 +248,67 @@ fn bad_values_and_tensors_are_located() {
     assert!(matches!(error(&m, &s), PackError::Mismatch { .. }));
     s.tensors.clear();
     assert!(matches!(error(&m, &s), PackError::Missing(name) if name == "a"));
+}
+
+/// Weights that are too small for f16 scales are refused; every other matrix is as exact as one of large weights.
+#[test]
+fn weights_too_small_for_scales() {
+    let (m, mut s) = setup(&[("a", DType::F32, &[32, 256])]);
+    let numbers = values(32 * 256, 0);
+    for format in FORMATS.iter().flat_map(|d| d.formats()).filter(|f| f.is_quantized()) {
+        let plan = plan(&m, vec![(w(0), Storage::Matrix { n: 32, k: 256, format })]);
+        let mut packed = |scaled: &dyn Fn(usize, f32) -> f32| {
+            let numbers: Vec<f32> = numbers.iter().enumerate().map(|(i, x)| scaled(i / 256, *x)).collect();
+            s.tensors[0].3 = encode(DType::F32, &numbers);
+            let report = pack(&plan, &m, &s, &mut vec![], &mut |_| ()).unwrap();
+            (report.tensors[0].error.unwrap().relative_rms, report.check_scales(&plan).map_err(|e| e.to_string()))
+        };
+        let (plain, checked) = packed(&|_, x| x);
+        assert_eq!(checked, Ok(()), "{format}");
+        let mut refused = false;
+        for power in [5, 10, 15, 20, 25] {
+            let (error, checked) = packed(&|_, x| x * 0.5f32.powi(power));
+            match checked {
+                Ok(()) => assert!(error <= 1.26 * plain, "{format} 2^-{power}: {error}, not {plain}"),
+                Err(e) => assert!(e.starts_with("a: row ") && e.contains("is too small for"), "{e}"),
+            }
+            refused |= error > 1.26 * plain;
+        }
+        let halves = format.encoding().scales.iter().flatten().any(|s| s.kind == ScaleKind::F16);
+        assert_eq!(refused, halves, "{format}");
+        // Rows of next to nothing beside others are lost without harm.
+        let (_, checked) = packed(&|row, x| if row < 16 { x } else { x * 1e-7 });
+        assert_eq!(checked, Ok(()), "{format}");
+    }
+}
+
+/// What is no number makes none by an operation, nor by being left out.
+#[test]
+fn no_numbers_are_found_wherever_they_are() {
+    let whole = Storage::Matrix { n: 4, k: 3, format: Format::F32 };
+    let half = Storage::Matrix { n: 2, k: 3, format: Format::F32 };
+    let first = op(Op::SliceRows { start: 0, len: 2 }, [w(0)]);
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let (m, mut s) = setup(&[("a", DType::F32, &[4, 3])]);
+        s.tensors[0].3[11 * 4..][..4].copy_from_slice(&bad.to_le_bytes());
+        let message = |list: Vec<(WeightExpr, Storage)>| {
+            let packed = pack(&plan(&m, list), &m, &s, &mut vec![], &mut |_| ());
+            packed.map_err(|e| e.to_string()).unwrap_err()
+        };
+        assert!(message(vec![(first.clone(), half)]).starts_with("a: row 3, column 2: "), "{bad}");
+        for f in [UnaryOp::Sigmoid, UnaryOp::Exp, UnaryOp::Tanh, UnaryOp::Relu] {
+            let found = message(vec![(op(Op::Unary(f), [w(0)]), whole)]);
+            assert!(found.starts_with("a: row 3, column 2: NaN is not a finite number"), "{bad} {found}");
+        }
+    }
+    // A reciprocal that is a number, times a scale that is one, may be none.
+    let format = Format::parse("nvfp4").unwrap();
+    let mut row = CodedRow::new(&format.encoding(), 16);
+    row.codes.fill(7);
+    (row.factors[0].0, row.above[0].0) = (448.0, 1e38);
+    assert_eq!(row.not_finite(&format.encoding()), Some(0));
+    row.above[0].0 = 1e30;
+    assert_eq!(row.not_finite(&format.encoding()), None);
 }
 
 /// Codes of a checkpoint, drawn at random: no quantizer would make these.

@@ -3,6 +3,7 @@
 //! (`experts`), rows of tables, and modules that were trained as a whole.
 
 pub mod about;
+mod complete;
 mod experts;
 mod merged;
 mod tied;
@@ -31,6 +32,8 @@ const BASE: &str = "give the base that the adapter was trained for";
 const CONFIG: &str = "adapter_config.json";
 /// Files with the tensors.
 const FILES: [&str; 2] = ["adapter_model.safetensors", "adapter_model.bin"];
+/// Models whose matrices are `Conv1D`, stored `[in, out]`.
+const TURNED: [&str; 2] = ["gpt2", "openai-gpt"];
 /// What PEFT puts before the names of the base's modules.
 const PREFIX: &str = "base_model.model.";
 
@@ -90,6 +93,8 @@ pub(super) fn merge(ckpt: &mut Checkpoint, adapter: &Adapter) -> Result<(), Fron
     ckpt.notes.extend(notes);
     let parts = sorted(tensors.into_iter().flatten()).map_err(|e| wrong(&file, e))?;
     let mut merge = Merging { ckpt, settings, scale: adapter.scale, replaced: 0, merged: 0, decoded: 0 };
+    merge.check(&parts).map_err(|e| wrong(&file, e))?;
+    let left = merge.left(&parts);
     // A head that is the table has its rows, too, unless it has some of its own.
     let own = parts.rows.keys().any(|module| tied::is_head(module));
     if own {
@@ -107,11 +112,13 @@ pub(super) fn merge(ckpt: &mut Checkpoint, adapter: &Adapter) -> Result<(), Fron
     }
     for (module, factors) in parts.factors {
         let of = module.trim_end_matches(".base_layer");
-        let parameter = merge.settings.parameters && (of != module || merge.found(&format!("{of}.weight")).is_none());
-        let added = if parameter { merge.add_parameter(of, factors) } else { merge.add(&module, factors) };
+        let added = match merge.is_parameter(&module) {
+            true => merge.add_parameter(of, factors),
+            false => merge.add(&module, factors),
+        };
         added.map_err(|e| wrong(&file, e))?;
     }
-    merge.note(dir);
+    merge.note(dir, &left);
     let list = dir.join(embedding::LIST);
     if ckpt.metadata.is_none() && list.symlink_metadata().is_ok() {
         // As sentence-transformers saves it: the adapter of an embedder has its other modules, too.
@@ -198,6 +205,12 @@ struct Merging<'c> {
 }
 
 impl Merging<'_> {
+    /// Whether factors of a module are those of a parameter of all experts.
+    fn is_parameter(&self, module: &str) -> bool {
+        let of = module.trim_end_matches(".base_layer");
+        self.settings.targets.parameters() && (of != module || self.found(&format!("{of}.weight")).is_none())
+    }
+
     /// The base's name of a tensor.
     fn found(&self, name: &str) -> Option<String> {
         names(name).into_iter().find(|name| self.ckpt.index.contains_key(name))
@@ -271,7 +284,7 @@ impl Merging<'_> {
         let Some((found, base)) = there else {
             return Err((format!("the base has no matrix `{name}`, which the adapter changes"), BASE));
         };
-        let transposed = transposed(module, &base, (&a, &b), looked_up || self.settings.transposed)?;
+        let transposed = transposed(module, &base, (&a, &b), looked_up || self.is_turned(module, &base))?;
         if magnitudes.is_some() != self.settings.magnitudes {
             return Err((format!("module `{module}`: `use_dora` does not say whether it has magnitudes"), AGAIN));
         }
@@ -298,6 +311,16 @@ impl Merging<'_> {
         Ok(())
     }
 
+    /// Whether a matrix of the base is stored `[in, out]`: `Conv1D` of Transformers, whose methods that quantize
+    /// turn it first. PEFT decides by the module's class, whatever `fan_in_fan_out` says.
+    fn is_turned(&self, module: &str, base: &Entry) -> bool {
+        let own = module.rsplit('.').next().unwrap_or_default();
+        let coded =
+            base.info.dtype.dtype.is_some_and(|t| t.coded().is_some()) || std::ptr::eq(base.info.dtype, &COMPUTED);
+        let turned = self.ckpt.config["model_type"].as_str().is_some_and(|ty| TURNED.contains(&ty));
+        turned && !coded && (own.starts_with("c_") || own == "q_attn")
+    }
+
     /// Lengths of the columns of a matrix that is stored `[in, out]`.
     fn lengths(&self, matrix: &Merged) -> Vec<f32> {
         let [rows, columns] = matrix.base.info.shape[..] else { return vec![] };
@@ -309,8 +332,8 @@ impl Merging<'_> {
         squares.into_iter().map(|sum| sum.sqrt() as f32).collect()
     }
 
-    /// Says what was done.
-    fn note(&mut self, dir: &Path) {
+    /// Says what was done, and which modules were `left` as they are.
+    fn note(&mut self, dir: &Path, left: &[String]) {
         let mut note = format!("adapter {}: {} matrices merged", file_name(dir), self.merged);
         if self.scale != 1.0 {
             note += &format!(" with {} of its strength", self.scale);
@@ -321,18 +344,23 @@ impl Merging<'_> {
         if self.decoded > 0 {
             note += &format!("; {} of the matrices were codes in the base and are floats now", self.decoded);
         }
+        if let Some(first) = left.first() {
+            note += &format!(
+                "; {} modules that its settings name have no factors in the file, and stay as they are, as with PEFT \
+                 (the first is `{first}`)",
+                left.len()
+            );
+        }
         self.ckpt.notes.push(note);
     }
 }
 
-/// Whether a matrix of the base is stored `[in, out]`, by its shape or, where that is square, by what
-/// is `said`.
-fn transposed(module: &str, base: &Entry, (a, b): (&View, &View), said: bool) -> Result<bool, Wrong> {
+/// Holds factors against a matrix of the base, which is stored `[in, out]` if `turned`; returns that.
+fn transposed(module: &str, base: &Entry, (a, b): (&View, &View), turned: bool) -> Result<bool, Wrong> {
     let (inputs, outputs, rank) = (a.columns(), b.rows(), b.columns());
     let matrices = [&base.info.shape, &a.info.shape, &b.info.shape].into_iter().all(|s| s.len() == 2);
-    let fits = |n: usize, k: usize| base.info.shape == [n, k];
-    let (plain, across) = (fits(outputs, inputs), fits(inputs, outputs));
-    if !matrices || a.rows() != rank || !plain && !across {
+    let made = if turned { [inputs, outputs] } else { [outputs, inputs] };
+    if !matrices || a.rows() != rank || base.info.shape != made {
         return Err((
             format!(
                 "module `{module}`: factors {:?} and {:?} do not make the base's {:?}",
@@ -341,8 +369,7 @@ fn transposed(module: &str, base: &Entry, (a, b): (&View, &View), said: bool) ->
             BASE,
         ));
     }
-    // Conv1D of GPT-2 is stored so; its head is not.
-    Ok(across && (!plain || said && !tied::is_head(module)))
+    Ok(turned)
 }
 
 #[cfg(test)]

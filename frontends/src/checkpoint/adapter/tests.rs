@@ -189,6 +189,28 @@ fn tables_of_any_name_are_untied() {
     }
 }
 
+/// A table and a head that are kept one are changed together.
+#[test]
+fn tables_may_be_kept_tied() {
+    let base = golden("adapters/gpt2");
+    let table = "transformer.wte.weight";
+    let before = Checkpoint::open(&base).unwrap();
+    let [rows, columns] = before.info(table).unwrap().shape[..] else { panic!() };
+    let tensor = |part: &str, shape: [usize; 2]| crate::fixtures::Tensor {
+        name: format!("base_model.model.transformer.wte.lora_embedding_{part}"),
+        dtype: "F32",
+        shape: shape.to_vec(),
+        data: (0..shape[0] * shape[1]).flat_map(|i| (i as f32 / 64.0).to_le_bytes()).collect(),
+    };
+    let folder = Folder::new();
+    folder.write(FILES[0], crate::fixtures::safetensors(&[tensor("A", [1, rows]), tensor("B", [columns, 1])]));
+    let settings = json!({ "peft_type": "LORA", "r": 1, "lora_alpha": 1, "ensure_weight_tying": true });
+    folder.write(CONFIG, settings.to_string());
+    let merged = Checkpoint::open_with(&base, &[Adapter { path: folder.0.clone(), scale: 1.0 }]).unwrap();
+    assert!(merged.info("lm_head.weight").is_none() && merged.to_f32(table) != before.to_f32(table));
+    lift(&merged, &Options::default()).unwrap();
+}
+
 fn message(config: &Value) -> String {
     Settings::parse(config).map_or_else(|(what, help)| format!("{what}; {help}"), |s| format!("{s:?}"))
 }
@@ -304,7 +326,7 @@ fn rows_and_experts_that_do_not_fit() {
         (json!([1, 2]), rows, [1, 16], "2 tokens have rows F32 [1, 16]"),
         (json!([1, 2]), rows, [2, 15], "2 tokens have rows F32 [2, 15]"),
         (json!([1, 32]), rows, [2, 16], "there is no token 32 among 32"),
-        (json!({ "lm_head": [1] }), rows, [1, 16], "0 tokens have rows F32 [1, 16]"),
+        (json!({ "lm_head": [1] }), rows, [1, 16], "replaces rows of `lm_head`, and the file has none"),
         (json!([1]), "wte.token_adapter.trainable_tokens_delta", [1, 16], "the base has no table `model.wte.weight`"),
     ] {
         let found = refused("base", json!({ "trainable_token_indices": tokens }), &[(name, shape)]);
@@ -359,4 +381,139 @@ fn experts_in_mxfp4() {
     let notes = merged.notes().join("; ");
     assert!(notes.contains("1 of the matrices were codes"), "{notes}");
     lift(&merged, &Options::default()).unwrap();
+}
+
+/// An adapter of the fixtures with other settings.
+fn with_settings(name: &str, changes: Value) -> (Folder, Adapter) {
+    let (from, folder) = (golden("adapters").join(name), Folder::new());
+    let config: Value = serde_json::from_slice(&std::fs::read(from.join(CONFIG)).unwrap()).unwrap();
+    folder.write(CONFIG, with(config, changes).to_string());
+    folder.write(FILES[0], std::fs::read(from.join(FILES[0])).unwrap());
+    let adapter = Adapter { path: folder.0.clone(), scale: 1.0 };
+    (folder, adapter)
+}
+
+/// Every setting that says which modules have factors is held against those that have; what a file lacks is missed.
+#[test]
+fn settings_are_held_against_tensors() {
+    for (name, base, changes, says) in [
+        ("lora", "base", json!({ "target_modules": ["q_proj", "v_proj"] }), "which `target_modules` does not name"),
+        ("lora", "base", json!({ "target_modules": ".*_proj" }), ""),
+        ("lora", "base", json!({ "target_modules": "all-linear" }), ""),
+        ("lora", "base", json!({ "target_modules": "absent" }), ""),
+        ("lora", "base", json!({ "target_modules": r"model\.layers\.0\..*" }), "which `target_modules` does not name"),
+        ("lora", "base", json!({ "target_modules": "(" }), "which is no regular expression"),
+        ("lora", "base", json!({ "target_modules": 3 }), "where names of modules are expected"),
+        ("lora", "base", json!({ "exclude_modules": ["q_proj"] }), "which `exclude_modules` excludes"),
+        ("lora", "base", json!({ "exclude_modules": r".*\.1\..*" }), "which `exclude_modules` excludes"),
+        ("lora", "base", json!({ "exclude_modules": ["k_proj"] }), ""),
+        ("lora", "base", json!({ "layers_to_transform": [0] }), "of no layer in `layers_to_transform`"),
+        ("lora", "base", json!({ "layers_to_transform": 1 }), "of no layer in `layers_to_transform`"),
+        ("lora", "base", json!({ "layers_to_transform": [0, 1] }), ""),
+        ("lora", "base", json!({ "layers_to_transform": [0, 1], "layers_pattern": "layers" }), ""),
+        ("lora", "base", json!({ "layers_to_transform": [0, 1], "layers_pattern": ["h"] }), "of no layer in"),
+        ("lora", "base", json!({ "layers_to_transform": [0], "target_modules": ".*" }), "which PEFT refuses"),
+        ("lora", "base", json!({ "layers_to_transform": ["x"] }), "where numbers of layers are expected"),
+        ("lora", "base", json!({ "modules_to_save": ["norm"] }), "`modules_to_save` has `norm`, and the file has no"),
+        ("lora", "base", json!({ "modules_to_save": ["score"] }), "`modules_to_save` has `score`, and the file has no"),
+        ("saved", "base", json!({ "modules_to_save": ["lm_head", "norm", "score"] }), ""),
+        ("lora", "base", json!({ "trainable_token_indices": [3] }), "replaces rows of the embedding table, and the"),
+        (
+            "lora",
+            "biased",
+            json!({ "bias": "lora_only" }),
+            "and the file has no `model.layers.0.self_attn.q_proj.bias`",
+        ),
+        ("lora", "base", json!({ "bias": "some" }), "`bias` is \"some\"; none, all, lora_only are read"),
+        (
+            "experts",
+            "mixture",
+            json!({ "target_parameters": ["mlp.gate.weight"] }),
+            "`target_parameters` does not name",
+        ),
+        ("lora", "base", json!({ "peft_type": "PREFIX_TUNING" }), "which adds to what the model reads"),
+    ] {
+        let (_folder, adapter) = with_settings(name, changes.clone());
+        let opened = Checkpoint::open_with(&golden("adapters").join(base), &[adapter]);
+        let found = opened.map_or_else(|e| e.to_string(), |ckpt| ckpt.notes().join("; "));
+        match says {
+            "" => assert!(found.starts_with("adapter "), "{changes}: {found}"),
+            says => assert!(found.contains(says), "{says}: {found}"),
+        }
+    }
+}
+
+/// What the settings name and the file lacks stays as it is, and that is said.
+#[test]
+fn modules_without_factors_are_noted() {
+    let all = ["q_proj", "v_proj", "down_proj"];
+    let (folder, adapter) = with_settings("lora", json!({ "target_modules": all }));
+    let file = std::fs::read(folder.0.join(FILES[0])).unwrap();
+    let kept =
+        safetensors::parse(&file).unwrap().into_iter().filter(|(name, _)| !name.contains("layers.1.self_attn.q"));
+    let tensors: Vec<_> = kept
+        .map(|(name, t)| crate::fixtures::Tensor {
+            name,
+            dtype: t.dtype.name,
+            shape: t.shape,
+            data: file[t.bytes].to_vec(),
+        })
+        .collect();
+    folder.write(FILES[0], crate::fixtures::safetensors(&tensors));
+    let merged = Checkpoint::open_with(&golden("adapters/base"), std::slice::from_ref(&adapter)).unwrap();
+    let note = "1 modules that its settings name have no factors in the file";
+    assert!(merged.notes()[0].contains(note), "{:?}", merged.notes());
+    folder.write(FILES[0], crate::fixtures::safetensors(&[]));
+    let none = Checkpoint::open_with(&golden("adapters/base"), &[adapter]).unwrap_err().to_string();
+    assert!(none.contains("holds no tensors, so that the adapter changes nothing"), "{none}");
+}
+
+/// How a square matrix is stored its module's class says, as in PEFT, whatever `fan_in_fan_out` says.
+#[test]
+fn square_matrices_are_turned_by_their_class() {
+    for (base, module, turned) in
+        [("base", "model.layers.0.self_attn.q_proj", false), ("gpt2", "transformer.h.0.attn.c_proj", true)]
+    {
+        let name = format!("{module}.weight");
+        let before = Checkpoint::open(&golden("adapters").join(base)).unwrap();
+        let [n, k] = before.info(&name).unwrap().shape[..] else { panic!() };
+        assert_eq!(n, k);
+        let tensor = |part: &str, shape: [usize; 2]| crate::fixtures::Tensor {
+            name: format!("base_model.model.{module}.lora_{part}.weight"),
+            dtype: "F32",
+            shape: shape.to_vec(),
+            data: (0..n).flat_map(|i| (i as f32 * if part == "A" { 1.0 } else { 0.25 } + 1.0).to_le_bytes()).collect(),
+        };
+        let was = before.to_f32(&name).unwrap();
+        for said in [false, true] {
+            let folder = Folder::new();
+            let tensors = [tensor("A", [1, n]), tensor("B", [n, 1])];
+            folder.write(FILES[0], crate::fixtures::safetensors(&tensors));
+            let config = json!({ "peft_type": "LORA", "r": 1, "lora_alpha": 1, "fan_in_fan_out": said });
+            folder.write(CONFIG, config.to_string());
+            let adapter = Adapter { path: folder.0.clone(), scale: 1.0 };
+            let merged = Checkpoint::open_with(&golden("adapters").join(base), &[adapter]).unwrap();
+            for (at, (is, was)) in merged.to_f32(&name).unwrap().iter().zip(&was).enumerate() {
+                let (i, o) = if turned { (at / n, at % n) } else { (at % n, at / n) };
+                let wanted = was + (i as f32 + 1.0) * (o as f32 * 0.25 + 1.0);
+                assert!((is - wanted).abs() < 1e-4, "{base} {said} {at}: {is} {wanted}");
+            }
+        }
+    }
+    // A matrix that is no square is not turned to make it fit.
+    let folder = Folder::new();
+    let base = golden("adapters/base");
+    let module = "model.layers.0.mlp.down_proj";
+    let ckpt = Checkpoint::open(&base).unwrap();
+    let [n, k] = ckpt.info(&format!("{module}.weight")).unwrap().shape[..] else { panic!() };
+    let tensor = |part: &str, shape: [usize; 2]| crate::fixtures::Tensor {
+        name: format!("base_model.model.{module}.lora_{part}.weight"),
+        dtype: "F32",
+        shape: shape.to_vec(),
+        data: vec![0; shape[0] * shape[1] * 4],
+    };
+    folder.write(FILES[0], crate::fixtures::safetensors(&[tensor("A", [1, n]), tensor("B", [k, 1])]));
+    folder.write(CONFIG, json!({ "peft_type": "LORA", "r": 1, "lora_alpha": 1 }).to_string());
+    let refused = Checkpoint::open_with(&base, &[Adapter { path: folder.0.clone(), scale: 1.0 }]).unwrap_err();
+    assert!(refused.to_string().contains("do not make the base's"), "{refused}");
 }

@@ -59,6 +59,9 @@ impl Merging<'_> {
         let rows = parts.rows.keys().map(String::as_str).filter(|m| is_head(m));
         let of_factors = parts.factors.keys().map(|m| m.trim_end_matches(".base_layer"));
         let modules: Vec<&str> = whole.chain(of_factors).chain(rows).collect();
+        if self.settings.tied && !modules.iter().any(|m| is_head(m)) {
+            return;
+        }
         let changed = modules.iter().copied().find(|m| head_of(m).is_some() && !is_head(m));
         let there = |name: &str| self.found(&format!("{name}.weight"));
         let any = || {

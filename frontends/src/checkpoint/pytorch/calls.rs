@@ -5,10 +5,13 @@ use super::globals::Meaning;
 use super::heap::{Object, Objects, Pickle, Pickled, Storage};
 use crate::checkpoint::safetensors::{MAX_RANK, StoredType, stored_type};
 
-/// What `callee(*args)` makes.
+/// Most notes of a tensor.
+const MOST_NOTES: usize = 64;
+
+/// What `callee(*args)` makes; `copies` are entries that may still be copied.
 pub(super) fn call<'a>(
     m: &mut Objects<'a>,
-    at: usize,
+    (at, copies): (usize, &mut usize),
     callee: Pickle<'a>,
     args: Pickle<'a>,
 ) -> Result<Pickle<'a>, PytorchError> {
@@ -23,7 +26,7 @@ pub(super) fn call<'a>(
     }
     let list = m.list(args).ok_or_else(|| arguments(at))?;
     let made = match meaning(callee) {
-        Some(Meaning::Dict) => dictionary(m, list),
+        Some(Meaning::Dict) => dictionary(m, at, list, copies)?,
         Some(Meaning::Tensor) => tensor(m, at, list, None)?,
         Some(Meaning::TypedTensor) => {
             let ty = list.get(6).and_then(|ty| match ty {
@@ -55,16 +58,21 @@ fn tensor<'a>(
 ) -> Result<Object<'a>, PytorchError> {
     let [Pickle::Object(storage), offset, sizes, strides, ..] = *args else { return Err(arguments(at)) };
     let Some(Object::Storage(of)) = m.objects.get(storage) else { return Err(arguments(at)) };
-    let numbers = |value: Pickle<'a>| m.list(value)?.iter().map(|n| unsigned(*n)).collect::<Option<Vec<u64>>>();
+    let few = |value: Pickle<'a>| m.list(value).filter(|list| list.len() <= MAX_RANK);
+    let numbers = |value: Pickle<'a>| few(value)?.iter().map(|n| unsigned(*n)).collect::<Option<Vec<u64>>>();
+    if let (Some(a), Some(b)) = (m.list(sizes), m.list(strides))
+        && (a.len() != b.len() || a.len() > MAX_RANK)
+    {
+        return Err(error(at, format!("a tensor has {} sizes and {} strides", a.len(), b.len()), AGAIN));
+    }
     let (Some(offset), Some(sizes), Some(strides)) = (unsigned(offset), numbers(sizes), numbers(strides)) else {
         return Err(arguments(at));
     };
-    if sizes.len() != strides.len() || sizes.len() > MAX_RANK {
-        return Err(error(at, format!("a tensor has {} sizes and {} strides", sizes.len(), strides.len()), AGAIN));
-    }
     // After hooks of training: that it stands for the negative of its elements, say.
     let noted = args.iter().skip(6).find_map(|note| match note {
         Pickle::Object(i) => match m.objects.get(*i) {
+            // (That are so many are none.)
+            Some(Object::Dict(notes)) if notes.len() > MOST_NOTES => notes.first(),
             Some(Object::Dict(notes)) => notes.iter().find(|(_, set)| *set != Pickle::Bool(false)),
             _ => None,
         },
@@ -74,7 +82,8 @@ fn tensor<'a>(
         let name = if let Pickle::Text(name) = name { name } else { "?" };
         return Err(error(at, format!("a tensor has the note `{name}`, which may change what it holds"), SAVE));
     }
-    Ok(Object::Tensor(Pickled { at, storage, ty: ty.unwrap_or(of.ty), offset, sizes, strides }))
+    let tensor = Pickled { at, storage, ty: ty.unwrap_or(of.ty), offset, sizes, strides };
+    Ok(Object::Tensor(Box::new(tensor)))
 }
 
 fn unsigned(value: Pickle<'_>) -> Option<u64> {
@@ -96,14 +105,23 @@ pub(super) fn storage<'a>(m: &Objects<'a>, at: usize, id: Pickle<'a>) -> Result<
     Ok(Storage { key, ty, numel, skipped })
 }
 
-/// A dictionary of these pairs, where they are some.
-fn dictionary<'a>(m: &Objects<'a>, args: &[Pickle<'a>]) -> Object<'a> {
+/// A dictionary of these pairs, where they are some. Programs make one of a list once; each time takes from
+/// `copies`, so that a list that is given again and again cannot take more memory than the pickle has entries.
+fn dictionary<'a>(
+    m: &Objects<'a>,
+    at: usize,
+    args: &[Pickle<'a>],
+    copies: &mut usize,
+) -> Result<Object<'a>, PytorchError> {
     let items = args.first().and_then(|list| m.list(*list)).unwrap_or_default();
+    let left = copies.checked_sub(items.len());
+    *copies =
+        left.ok_or_else(|| error(at, "the pickle makes dictionaries of one list again and again".into(), SAVE))?;
     let pair = |item: &Pickle<'a>| match m.list(*item) {
         Some([key, value]) => Some((*key, *value)),
         _ => None,
     };
-    Object::Dict(items.iter().filter_map(pair).collect())
+    Ok(Object::Dict(items.iter().filter_map(pair).collect()))
 }
 
 /// Whether a value is of this meaning.

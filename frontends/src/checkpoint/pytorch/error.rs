@@ -13,7 +13,7 @@ pub struct PytorchError {
 }
 
 pub(super) const AGAIN: &str = "the file is truncated or corrupt: download it again";
-pub(super) const SAVE: &str = "convert it to safetensors where you trust it (`save_pretrained` of Transformers, or \
+pub(crate) const SAVE: &str = "convert it to safetensors where you trust it (`save_pretrained` of Transformers, or \
                     `safetensors.torch.save_file` of what `torch.load` gives)";
 
 pub(super) fn error(at: usize, what: String, help: &'static str) -> PytorchError {

@@ -27,7 +27,7 @@ pub(super) enum Pickle<'a> {
     Object(usize),
 }
 
-/// An object.
+/// An object. (What it is made of lies elsewhere, so that a byte of a pickle makes few.)
 #[derive(Clone, Debug)]
 pub(super) enum Object<'a> {
     /// A tuple or a list.
@@ -35,9 +35,9 @@ pub(super) enum Object<'a> {
     /// A dictionary in the order of insertion.
     Dict(Vec<(Pickle<'a>, Pickle<'a>)>),
     /// Where elements are.
-    Storage(Storage<'a>),
+    Storage(Box<Storage<'a>>),
     /// Some of these.
-    Tensor(Pickled),
+    Tensor(Box<Pickled>),
     /// What no tensor is made of.
     Opaque,
 }

@@ -23,6 +23,8 @@ pub(super) struct Unpickler<'a> {
     memo: HashMap<u64, Pickle<'a>>,
     pub heap: Objects<'a>,
     steps: usize,
+    /// Entries that may still be copied to dictionaries: each is in the pickle once, and so no more than its bytes.
+    copies: usize,
 }
 
 type Result<T> = std::result::Result<T, PytorchError>;
@@ -40,6 +42,7 @@ impl<'a> Unpickler<'a> {
             memo: HashMap::new(),
             heap: Objects::default(),
             steps: 0,
+            copies: end.saturating_sub(at),
         }
     }
 
@@ -108,7 +111,7 @@ impl<'a> Unpickler<'a> {
                 .trim_end_matches('L')
                 .parse()
                 .map(Pickle::Int)
-                .map_err(|_| error(at, format!("`{}` is no integer of 64 bits", line.escape_debug()), SAVE)),
+                .map_err(|_| error(at, "the pickle has no integer of 64 bits in a line that is one".into(), SAVE)),
         }
     }
 
@@ -248,11 +251,11 @@ impl<'a> Unpickler<'a> {
             b'Q' => {
                 let id = self.pop()?;
                 let storage = calls::storage(&self.heap, at, id)?;
-                self.make(Object::Storage(storage));
+                self.make(Object::Storage(Box::new(storage)));
             }
             b'R' | 0x81 => {
                 let (args, callee) = (self.pop()?, self.pop()?);
-                let made = calls::call(&mut self.heap, at, callee, args)?;
+                let made = calls::call(&mut self.heap, (at, &mut self.copies), callee, args)?;
                 self.stack.push(made);
             }
             // What an object has beside its contents: attributes of dictionaries and of scalars.
@@ -364,7 +367,7 @@ impl<'a> Unpickler<'a> {
     fn index(&mut self) -> Result<u64> {
         let at = self.at;
         let line = self.line()?;
-        line.parse().map_err(|_| error(at, format!("`{}` is no number", line.escape_debug()), AGAIN))
+        line.parse().map_err(|_| error(at, "the pickle has no number in a line that is one".into(), AGAIN))
     }
 
     fn line(&mut self) -> Result<&'a str> {
@@ -375,6 +378,24 @@ impl<'a> Unpickler<'a> {
         let text = text.ok_or_else(|| error(at, "the pickle has no line of text here".into(), AGAIN))?;
         self.at += text.len() + 1;
         Ok(text.trim_end_matches('\r'))
+    }
+}
+
+#[cfg(test)]
+impl Unpickler<'_> {
+    /// Bytes that its values take, of the room that is there for them.
+    pub fn bytes(&self) -> usize {
+        let value = size_of::<Pickle<'_>>();
+        let of = |object: &Object<'_>| match object {
+            Object::List(items) => items.capacity() * value,
+            Object::Dict(items) => items.capacity() * 2 * value,
+            Object::Storage(_) => size_of::<super::heap::Storage<'_>>(),
+            Object::Tensor(t) => size_of_val(&**t) + 8 * (t.sizes.capacity() + t.strides.capacity()),
+            Object::Opaque => 0,
+        };
+        let heap = self.heap.objects.capacity() * size_of::<Object<'_>>();
+        let inner: usize = self.heap.objects.iter().map(of).sum();
+        heap + inner + self.stack.capacity() * value + self.marks.capacity() * 8 + self.memo.capacity() * (value + 16)
     }
 }
 

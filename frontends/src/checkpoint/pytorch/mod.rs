@@ -13,7 +13,8 @@ mod tensors;
 mod zip;
 
 pub use error::PytorchError;
-use error::{AGAIN, SAVE, error};
+pub(crate) use error::SAVE;
+use error::{AGAIN, error};
 use heap::{Object, Pickle};
 use machine::Unpickler;
 use std::collections::BTreeMap;
@@ -25,6 +26,28 @@ pub fn is_pytorch(file: &[u8]) -> bool {
     // A safetensors file may have a header of 640 bytes or so.
     let safetensors = matches!(file, [_, _, _, _, _, _, 0, 0, b'{', ..]);
     file.starts_with(b"PK\x03\x04") || matches!(file, [0x80, 2..=5, ..]) && !safetensors
+}
+
+/// With what pickles of the first two protocols begin that hold dictionaries, lists, objects, or what `torch.save`
+/// writes first; nothing in them says so.
+const OLD: &[&[u8]] = &[
+    b"(dp",
+    b"(lp",
+    b"(dq",
+    b"}q",
+    b"]q",
+    b"ccopy_reg\n",
+    b"ccopyreg\n",
+    b"ccollections\n",
+    b"cnumpy",
+    b"ctorch",
+    b"L119547037146038801333356L\n.",
+];
+
+/// Whether a file is a pickle of protocol 0 or 1, as far as its beginning and its end say.
+pub(crate) fn is_of_protocol_0(file: &[u8]) -> bool {
+    OLD.iter().any(|first| file.starts_with(first)) && file.ends_with(b".")
+        || OLD.last().is_some_and(|torch| file.starts_with(torch))
 }
 
 /// Reads the tensors' places of a whole file, and checks that they lie in it.

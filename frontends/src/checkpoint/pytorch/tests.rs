@@ -307,3 +307,43 @@ fn slices_are_checked() {
     let half = open(&folder.0).unwrap();
     assert!(lift(&half, &Options::default()).is_err());
 }
+
+/// Bytes of memory that the machine takes for a byte of a pickle, at most.
+const MOST_FOR_A_BYTE: usize = 256;
+
+/// What the machine made of a pickle takes memory by the pickle's size, whatever its program is.
+#[test]
+fn memory_is_bounded_by_the_size_of_a_pickle() {
+    const N: usize = 50_000;
+    let times = |part: &[u8]| part.repeat(N);
+    let dict = b"ccollections\nOrderedDict\nq\x00";
+    let text = [b"X\x00\x40\0\0".as_slice(), &[b'a'; 0x4000], b"q\x01"].concat();
+    let programs: Vec<(&str, Vec<u8>)> = vec![
+        // A list of N pairs, of which dictionaries are made again and again.
+        ("list", [dict.as_slice(), b"](", &times(b"K\x01K\x02\x86"), b"eq\x01", &times(b"h\x00h\x01\x85R")].concat()),
+        ("lists", times(b"]")),
+        ("kept lists", times(b"]\x94")),
+        ("dicts", times(b"}N\x88s")),
+        ("tuples", [b"N".as_slice(), &times(b"\x85")].concat()),
+        ("pairs", [b"N".as_slice(), &times(b"2\x86")].concat()),
+        ("marks", times(b"(")),
+        ("memo", [b"N".as_slice(), &times(b"\x94")].concat()),
+        ("copies", [b"N".as_slice(), &times(b"2")].concat()),
+        ("sets", times(b"\x8f(N\x90")),
+        ("frozen sets", times(b"(N\x91")),
+        ("texts", [&text, &times(b"h\x01")[..]].concat()),
+        ("dictionary of one text", [&text, b"}".as_slice(), &times(b"h\x01h\x01s")].concat()),
+        ("attributes", [b"}".as_slice(), &times(b"}b")].concat()),
+        ("long", times(b"\x8b\x04\0\0\0abcd")),
+        ("longer", b"\x8b\xff\xff\xff\x7fabcd".to_vec()),
+        ("bytes", times(b"B\x04\0\0\0abcd")),
+        ("strings", times(b"S'a'\n")),
+    ];
+    for (what, program) in programs {
+        let mut machine = Unpickler::new(&program, 0, program.len());
+        // None ends: what is wrong is said, and what there is by then is counted.
+        assert!(machine.load().is_err(), "{what}");
+        let (bytes, size) = (machine.bytes(), program.len());
+        assert!(bytes <= MOST_FOR_A_BYTE * size + 4096, "{what}: {bytes} bytes of {size}");
+    }
+}

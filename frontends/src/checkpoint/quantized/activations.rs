@@ -103,6 +103,9 @@ pub(super) fn rounding(
         true => zero_of(tensors, &zero)?,
         false => 0.0,
     };
+    if !zero.is_finite() {
+        return Err((format!("tensor `{stem}.input_zero_point` is {zero}, and no number"), UNQUANTIZED));
+    }
     if zero != 0.0 && number != UnaryOp::RoundI8 {
         return Err((format!("`{stem}`: its input has a zero point of {zero}, and is no integer"), UNQUANTIZED));
     }

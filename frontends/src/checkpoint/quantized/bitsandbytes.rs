@@ -69,8 +69,14 @@ fn state(name: &str, json: &[u8]) -> Result<State, Wrong> {
     let size = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
     let shape: Option<Vec<usize>> = json["shape"].as_array().and_then(|s| s.iter().map(size).collect());
     let [n, k] = shape.as_deref().unwrap_or_default() else { return Err(wrong("has no shape of two sizes")) };
-    let block = size(&json["blocksize"]).ok_or_else(|| wrong("has no blocksize"))?;
-    let nested = match size(&json["nested_blocksize"]) {
+    // Only powers of two are written: of others as many blocks may be there.
+    let power = |v: &Value| size(v).filter(|n| n.is_power_of_two());
+    let block = power(&json["blocksize"]).ok_or_else(|| wrong("has no blocksize that is a power of two"))?;
+    let nested = match &json["nested_blocksize"] {
+        Value::Null => None,
+        given => Some(power(given).ok_or_else(|| wrong("has a nested_blocksize that is no power of two"))?),
+    };
+    let nested = match nested {
         None => None,
         Some(of) => {
             let offset = json["nested_offset"].as_f64().ok_or_else(|| wrong("has no nested_offset"))?;

@@ -4,7 +4,9 @@
 
 use super::sparse::{self, Sparse};
 use super::words::is_f16;
-use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations, coded, grouped_type, microscaling, unit};
+use super::{
+    COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations, coded, grouped_type, microscaling, required, unit,
+};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
@@ -57,6 +59,14 @@ const FP8_SCALES: [&str; 4] = ["weight_scale_inv", "weight_scale", "scale", "qsc
 /// (DeepSeek-V4).
 pub(super) fn fp8(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     let block = block_size(settings.get("weight_block_size"))?;
+    let fixed = match settings.get("activation_scheme").filter(|v| !v.is_null()).map(|v| v.as_str()) {
+        None | Some(Some("dynamic")) => false,
+        Some(Some("static")) => true,
+        Some(_) => {
+            let what = format!("`activation_scheme` is {}; dynamic and static are read", settings["activation_scheme"]);
+            return Err((what, UNQUANTIZED));
+        }
+    };
     for ending in FP8_SCALES {
         for stem in tensors.stems(&format!(".{ending}")) {
             let dtype = tensors.index.get(&format!("{stem}.weight")).map(|e| e.info.dtype.name);
@@ -67,7 +77,12 @@ pub(super) fn fp8(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> R
                 }
                 // A norm or the like may be called so too.
                 other if ending == "scale" && other != Some("F8_E4M3") => {}
-                _ => scaled(tensors, &stem, ending, (ByteKind::E4m3, block), 1.0)?,
+                _ => {
+                    if fixed {
+                        required::input_scale(tensors, &stem, "and `activation_scheme` is static")?;
+                    }
+                    scaled(tensors, &stem, ending, (ByteKind::E4m3, block), 1.0)?;
+                }
             }
         }
     }
@@ -91,8 +106,9 @@ fn stack(tensors: &mut Tensors<'_>, name: &str, block: Option<[usize; 2]>) -> Re
         _ => return Err(wrong(format!("scales {scales:?} are none of matrices {codes:?}"))),
     };
     // As Transformers reads them, blocks follow from how many there are.
-    let whole =
-        |[rows, columns]: &[usize; 2]| n.is_multiple_of(*rows) && [n / rows, k.div_ceil(*columns)] == [down, across];
+    let whole = |[rows, columns]: &[usize; 2]| {
+        n.is_multiple_of(*rows) && [n / rows, k.div_ceil(*columns)] == [down, across] && cuts(k, *columns)
+    };
     let block = block.filter(whole).or_else(|| Some([blocks_of(n, down)?, blocks_of(k, across)?]));
     let total = count.checked_mul(n).filter(|rows| *rows > 0 && k > 0);
     let (Some([rows, columns]), Some(_)) = (block, total) else {
@@ -194,7 +210,11 @@ fn matrix(shards: &[Shard], source: Scaled, [n, k]: [usize; 2]) -> Result<Entry,
     let count: usize = source.scaled.iter().product();
     let [rows, columns] = match (&source.scaled[..], source.block) {
         _ if count == 1 => [n, k],
-        ([a, b], Some([rows, columns])) if [*a, *b] == [n.div_ceil(rows), k.div_ceil(columns)] => [rows, columns],
+        ([a, b], Some([rows, columns]))
+            if [*a, *b] == [n.div_ceil(rows), k.div_ceil(columns)] && cuts(n, rows) && cuts(k, columns) =>
+        {
+            [rows, columns]
+        }
         ([a], _) | ([a, 1], _) if *a == n => [1, k],
         // ModelOpt: what is left of blocks has one row and one column.
         ([a, 1, b, 1], None) if blocks_of(n, *a).zip(blocks_of(k, *b)).is_some() => [n / a, k / b],
@@ -225,6 +245,12 @@ fn matrix(shards: &[Shard], source: Scaled, [n, k]: [usize; 2]) -> Result<Entry,
     let shard = source.codes.shard;
     let layout = Bytes { source, k, rows, columns, across: k.div_ceil(columns), unit, minima };
     Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(shard, info) })
+}
+
+/// Whether blocks of a size cut so many elements: what is left over is believed of powers of two only, as
+/// 129 would have the 2 blocks of 256 that 128 has.
+fn cuts(elements: usize, size: usize) -> bool {
+    elements.is_multiple_of(size) || size.is_power_of_two()
 }
 
 /// Elements of a block, of so many that are all the same.

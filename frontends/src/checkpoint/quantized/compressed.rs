@@ -3,6 +3,8 @@
 //! how many bits there may be, in which blocks, and what products do with their input.
 
 use super::bytes::{self, ByteKind};
+use super::required::missing;
+use super::schemes::Schemes;
 use super::words::{Sizes, WordOrder, Words, grouped};
 use super::{Part, Tensors, UNQUANTIZED, Wrong, activations, coded, microscaling, sparse};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
@@ -60,6 +62,9 @@ pub(super) fn replace(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) 
     for w in weights() {
         block = block.or(bytes::block_size(w.get("block_structure"))?);
     }
+    let schemes = Schemes::of(groups)?;
+    let stems: BTreeSet<String> = [".weight_packed", ".weight_scale"].iter().flat_map(|e| tensors.stems(e)).collect();
+    stems.iter().try_for_each(|stem| schemes.check(tensors, stem))?;
     stored(tensors, &bits, block)?;
     sparse::floats(tensors)?;
     if sparse > 0 {
@@ -126,6 +131,11 @@ fn packed(tensors: &mut Tensors<'_>, bits: &BTreeSet<u64>) -> Result<(), Wrong> 
         let words = tensors.index.get(&format!("{stem}.weight_packed")).map(|e| e.info.dtype.name);
         let entry = match words {
             Some("U8") if !tensors.index.contains_key(&format!("{stem}.weight_global_scale")) => {
+                let scales = tensors.index.get(&format!("{stem}.weight_scale")).map(|e| e.info.dtype.name);
+                if scales == Some("F8_E4M3") {
+                    let name = format!("{stem}.weight_global_scale");
+                    return Err(missing(&name, "which stands above scales of e4m3"));
+                }
                 microscaling::matrix(tensors, stem, ["weight_packed", "weight_scale"])?
             }
             Some("U8") => fp4(tensors, [stem, "weight_packed", "weight_global_scale"], |x| 1.0 / x)?,
@@ -218,7 +228,14 @@ pub(super) fn fp4(tensors: &mut Tensors<'_>, names: [&str; 3], above: fn(f32) ->
     let one: &[usize] = if tensors.index.get(&name(all)).is_some_and(|e| e.info.shape.is_empty()) { &[] } else { &[1] };
     let all = tensors.take(&name(all), &["F32"], one)?;
     let info = TensorInfo { dtype: &NVFP4, shape: vec![n, k], bytes: codes.from..codes.to };
-    let layout = Fp4 { codes, scales, above: above(all.float(tensors.shards, 0)), k, group };
+    let given = all.float(tensors.shards, 0);
+    let above = above(given);
+    // (The reciprocal of infinity would be a number.)
+    if !given.is_finite() || !above.is_finite() {
+        let what = format!("tensor `{}` is {given}, which makes a scale of {above}", name(names[2]));
+        return Err((what, "the checkpoint is damaged: download or convert it again"));
+    }
+    let layout = Fp4 { codes, scales, above, k, group };
     Ok(Entry { layout: Some(Arc::new(layout)), ..Entry::plain(codes.shard, info) })
 }
 

@@ -8,7 +8,7 @@
 //! holds the codes of several equal parts of these rows, one below the other, in the bits of one byte each
 //! (3 bits: ten parts in an i32), the first part highest. What is what, tensors of one number say.
 
-use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, grouped_type, unit};
+use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, grouped_type, required, unit};
 use crate::checkpoint::safetensors::TensorInfo;
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
@@ -46,9 +46,13 @@ const SPARE: &[&str] = &[
 /// Types of such tensors.
 const NUMBERS: &[&str] = &["I32", "I64", "U8", "BOOL", "F32"];
 
-pub(super) fn hqq(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
+pub(super) fn hqq(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
+    // What matrices do not say themselves.
+    let said = settings.get("quant_config").and_then(|of| of.get("weight_quant_params"));
+    let number = |name: &str| said.and_then(|of| usize::try_from(of.get(name)?.as_u64()?).ok());
+    let said = ["axis", "group_size"].map(number);
     for stem in tensors.stems(".W_q") {
-        let entry = matrix(tensors, &stem)?;
+        let entry = matrix(tensors, &stem, said)?;
         for name in SPARE {
             tensors.index.remove(&format!("{stem}.{name}"));
         }
@@ -96,7 +100,7 @@ fn packing(tensors: &mut Tensors<'_>, stem: &str) -> Result<usize, Wrong> {
     PACKINGS.iter().position(|p| p.0 == found).ok_or_else(what)
 }
 
-fn matrix(tensors: &mut Tensors<'_>, stem: &str) -> Result<Entry, Wrong> {
+fn matrix(tensors: &mut Tensors<'_>, stem: &str, said: [Option<usize>; 2]) -> Result<Entry, Wrong> {
     let wrong = |what: String| (format!("`{stem}`: {what}"), UNQUANTIZED);
     for name in ["quant_scale", "quant_zero"] {
         if number(tensors, stem, name)?.is_some_and(|n| n != 0) {
@@ -104,13 +108,15 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str) -> Result<Entry, Wrong> {
         }
     }
     let (_, bits, per, bytes, format) = PACKINGS[packing(tensors, stem)?];
-    let axis = number(tensors, stem, "axis")?.unwrap_or(1);
+    let axis = number(tensors, stem, "axis")?.or(said[0]);
+    let axis =
+        axis.ok_or_else(|| required::missing(&format!("{stem}.axis"), "and the settings have no `axis` either"))?;
     let shape = tensors.take(&format!("{stem}.shape"), &["I64", "I32"], &[2])?;
     let [n, k] = [0, 1].map(|i| shape.integer(tensors.shards, i));
     let elements =
         n.checked_mul(k).filter(|e| *e > 0).ok_or_else(|| wrong(format!("it is {n} rows of {k} columns")))?;
     let whole = if axis == 1 { k } else { n };
-    let group = number(tensors, stem, "group_size")?.unwrap_or(whole);
+    let group = number(tensors, stem, "group_size")?.or(said[1]).unwrap_or(whole);
     if group == 0 || !elements.is_multiple_of(group) || axis > 1 {
         return Err(wrong(format!("its {n}·{k} elements are no groups")));
     }

@@ -13,6 +13,8 @@ mod modelopt;
 mod packed;
 mod pairs;
 mod quanto;
+mod required;
+mod schemes;
 mod sparse;
 mod stacks;
 pub(super) mod ternary;
@@ -94,6 +96,13 @@ pub(super) fn replace(config: &mut Value, tensors: &mut Tensors<'_>) -> Result<(
     };
     let method = settings.get("quant_method").and_then(Value::as_str);
     let Some((method, read)) = METHODS.iter().find(|(name, _)| Some(*name) == method) else { return Ok(()) };
+    required::no_changes(settings)?;
+    // Layers may differ where there are several schemes: those of compressed-tensors say what matrices have.
+    let several = settings.get("config_groups").and_then(Value::as_object).is_some_and(|groups| groups.len() > 1);
+    let mixed = settings.get("quant_algo").and_then(Value::as_str) == Some("MIXED_PRECISION");
+    if !several && !mixed {
+        required::alike(tensors)?;
+    }
     read(settings, tensors)?;
     stacks::unify(tensors);
     note_experts(tensors);
@@ -195,7 +204,8 @@ impl Tensors<'_> {
     fn matrix(&self, name: &str) -> Result<[usize; 2], Wrong> {
         match self.index.get(name).map(|e| &e.info.shape[..]) {
             Some([n, k]) => Ok([*n, *k]),
-            _ => Err((format!("tensor `{name}` is no matrix"), UNQUANTIZED)),
+            Some(shape) => Err((format!("tensor `{name}` is {shape:?}, and no matrix"), UNQUANTIZED)),
+            None => Err((format!("tensor `{name}` is missing"), UNQUANTIZED)),
         }
     }
 }

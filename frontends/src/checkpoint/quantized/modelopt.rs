@@ -5,7 +5,7 @@
 
 use super::bytes::{self, ByteKind};
 use super::compressed::fp4;
-use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations, microscaling, pairs, turned};
+use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations, microscaling, pairs, required, turned};
 use crate::checkpoint::safetensors::TensorInfo;
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout, Rows};
@@ -18,17 +18,42 @@ use std::sync::Arc;
 /// What multiplies the input of products.
 const BEFORE: &str = ".pre_quant_scale";
 
-pub(super) fn modelopt(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
+pub(super) fn modelopt(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     if let Some(stem) = tensors.stems(".svdquant_lora_a").first() {
         let what = format!("tensor `{stem}.svdquant_lora_a` is added to a product, which is not read");
         return Err((what, UNQUANTIZED));
+    }
+    if required::flag(settings, "has_zero_point")? == Some(true) {
+        return Err(("`has_zero_point` is true, and zeros of ModelOpt's matrices are not read".into(), UNQUANTIZED));
+    }
+    if required::flag(settings, "pre_quant_scale")? == Some(true) && tensors.stems(BEFORE).is_empty() {
+        let what = format!("`pre_quant_scale` is true, and there is no tensor whose name ends in `{BEFORE}`");
+        return Err((what, "download the checkpoint again, all files of one revision"));
+    }
+    // Products in FP8 whose input has a scale that was fixed.
+    let fixed = |settings: &Value| settings.get("quant_algo").and_then(Value::as_str) == Some("FP8");
+    let by_layer = settings.get("quantized_layers").and_then(Value::as_object);
+    let all = settings.get("quant_algo").and_then(Value::as_str) == Some("FP8");
+    for stem in tensors.stems(".weight_scale") {
+        let eight = tensors.index.get(&format!("{stem}.weight")).is_some_and(|e| e.info.dtype.name == "F8_E4M3");
+        if eight && by_layer.map_or(all, |layers| layers.get(&stem).is_some_and(fixed)) {
+            required::input_scale(tensors, &stem, "and `quant_algo` is FP8")?;
+        }
     }
     turned::stacks(tensors)?;
     matrices(tensors)
 }
 
 /// Quark's FP8, int8 and microscaling formats.
-pub(super) fn quark(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
+pub(super) fn quark(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
+    let by_layer = settings.get("layer_quant_config").and_then(Value::as_object).is_some_and(|of| !of.is_empty());
+    let inputs = settings.get("global_quant_config").and_then(|of| of.get("input_tensors"));
+    let text = |name: &str| inputs.and_then(|of| of.get(name)?.as_str()).unwrap_or_default();
+    let eight = text("dtype").starts_with("fp8") || text("dtype").starts_with("int8");
+    let is_fixed = eight && inputs.is_some_and(|of| of.get("is_dynamic") == Some(&Value::Bool(false)));
+    for stem in tensors.stems(".weight_scale").iter().filter(|_| is_fixed && !by_layer) {
+        required::input_scale(tensors, stem, "and `input_tensors` says that its scale is fixed")?;
+    }
     for stem in tensors.stems(".weight_scale") {
         if tensors.index.get(&format!("{stem}.weight")).is_some_and(|e| e.info.dtype.name == "I32") {
             let what =
@@ -46,6 +71,9 @@ fn matrices(tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
             [Some("U8"), Some("F8_E4M3"), Some(_)] => fp4(tensors, [&stem, "weight", "weight_scale_2"], |x| x)?,
             [Some("U8"), Some("U8" | "F8_E8M0"), None] => {
                 microscaling::matrix(tensors, &stem, ["weight", "weight_scale"])?
+            }
+            [Some("U8"), Some("F8_E4M3"), None] => {
+                return Err(required::missing(&format!("{stem}.weight_scale_2"), "which stands above scales of e4m3"));
             }
             [Some("U8"), _, above] => {
                 if above.is_some() {

@@ -9,7 +9,7 @@
 //! words are: [`super::words`].
 
 use super::words::{Sizes, WordOrder, Words, grouped};
-use super::{Tensors, UNQUANTIZED, Wrong, activations, compressed};
+use super::{Tensors, UNQUANTIZED, Wrong, activations, compressed, required};
 use crate::checkpoint::stored::Entry;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -42,7 +42,8 @@ pub(super) fn gptq(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> 
 
 pub(super) fn awq(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     let version = text(settings, "version").unwrap_or("gemm").to_lowercase();
-    match (setting(settings, "bits").unwrap_or(4), version.as_str()) {
+    let bits = setting(settings, "bits").or(setting(settings, "w_bit")).unwrap_or(4);
+    match (bits, version.as_str()) {
         (4, "gemm") => matrices(settings, tensors, WordOrder::Awq),
         (4, "gemv") => matrices(settings, tensors, WordOrder::Gemv { words: 0 }),
         (4, "gemv_fast") => matrices(settings, tensors, WordOrder::GemvFast),
@@ -76,22 +77,77 @@ pub(super) fn auto_round(settings: &Map<String, Value>, tensors: &mut Tensors<'_
     }
 }
 
+/// What the settings say of all matrices.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    order: WordOrder,
+    /// Columns of a group; `None`: a row.
+    group: Option<usize>,
+    /// Some modules have groups of another size.
+    varied: bool,
+    /// Whether all zeros are the middle of the codes; `None` where it is not known.
+    symmetric: Option<bool>,
+    /// Whether columns were quantized in the order of their activations, so that `g_idx` is needed.
+    sorted: bool,
+}
+
+/// Where settings of single modules stand, in GPTQModel's files and in AutoRound's.
+const BY_MODULE: [&str; 2] = ["dynamic", "extra_config"];
+
+impl Said {
+    fn of(settings: &Map<String, Value>, order: WordOrder) -> Result<Said, Wrong> {
+        let group = settings.get("group_size").or_else(|| settings.get("q_group_size")).filter(|v| !v.is_null());
+        let group = match group {
+            None => None,
+            Some(v) => match v.as_i64() {
+                Some(group @ 1..) => usize::try_from(group).ok(),
+                Some(-1 | 0) => None,
+                _ => return Err((format!("`group_size` is {v}; a number of columns, or -1, is read"), UNQUANTIZED)),
+            },
+        };
+        let flag = |name: &str| required::flag(settings, name);
+        // What other modules have may be any.
+        let of_modules = || BY_MODULE.iter().filter_map(|name| settings.get(*name)?.as_object()).flat_map(Map::values);
+        let differs = |name: &str| of_modules().any(|module| module.get(name).is_some());
+        let symmetric = match order {
+            WordOrder::Inputs { .. } | WordOrder::Columns { .. } => flag("sym")?,
+            WordOrder::Awq | WordOrder::Gemv { .. } | WordOrder::GemvFast => flag("zero_point")?.map(|any| !any),
+        };
+        Ok(Said {
+            order,
+            group,
+            varied: differs("group_size"),
+            symmetric: symmetric.filter(|_| !differs("sym")),
+            sorted: flag("desc_act")? == Some(true) && group.is_some() && !differs("desc_act"),
+        })
+    }
+}
+
 fn matrices(settings: &Map<String, Value>, tensors: &mut Tensors<'_>, order: WordOrder) -> Result<(), Wrong> {
-    let group = setting(settings, "group_size").and_then(|g| usize::try_from(g).ok()).filter(|g| *g > 0);
+    let (said, mut moved) = (Said::of(settings, order)?, 0);
     for stem in tensors.stems(".qweight") {
         let entry = match order {
             WordOrder::Inputs { .. } | WordOrder::Awq | WordOrder::Columns { .. } => {
-                matrix(tensors, &stem, order, group)?
+                matrix(tensors, &stem, said, &mut moved)?
             }
-            WordOrder::Gemv { .. } | WordOrder::GemvFast => by_rows(tensors, &stem, order, group)?,
+            WordOrder::Gemv { .. } | WordOrder::GemvFast => by_rows(tensors, &stem, said)?,
         };
         tensors.index.insert(format!("{stem}.weight"), entry);
+    }
+    if moved > 0 {
+        let other = if matches!(order, WordOrder::Inputs { less: 0 }) { "one less" } else { "as they are" };
+        tensors.notes.push(format!(
+            "{moved} matrices are symmetric, and have their zeros stored {other}, which is not how their format \
+             stores them: they are read as the middle of the codes"
+        ));
     }
     Ok(())
 }
 
-/// The bits of a code follow from the shapes, so that matrices may differ.
-fn matrix(tensors: &mut Tensors<'_>, stem: &str, order: WordOrder, group: Option<usize>) -> Result<Entry, Wrong> {
+/// The bits of a code follow from the shapes, so that matrices may differ. `moved` counts those whose zeros are
+/// stored in the other way than the settings say.
+fn matrix(tensors: &mut Tensors<'_>, stem: &str, said: Said, moved: &mut usize) -> Result<Entry, Wrong> {
+    let Said { order, group, varied, symmetric, sorted } = said;
     let [a, b] = tensors.matrix(&format!("{stem}.qweight"))?;
     let [groups, zeros] = tensors.matrix(&format!("{stem}.qzeros"))?;
     let wrong = |what: String| (format!("`{stem}`: {what}"), UNQUANTIZED);
@@ -112,8 +168,13 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, order: WordOrder, group: Option
     if n == 0 || k == 0 || !whole(n) || order != WordOrder::Awq && !whole(k) {
         return Err(wrong(format!("{n} outputs of {k} inputs are no whole words of codes of {bits} bits")));
     }
-    let shape = Sizes { n, k, groups, group: group.filter(|g| k.div_ceil(*g) == groups) };
-    let words = Words {
+    let shape = Sizes {
+        n,
+        k,
+        groups,
+        group: group_of([k, groups], group, order == WordOrder::Awq && !varied).map_err(&wrong)?,
+    };
+    let mut words = Words {
         order,
         bits,
         codes: tensors.take(&format!("{stem}.qweight"), &["I32"], &[a, b])?,
@@ -123,13 +184,39 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, order: WordOrder, group: Option
     };
     let index = match tensors.index.contains_key(&format!("{stem}.g_idx")) {
         true => Some(tensors.take(&format!("{stem}.g_idx"), &["I32"], &[k])?),
+        false if sorted && groups > 1 => {
+            return Err(required::missing(
+                &format!("{stem}.g_idx"),
+                "and `desc_act` says that its columns were sorted",
+            ));
+        }
+        // (With it, groups are what it says.)
+        false if shape.group.is_some_and(|g| !k.is_multiple_of(g) && !g.is_power_of_two()) => {
+            return Err(wrong(format!(
+                "{k} inputs are no groups of the {} that `group_size` says",
+                group.unwrap_or(0)
+            )));
+        }
         false => None,
     };
+    *moved += usize::from(words.settle(tensors.shards, &shape, symmetric).map_err(&wrong)?);
     grouped(tensors.shards, words, shape, index).map_err(wrong)
 }
 
+/// Columns of a group, of so many columns and groups: those of the settings, of which only the last may be fewer
+/// (and none if `strict`); where these are of other matrices, `None`: an equal share.
+fn group_of([k, groups]: [usize; 2], group: Option<usize>, strict: bool) -> Result<Option<usize>, String> {
+    match group {
+        Some(group) if strict && k != groups.saturating_mul(group) => {
+            Err(format!("{k} inputs are not {groups} groups of the {group} that `group_size` says"))
+        }
+        group => Ok(group.filter(|g| k.div_ceil(*g) == groups)),
+    }
+}
+
 /// A matrix of AWQ's GEMV or GEMV-fast, `[out, in]`. Its groups are filled up to whole words.
-fn by_rows(tensors: &mut Tensors<'_>, stem: &str, order: WordOrder, group: Option<usize>) -> Result<Entry, Wrong> {
+fn by_rows(tensors: &mut Tensors<'_>, stem: &str, said: Said) -> Result<Entry, Wrong> {
+    let Said { order, group, symmetric, .. } = said;
     let name = |ending: &str| format!("{stem}.{ending}");
     let wrong = |what: String| (format!("`{stem}`: {what}"), UNQUANTIZED);
     let [[a, b], [c, d]] = [tensors.matrix(&name("qweight"))?, tensors.matrix(&name("qzeros"))?];
@@ -147,7 +234,7 @@ fn by_rows(tensors: &mut Tensors<'_>, stem: &str, order: WordOrder, group: Optio
         true => ("I16", ("F16", [c, n]), [c, n]),
         false => ("I32", ("I32", [n, d]), [n, d.saturating_mul(8)]),
     };
-    let words = Words {
+    let mut words = Words {
         order: if fast { order } else { WordOrder::Gemv { words: d } },
         bits: 4,
         codes: tensors.take(&name("qweight"), &[codes], &[a, b])?,
@@ -155,5 +242,11 @@ fn by_rows(tensors: &mut Tensors<'_>, stem: &str, order: WordOrder, group: Optio
         scales: tensors.take(&name("scales"), &["F16"], &scales)?,
         one: false,
     };
-    grouped(tensors.shards, words, Sizes { n, k, groups, group: Some(group) }, None).map_err(wrong)
+    let sizes = Sizes { n, k, groups, group: Some(group) };
+    if words.groups_used(tensors.shards, &sizes, room) != groups {
+        let sizes = format!("`scales` are not those of {groups} groups of {group} columns");
+        return Err(wrong(format!("{sizes}, as `group_size` says: others are filled up with zeros")));
+    }
+    words.settle(tensors.shards, &sizes, symmetric).map_err(wrong)?;
+    grouped(tensors.shards, words, sizes, None).map_err(wrong)
 }

@@ -2,7 +2,7 @@
 //! rows in a byte a quarter of the matrix apart; and one number that multiplies or divides them all. Or
 //! as it is trained (`online`): floats that are rounded to that in every step, which is done once here.
 
-use super::{Part, Tensors, UNQUANTIZED, Wrong, coded};
+use super::{Part, Tensors, UNQUANTIZED, Wrong, coded, required};
 use crate::checkpoint::safetensors::{StoredType, TensorInfo};
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, InputRounding, InputScale, Layout};
@@ -13,6 +13,8 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 pub(in crate::checkpoint) static TERNARY: StoredType = coded("BitNet", Format::new(Elem::named("ternaryr"), 0), 2);
+
+const DAMAGED: &str = "the checkpoint is damaged: download or convert it again";
 
 /// How its products round their inputs (`activation_quant` of Transformers).
 pub(in crate::checkpoint) const BY_TOKEN: InputRounding = InputRounding {
@@ -64,13 +66,18 @@ pub(super) fn bitnet(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -
 /// had unpacked them. How many they are.
 fn scaled(tensors: &mut Tensors<'_>, divides: bool, norm: Option<f32>) -> Result<usize, Wrong> {
     let stems = tensors.stems(".weight_scale");
+    required::alike_floats(tensors, &stems)?;
     for stem in &stems {
         let name = format!("{stem}.weight");
         let [rows, k] = tensors.matrix(&name)?;
         let part = tensors.take(&name, &["U8", "BF16", "F16", "F32"], &[rows, k])?;
         let scale = tensors.take(&format!("{stem}.weight_scale"), &["F32", "BF16", "F16"], &[1])?;
-        let scale = scale.float(tensors.shards, 0);
-        let scale = if divides { 1.0 / scale } else { scale };
+        let given = scale.float(tensors.shards, 0);
+        let scale = if divides { 1.0 / given } else { given };
+        // (One over infinity would be a number.)
+        if !given.is_finite() || !scale.is_finite() {
+            return Err((format!("tensor `{stem}.weight_scale` is {given}, and no scale"), DAMAGED));
+        }
         let packed = part.dtype == "U8";
         let n = rows.checked_mul(if packed { 4 } else { 1 }).filter(|n| *n > 0 && k > 0);
         let n = n.ok_or_else(|| (format!("tensor `{name}` of {:?} has no rows", [rows, k]), UNQUANTIZED))?;
@@ -161,7 +168,9 @@ impl Rounded {
         *self.factors.get_or_init(|| {
             let count = self.n * self.k;
             let sum: f64 = (0..count).map(|i| f64::from(self.values.float(shards, i).abs())).sum();
-            let mean = ((sum / count.max(1) as f64) as f32).max(1e-5);
+            let mean = (sum / count.max(1) as f64) as f32;
+            // (The larger of no number and one would be one: what is no number makes a scale that is none.)
+            let mean = if mean.is_finite() { mean.max(1e-5) } else { f32::NAN };
             let times = 1.0 / mean;
             [times, 1.0 / times]
         })
@@ -174,9 +183,12 @@ impl Layout for Rounded {
     }
 
     fn codes(&self, shards: &[Shard], row: usize, out: &mut CodedRow) {
-        let [before, scale] = self.factors(shards);
+        let [before, mut scale] = self.factors(shards);
         for (col, c) in out.codes.iter_mut().enumerate().take(self.k) {
             let x = self.values.float(shards, row * self.k + col) * before;
+            if !x.is_finite() {
+                scale = f32::NAN;
+            }
             *c = (x.round_ties_even().clamp(-1.0, 1.0) + 1.0) as u8;
         }
         out.factors.iter_mut().for_each(|f| *f = (scale, 0.0));

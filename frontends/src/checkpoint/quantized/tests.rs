@@ -4,6 +4,7 @@ use llmcc_ir::graph::UnaryOp;
 use serde_json::{Value, json};
 use std::path::Path;
 
+mod required;
 mod stacks;
 
 /// A fixture: its name, its matrices with their formats, and how many notes there are.

@@ -3,7 +3,7 @@
 //! `_weight_zero_point`; the header's metadata say of which class it is.
 
 use super::bytes::{ByteKind, scaled};
-use super::{Tensors, UNQUANTIZED, Wrong};
+use super::{Tensors, UNQUANTIZED, Wrong, required};
 use crate::checkpoint::shard::Shard;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -14,6 +14,9 @@ const CODES: &str = "._weight_qdata";
 const PARTS: &[(&str, &str)] = &[("scale", "weight_scale"), ("zero_point", "weight_zero_point")];
 /// Classes whose codes are a byte each, with a scale for the matrix, each row or each group of columns.
 const BYTES: &[&str] = &["Float8Tensor", "Int8Tensor", "IntxUnpackedToInt8Tensor"];
+
+/// Of these the class that always has zeros.
+const WITH_ZEROS: &str = "IntxUnpackedToInt8Tensor";
 
 /// The metadata of a file.
 type Metadata = Map<String, Value>;
@@ -77,6 +80,9 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, class: Option<&str>) -> Result<
             return Err((what, UNQUANTIZED));
         }
     };
+    if class == Some(WITH_ZEROS) && !tensors.index.contains_key(&format!("{stem}._weight_zero_point")) {
+        return Err(required::missing(&format!("{stem}._weight_zero_point"), "which this class always has"));
+    }
     // No zeros are zeros in the middle of the codes, and need no format that has them.
     let zeros = format!("{stem}._weight_zero_point");
     let zero = |u: &u8| *u == 0;

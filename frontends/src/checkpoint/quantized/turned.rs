@@ -3,7 +3,7 @@
 //! of two inputs in the low bits, with an e4m3 scale for 16 inputs `[experts, in / 16, out]`, and a number for
 //! all. Products share scales along inputs, which are rows here, so they are decoded.
 
-use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations};
+use super::{COMPUTED, Part, Tensors, UNQUANTIZED, Wrong, activations, required};
 use crate::checkpoint::safetensors::TensorInfo;
 use crate::checkpoint::shard::Shard;
 use crate::checkpoint::stored::{Entry, Layout};
@@ -47,6 +47,7 @@ fn stack(tensors: &mut Tensors<'_>, name: &str) -> Result<Entry, Wrong> {
     let all = match tensors.index.get(&above).map(|e| e.info.shape.iter().product::<usize>()) {
         Some(numbers) if numbers == 1 || numbers == count => Some((tensors.take_any(&above)?, numbers)),
         Some(_) => return Err(wrong(format!("`{above}` is no number of each expert"))),
+        None if four => return Err(required::missing(&above, "which stands above scales of e4m3")),
         None => None,
     };
     let per = match scaled.iter().product::<usize>() {

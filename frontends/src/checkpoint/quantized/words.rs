@@ -166,6 +166,47 @@ impl Words {
         self.scales.float(shards, place)
     }
 
+    /// Whether all zeros are the middle of the codes.
+    fn all_middle(&self, shards: &[Shard], s: &Sizes) -> bool {
+        let mut all = (0..s.groups).flat_map(|g| (0..s.n).map(move |row| (row, g)));
+        self.zeros.is_none() || all.all(|(row, g)| self.zero(shards, s, row, g) == self.middle())
+    }
+
+    /// Groups up to the last that has a scale other than 0, of the `room` for them.
+    pub fn groups_used(&self, shards: &[Shard], s: &Sizes, room: usize) -> usize {
+        let used = |group: &usize| (0..s.n).any(|row| self.scale(shards, s, row, *group) != 0.0);
+        (0..room).rev().find(used).map_or(0, |group| group + 1)
+    }
+
+    /// Holds zeros against what the settings say, where they are symmetric or nothing is known. Zeros of
+    /// symmetric codes are the middle. The two versions of GPTQ's format store that in two ways, and files say
+    /// the one and have the other: the zeros that are the middle in the other way are read so, which `true` says.
+    /// (Engines that take `sym` at its word do the same; asymmetric codes whose zeros are all one beside the
+    /// middle do not occur.)
+    ///
+    /// # Errors
+    /// Symmetric codes have other zeros, and engines differ in which of the two they believe.
+    pub fn settle(&mut self, shards: &[Shard], s: &Sizes, symmetric: Option<bool>) -> Result<bool, String> {
+        // Its zeros are part of its minima.
+        if symmetric == Some(false) || self.order == WordOrder::GemvFast || self.all_middle(shards, s) {
+            return Ok(false);
+        }
+        if let WordOrder::Inputs { less } = self.order {
+            let other = Words { order: WordOrder::Inputs { less: 1 - less.min(1) }, ..*self };
+            if other.all_middle(shards, s) {
+                *self = other;
+                return Ok(true);
+            }
+        }
+        match symmetric {
+            Some(true) => Err(format!(
+                "the settings say that its codes are symmetric, but not all zeros in `qzeros` are their middle, {}",
+                self.middle()
+            )),
+            Some(false) | None => Ok(false),
+        }
+    }
+
     /// The format that holds all numbers of codes in groups of `unit` columns exactly: of two that
     /// do the faster one.
     fn elem(&self, shards: &[Shard], s: &Sizes) -> Elem {
@@ -173,7 +214,7 @@ impl Words {
             return Elem::W4A;
         }
         let all = || (0..s.groups).flat_map(|g| (0..s.n).map(move |row| (row, g)));
-        let middle = self.zeros.is_none() || all().all(|(row, g)| self.zero(shards, s, row, g) == self.middle());
+        let middle = self.all_middle(shards, s);
         let half = || all().all(|(row, g)| is_f16(self.scale(shards, s, row, g)));
         match self.bits {
             1 | 2 => Elem::named("w2z"),

@@ -107,6 +107,7 @@ impl Adapter {
                 let (a, b) = ([a.rows, a.cols], [b.rows, b.cols]);
                 return Err((format!("module `{module}`: factors {b:?} and {a:?} make no product"), AGAIN));
             }
+            settings.targets.check(&module)?;
             let scale = settings.scale(&module, a.rows)?;
             let b_data = b.data.iter().map(|x| x * scale).collect();
             let factors = AdaptedModule { rank: a.rows, inputs: a.cols, outputs: b.rows, a: a.data, b: b_data };

@@ -7,6 +7,7 @@ mod file;
 pub mod names;
 mod place;
 pub mod settings;
+pub mod targets;
 #[cfg(test)]
 mod tests;
 

@@ -1,11 +1,11 @@
 //! `adapter_config.json` of PEFT: what of it decides about what an adapter adds to the weights.
 
+use super::targets::Targets;
 use crate::check::pattern;
 use serde_json::{Map, Value};
 use tokenizers::utils::SysRegex;
 
-/// Settings that say nothing about what a trained adapter computes: which modules have one follows
-/// from its tensors.
+/// Settings that are read, and those that say nothing about what a trained adapter computes.
 const READ: &[&str] = &[
     "peft_type",
     "r",
@@ -21,6 +21,7 @@ const READ: &[&str] = &[
     "bias",
     "auto_mapping",
     "corda_config",
+    "ensure_weight_tying",
     "eva_config",
     "exclude_modules",
     "inference_mode",
@@ -38,16 +39,22 @@ const READ: &[&str] = &[
     "target_parameters",
     "task_type",
     "trainable_token_indices",
+    "velora_config",
 ];
 /// Ways to begin that leave the base as it is.
-const BEGINNINGS: &[&str] = &["gaussian", "eva", "orthogonal"];
+const BEGINNINGS: &[&str] = &["gaussian", "eva", "orthogonal", "mica"];
+/// Methods that add to what a model reads, and not to its weights.
+const PROMPTS: &[&str] =
+    &["PROMPT_TUNING", "MULTITASK_PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING", "ADAPTION_PROMPT", "CPT"];
+/// What `bias` may say.
+const BIASES: &[&str] = &["none", "all", "lora_only"];
 
 /// What is wrong, and what to do.
 pub type Wrong = (String, &'static str);
 
 /// What to do about a file that contradicts itself.
 pub const AGAIN: &str = "download the adapter again, all files of one revision";
-const OTHER: &str = "merge it in Python (`merge_and_unload` of PEFT) and compile the result";
+pub(super) const OTHER: &str = "merge it in Python (`merge_and_unload` of PEFT) and compile the result";
 
 /// What is read.
 #[derive(Debug)]
@@ -59,10 +66,12 @@ pub struct Settings {
     rank_stabilized: bool,
     /// Of rows of the merged matrix a learned length.
     pub magnitudes: bool,
-    /// Matrices of the base are stored `[in, out]`.
-    pub transposed: bool,
-    /// Some factors are of parameters that are no module's weight (`target_parameters`): of all experts.
-    pub parameters: bool,
+    /// Which modules have factors.
+    pub targets: Targets,
+    /// Biases of the modules with factors were trained, too.
+    pub biases: bool,
+    /// What changes a table changes the head that it is, too.
+    pub tied: bool,
     /// Rows of tables that are replaced, by the ends of the tables' names; one without a name is the only one.
     pub rows: Vec<(String, Vec<usize>)>,
 }
@@ -81,6 +90,10 @@ impl Settings {
         let all = config.as_object().ok_or_else(|| ("it is no object".to_string(), OTHER))?;
         match all.get("peft_type").and_then(Value::as_str) {
             Some("LORA") => {}
+            Some(prompt) if PROMPTS.contains(&prompt) => {
+                let what = format!("`peft_type` is `{prompt}`, which adds to what the model reads; LORA is read");
+                return Err((what, "train a LoRA, or run the model with PEFT"));
+            }
             Some(other) => return Err((format!("`peft_type` is `{other}`; LORA is read"), OTHER)),
             None => return Err(("`peft_type` is missing".into(), OTHER)),
         }
@@ -102,6 +115,8 @@ impl Settings {
             None | Some(Value::Null) => Ok(false),
             Some(v) => v.as_bool().ok_or_else(|| (format!("`{key}` is {v}, neither true nor false"), OTHER)),
         };
+        // How a matrix of the base is stored decides, as in PEFT, whatever is said here.
+        flag("fan_in_fan_out")?;
         Ok(Settings {
             rank: number("r", 8.0)?,
             alpha: number("lora_alpha", 8.0)?,
@@ -109,8 +124,9 @@ impl Settings {
             alphas: patterns(all, "alpha_pattern")?,
             rank_stabilized: flag("use_rslora")?,
             magnitudes: flag("use_dora")?,
-            transposed: flag("fan_in_fan_out")?,
-            parameters: all.get("target_parameters").is_some_and(|v| !off(v)),
+            targets: Targets::parse(all)?,
+            biases: biases(all.get("bias"))?,
+            tied: flag("ensure_weight_tying")?,
             rows: rows(all.get("trainable_token_indices"))?,
         })
     }
@@ -119,7 +135,8 @@ impl Settings {
     pub fn only_merged(&self) -> Option<&'static str> {
         let all = [
             (self.magnitudes, "`use_dora`: magnitudes depend on the base's weights"),
-            (self.parameters, "`target_parameters`: matrices of all experts have no room for factors"),
+            (self.targets.parameters(), "`target_parameters`: matrices of all experts have no room for factors"),
+            (self.targets.saved().next().is_some(), "`modules_to_save`: modules of the base are replaced"),
             (!self.rows.is_empty(), "`trainable_token_indices`: rows of embedding tables are replaced"),
         ];
         all.into_iter().find(|(is, _)| *is).map(|(_, why)| why)
@@ -127,8 +144,12 @@ impl Settings {
 
     /// The rows of a table that are replaced.
     pub fn rows_of(&self, module: &str) -> Option<&[usize]> {
-        let is = |end: &str| end.is_empty() || ends(module, end);
-        self.rows.iter().find(|(end, _)| is(end)).map(|(_, rows)| rows.as_slice())
+        self.rows.iter().find(|(end, _)| Settings::is_table(end, module)).map(|(_, rows)| rows.as_slice())
+    }
+
+    /// Whether a name of [`Settings::rows`] is that of a module.
+    pub fn is_table(table: &str, module: &str) -> bool {
+        table.is_empty() || ends(module, table)
     }
 
     /// What the product of a module is multiplied by, whose factors have this rank (arXiv 2106.09685;
@@ -146,8 +167,17 @@ impl Settings {
     }
 }
 
+/// Whether the biases of modules with factors were trained.
+fn biases(value: Option<&Value>) -> Result<bool, Wrong> {
+    match value {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::String(which)) if BIASES.contains(&which.as_str()) => Ok(which != "none"),
+        Some(other) => Err((format!("`bias` is {other}; {} are read", BIASES.join(", ")), OTHER)),
+    }
+}
+
 /// Whether a module's name is this, or ends in it.
-fn ends(module: &str, end: &str) -> bool {
+pub(super) fn ends(module: &str, end: &str) -> bool {
     module.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
@@ -173,7 +203,7 @@ fn rows(value: Option<&Value>) -> Result<Vec<(String, Vec<usize>)>, Wrong> {
 
 /// Says something about training only.
 fn aside(key: &str) -> bool {
-    key.starts_with('_') || key == "ensure_weight_tying"
+    key.starts_with('_')
 }
 
 /// Whether the base was changed before training, so that another one is needed.
@@ -222,16 +252,18 @@ impl Pattern {
     }
 }
 
+pub(super) fn no_pattern(key: &str, text: &str, why: String) -> Wrong {
+    (format!("`{key}` has the pattern `{text}`, which is no regular expression: {why}"), OTHER)
+}
+
 /// Numbers by the ends of modules' names.
 fn patterns(all: &Map<String, Value>, key: &str) -> Result<Vec<(Pattern, f64)>, Wrong> {
     let Some(value) = all.get(key).filter(|v| !v.is_null()) else { return Ok(vec![]) };
     let map = value.as_object().ok_or_else(|| (format!("`{key}` is no object"), OTHER))?;
     let one = |(text, number): (&String, &Value)| {
         let wrong = || (format!("`{key}` has {number} for `{text}`, no positive number"), OTHER);
-        let no_pattern =
-            |why| (format!("`{key}` has the pattern `{text}`, which is no regular expression: {why}"), OTHER);
         let number = positive(number).ok_or_else(wrong)?;
-        Ok((Pattern::parse(text).map_err(no_pattern)?, number))
+        Ok((Pattern::parse(text).map_err(|why| no_pattern(key, text, why))?, number))
     };
     map.iter().map(one).collect()
 }

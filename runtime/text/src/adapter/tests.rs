@@ -102,3 +102,33 @@ fn numbers_are_rounded_to_bf16() {
     assert_eq!([1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, 1.998].map(back), [1.0, 1.0 + 4.0 / 256.0, 2.0]);
     assert!(back(f32::NAN).is_nan() && back(f32::MAX).is_infinite());
 }
+
+/// What is loaded at run time is held against its settings as what is merged is.
+#[test]
+fn settings_are_held_against_modules() {
+    let bytes = file(&[
+        ("base_model.model.model.layers.2.q.lora_A.weight", [1, 3], vec![1.0; 3]),
+        ("base_model.model.model.layers.2.q.lora_B.weight", [4, 1], vec![1.0; 4]),
+    ]);
+    let plain = json!({ "peft_type": "LORA", "r": 1, "lora_alpha": 2 });
+    for (key, value, says) in [
+        ("target_modules", json!(["q"]), None),
+        ("target_modules", json!("model.*q"), None),
+        ("target_modules", json!(["v"]), Some("`target_modules` does not name")),
+        ("target_modules", json!("layers.*q"), Some("`target_modules` does not name")),
+        ("exclude_modules", json!(["layers.2.q"]), Some("`exclude_modules` excludes")),
+        ("layers_to_transform", json!([2]), None),
+        ("layers_to_transform", json!([1, 3]), Some("no layer in `layers_to_transform`")),
+    ] {
+        let mut config = plain.clone();
+        config[key] = value;
+        let found = Adapter::parse(&bytes, &Settings::parse(&config).unwrap());
+        match says {
+            None => assert!(found.is_ok(), "{config}: {found:?}"),
+            Some(says) => assert!(found.as_ref().is_err_and(|(what, _)| what.contains(says)), "{config}: {found:?}"),
+        }
+    }
+    let mut config = plain;
+    config["modules_to_save"] = json!(["lm_head"]);
+    assert!(Settings::parse(&config).unwrap().only_merged().is_some_and(|why| why.starts_with("`modules_to_save`")));
+}
