@@ -348,3 +348,6 @@ pub(super) fn generation(metadata: &Metadata) -> serde_json::Value {
     }
     out.into()
 }
+
+#[cfg(test)]
+mod tests;

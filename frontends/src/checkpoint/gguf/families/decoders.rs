@@ -50,6 +50,11 @@ pub(super) const FAMILIES: &[Family] = &[
         ]],
         heads: Heads::Neighbours,
         found: ATTENTION_BIAS,
+        // The key says there whether positions count.
+        adapt: |f, _| match f.get("rope.scaling.finetuned").and_then(|v| v.flag()) {
+            Some(false) => f.refused("has no positions by `rope.scaling.finetuned`"),
+            _ => Ok(()),
+        },
         ..PLAIN
     },
     // With windows it is the third generation, which scales frequencies in the other layers only.
