@@ -4,7 +4,7 @@
 mod vocabulary;
 
 use super::byte_level::{ByteLevel, added_token};
-use super::cuts::{CUTS, WHOLE_TEXTS, named};
+use super::cuts::{CUTS, LINES, WHOLE_TEXTS, named};
 use super::sentencepiece::{self, Spaces};
 use super::word_piece::WordPiece;
 use super::world;
@@ -238,18 +238,32 @@ fn words(v: &Vocabulary) -> Result<serde_json::Value, String> {
     }))
 }
 
-/// BPE over the characters of whole texts, in which lines alone are apart.
+/// Steps one after the other; one alone is itself.
+fn sequence(name: &str, mut steps: Vec<serde_json::Value>) -> serde_json::Value {
+    match steps.len() {
+        1 => steps.remove(0),
+        _ => json!({ "type": "Sequence", name: steps }),
+    }
+}
+
+/// BPE over the characters of whole texts, in which lines alone are apart, or words between spaces too.
 fn whole_texts(v: &Vocabulary) -> Result<serde_json::Value, String> {
     let bytes = v.types.contains(&BYTE) || v.tokens.iter().any(|t| is_byte(t));
+    let replace = |pattern| json!({ "type": "Replace", "pattern": pattern, "content": "\u{2581}" });
+    let split =
+        |pattern| json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false });
+    let (mut normalizers, mut splits) = (vec![replace(json!({ "String": " " }))], vec![split(r"[^\n]+|\n+")]);
+    if v.pre() == LINES {
+        normalizers.push(replace(json!({ "Regex": r"\A(?=[^\n\x{2581}])|(?<=\n)(?=[^\n\x{2581}])" })));
+        splits.push(split(r"\x{2581}[^\x{2581}]*"));
+    }
     Ok(json!({
         "version": "1.0",
         "truncation": null,
         "padding": null,
         "added_tokens": added(v),
-        "normalizer": { "type": "Replace", "pattern": { "String": " " }, "content": "\u{2581}" },
-        "pre_tokenizer": {
-            "type": "Split", "pattern": { "Regex": r"[^\n]+|\n+" }, "behavior": "Isolated", "invert": false,
-        },
+        "normalizer": sequence("normalizers", normalizers),
+        "pre_tokenizer": sequence("pretokenizers", splits),
         "post_processor": null,
         "decoder": { "type": "Sequence", "decoders": [
             { "type": "Replace", "pattern": { "String": "\u{2581}" }, "content": " " },

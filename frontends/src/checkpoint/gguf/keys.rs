@@ -7,8 +7,8 @@ use super::Value;
 use super::file::{Config, File, Wrong, head_dim};
 use super::kinds::said;
 
-const HELP: &str = "if the key was left over from another model, remove it (`gguf-new-metadata --remove-metadata`); else \
-                    take the model's safetensors checkpoint, or another model";
+const HELP: &str = "if the key was left over from another model, remove it (`gguf-new-metadata --remove-metadata`); \
+                    else take the model's safetensors checkpoint, or another model";
 
 /// Which values of a key that is not read change nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,7 +23,7 @@ enum Neutral {
     On,
     /// Off, or there are no experts.
     NoExperts,
-    /// True, as classes do that read nothing of it, or there are no experts.
+    /// True, as classes do that read nothing of it.
     Normalized,
     /// No window, or one that no sequence outgrows.
     NoWindow,
@@ -58,8 +58,9 @@ const TABLE: &[(Neutral, &str)] = &[
          attention.indexer.key_length attention.indexer.top_k attention.indexer.types attention.indexer.block_size \
          attention.indexer.local_blocks attention.indexer.kpool attention.indexer.kpool_select_tail \
          attention.output_group_count attention.output_lora_rank attention.compress_rope_freq_base \
-         attention.compress_ratios embedding_length_per_layer_input features_length decoder_block_count attn_res.block_size \
-         activation.situ_beta activation.situ_linear_beta moe_latent_size expert_latent_length expert_group_scale \
+         attention.compress_ratios embedding_length_per_layer_input features_length decoder_block_count \
+         attn_res.block_size activation.situ_beta activation.situ_linear_beta moe_latent_size expert_latent_length \
+         expert_group_scale \
          experts_per_group expert_chunk_feed_forward_length rescale_every_n_layers time_mix_extra_dim \
          time_decay_extra_dim full_attention_interval skip_loop_final_norm hrm.layers_per_stack hrm.h_cycles \
          hrm.l_cycles hrm.prefix_lm adapters.count adapters.token_ids_activate adapters.token_ids_substitute \
@@ -112,6 +113,7 @@ pub(super) fn judge(file: &File, (key, value): (&str, &Value), config: &Config, 
     let rule = TABLE.iter().find(|(_, names)| names.split_whitespace().any(|name| name == key)).map(|(rule, _)| *rule);
     match rule {
         None => Ok(Verdict::Unknown),
+        Some(_) if key.starts_with("expert") && no_experts(file) => Ok(Verdict::Nothing),
         Some(rule) if accepts(rule, file, value, config) => Ok(Verdict::Nothing),
         Some(_) => Err(changes(file, key, value, class)),
     }
@@ -145,14 +147,13 @@ fn accepts(rule: Neutral, file: &File, value: &Value, config: &Config) -> bool {
     }
     let number = value.number();
     let off = number.is_some_and(|x| x <= 0.0) || value.flag() == Some(false) || value.text() == Some("");
-    let no_experts = || file.size("expert_count").unwrap_or(0) == 0;
     match rule {
         Neutral::Any => true,
         Neutral::Off => off,
         Neutral::One => off || number == Some(1.0),
         Neutral::On => value.flag() == Some(true) || number == Some(1.0),
-        Neutral::NoExperts => off || no_experts(),
-        Neutral::Normalized => value.flag() == Some(true) || no_experts(),
+        Neutral::NoExperts => off || no_experts(file),
+        Neutral::Normalized => value.flag() == Some(true),
         Neutral::NoWindow => off || number.zip(file.number("context_length")).is_some_and(|(n, all)| n >= all),
         Neutral::Same(key) => no_windows(file) || number == file.number(key).or_else(|| usual(key, config)),
         Neutral::Width => off || number == file.number("embedding_length"),
@@ -173,6 +174,11 @@ fn usual(key: &str, config: &Config) -> Option<f64> {
         "rope.freq_base" => Some(1e4),
         _ => head_dim(config).map(|n| n as f64),
     }
+}
+
+/// Whether there are no experts.
+fn no_experts(file: &File) -> bool {
+    file.size("expert_count").unwrap_or(0) == 0
 }
 
 /// Whether no layer has a window.

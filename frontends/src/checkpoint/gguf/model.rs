@@ -428,14 +428,11 @@ const CAUSAL: &str = "attention.causal";
 
 /// Settings that llama.cpp takes for granted where a file does not say them, whatever a class does then.
 fn usual(file: &File, family: &Family, config: &mut Config) -> Result<(), Wrong> {
-    const EPSILONS: [&str; 2] = ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"];
-    if family.tensors.is_none() && EPSILONS.iter().all(|key| file.get(key).is_none()) {
-        let key = EPSILONS.iter().find(|key| reads_itself(family, key)).unwrap_or(&EPSILONS[0]);
-        return Err((format!("`{}.{key}` is missing", file.name), CONVERT_AGAIN));
-    }
     let said = |key: &str| file.get(key).is_some();
     let field = |key: &str| family.keys.iter().copied().flatten().find(|(read, _)| *read == key).map(|(_, to)| *to);
-    if let Some(field) = field("expert_weights_norm").filter(|_| !said("expert_weights_norm")) {
+    // The classes of these sum weights to 1 whatever is said.
+    let normalizes = ["kimi-linear", "mimo2"].contains(&family.name);
+    if let Some(field) = field("expert_weights_norm").filter(|_| !normalizes && !said("expert_weights_norm")) {
         config.insert(field.into(), false.into());
     }
     if let Some(field) = field("expert_weights_scale").filter(|_| !said("expert_weights_scale")) {
@@ -443,6 +440,13 @@ fn usual(file: &File, family: &Family, config: &mut Config) -> Result<(), Wrong>
     }
     let arch = crate::arch::by_model_type(family.model_type.0);
     let has = |field: &str| arch.is_some_and(|arch| arch.field(field).is_some());
+    let epsilons = EPSILONS.iter().filter_map(|key| Some((*key, field(key).or_else(|| of_all(key))?)));
+    let epsilons: Vec<(&str, &str)> = epsilons.filter(|(_, field)| has(field)).collect();
+    if let Some((key, _)) = epsilons.first().filter(|_| said("embedding_length"))
+        && epsilons.iter().all(|(_, field)| config.get(*field).is_none())
+    {
+        return Err((format!("`{}.{key}` is missing", file.name), CONVERT_AGAIN));
+    }
     if !said("rope.freq_base") && has("rope_theta") {
         config.insert("rope_theta".into(), 1e4.into());
     }
@@ -453,6 +457,14 @@ fn usual(file: &File, family: &Family, config: &mut Config) -> Result<(), Wrong>
         config.insert("num_key_value_heads".into(), heads.into());
     }
     Ok(())
+}
+
+/// What is added to squares before they are divided by.
+const EPSILONS: [&str; 2] = ["attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"];
+
+/// The field that a key of all families is.
+fn of_all(key: &str) -> Option<&'static str> {
+    KEYS.iter().find(|(read, _)| *read == key).map(|(_, field)| *field)
 }
 
 /// Whether a key is one of a family's own.
@@ -527,15 +539,28 @@ fn layer_kinds(file: &File, family: &Family) -> Result<Option<serde_json::Value>
         Some(_) if reads_itself(family, WINDOWS) => return Ok(None),
         Some(_) => file.own_layers()?,
     };
-    let Some(period) = file.get(WINDOWS).and_then(Value::unsigned) else {
-        let given = file.get(WINDOWS).and_then(Value::list).unwrap_or_default();
-        return Ok(layer_types(&given[..layers.min(given.len())]));
+    let given = file.get(WINDOWS).and_then(Value::list).unwrap_or_default();
+    let given = match file.get(WINDOWS).and_then(Value::unsigned) {
+        None => given[..layers.min(given.len())].to_vec(),
+        Some(period) => {
+            let Ok(period) = usize::try_from(period) else {
+                return file.refused(format_args!("has a period of {period} layers in `{WINDOWS}`"));
+            };
+            // Or the first (Command A with experts).
+            let full = if family.name == "cohere2moe" { 0 } else { period.saturating_sub(1) };
+            (0..layers).map(|i| Value::Bool(i.checked_rem(period) != Some(full))).collect()
+        }
     };
-    let Ok(period) = usize::try_from(period) else { return file.refused("has windows in no layer that there is") };
-    // Or the first (Command A with experts).
-    let full = if family.name == "cohere2moe" { 0 } else { period.saturating_sub(1) };
-    let windowed = (0..layers).map(|i| Value::Bool(i.checked_rem(period) != Some(full)));
-    Ok(layer_types(&windowed.collect::<Vec<_>>()))
+    let arch = crate::arch::by_model_type(family.model_type.0);
+    let of_class = arch.is_some_and(|arch| arch.field("layer_types").is_some());
+    let kinds = layer_types(&given).filter(|_| of_class || file.size("attention.sliding_window").unwrap_or(0) > 0);
+    match kinds {
+        Some(kinds) if !of_class && kinds.as_array().is_some_and(|all| all.contains(&json!("full_attention"))) => {
+            let class = family.model_type.1;
+            file.refused(format_args!("has layers with a window and without by `{WINDOWS}`, as {class} has not"))
+        }
+        kinds => Ok(kinds.filter(|_| of_class)),
+    }
 }
 
 /// What kind each layer is, by whether it has a window.

@@ -25,7 +25,8 @@ fn said(text: &str) -> Value {
 fn cut(metadata: &Metadata, text: &str) -> Vec<String> {
     let json = tokenizer_json(metadata).unwrap().unwrap();
     let tokenizer: Tokenizer = json.to_string().parse().unwrap();
-    tokenizer.encode(text, false).unwrap().get_tokens().to_vec()
+    let ids = tokenizer.encode(text, false).unwrap().get_ids().to_vec();
+    ids.into_iter().map(|id| tokenizer.id_to_token(id).unwrap()).collect()
 }
 
 /// Tokens of all bytes and others, with the types of these.
@@ -213,6 +214,21 @@ fn lists_that_are_too_short() {
     let mut missing = byte_level(&words, &[]);
     missing.remove("tokenizer.ggml.merges");
     assert_eq!(error(&missing), "`tokenizer.ggml.merges` is missing, without which no text makes 9 of the tokens");
+}
+
+/// Of mmBERT lines begin with a space, and each space begins a word.
+#[test]
+fn words_of_lines() {
+    let tokens = ["<unk>", "a", "b", "\u{2581}", "\u{2581}a", "a\u{2581}", "\n", "\n\n"];
+    let settings = [
+        ("model", said("gpt2")),
+        ("pre", said("mmbert")),
+        ("tokens", texts(&tokens)),
+        ("merges", texts(&["\u{2581} a", "a \u{2581}", "\n \n"])),
+    ];
+    let metadata = file(&settings, &[]);
+    assert_eq!(cut(&metadata, "a a\n\nba"), ["\u{2581}a", "\u{2581}a", "\n\n", "\u{2581}", "b", "a"]);
+    assert_eq!(cut(&metadata, " ab"), ["\u{2581}a", "b"]);
 }
 
 /// Files say how texts are cleaned for WordPiece; letters lose their accents as they are made small.

@@ -94,6 +94,9 @@ const FILLING: &[Filling] = &[
 /// Parts of gpt-oss's messages, which are written out.
 const WRITTEN: &[&str] = &["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
 
+/// What PLaMo's texts end with.
+const PLAMO: &str = "<|plamo:eos|>";
+
 /// The key of a setting of the vocabulary.
 pub(super) fn key(name: &str) -> String {
     format!("tokenizer.ggml.{name}")
@@ -214,7 +217,10 @@ impl<'a> Vocabulary<'a> {
 
     /// Gives the tokens that are known by their texts their types, and finds those that end what a model writes.
     fn find_special(&mut self) {
-        let ids: BTreeMap<String, usize> = self.tokens.iter().enumerate().map(|(i, t)| (t.to_string(), i)).collect();
+        let filling = FILLING.iter().flat_map(|(_, texts, _)| *texts);
+        let known: BTreeSet<&str> = filling.chain(ENDS).chain(WRITTEN).chain(&[PLAMO]).copied().collect();
+        let id = |(i, token): (usize, &Cow<str>)| Some((*known.get(token.as_ref())?, i));
+        let ids: BTreeMap<&str, usize> = self.tokens.iter().enumerate().filter_map(id).collect();
         let find = |text: &&str| ids.get(*text).copied();
         for (roles, texts, end) in FILLING {
             let said = roles.iter().rev().find_map(|role| self.said(role));
@@ -237,7 +243,7 @@ impl<'a> Vocabulary<'a> {
             self.types[end] = USER_DEFINED;
         }
         // A word there (Gemma 4, PLaMo).
-        let plamo = find(&"<|plamo:eos|>").filter(|id| self.ends.contains(id));
+        let plamo = find(&PLAMO).filter(|id| self.ends.contains(id));
         if let Some(end) = find(&"</s>").filter(|_| plamo.is_some() || find(&"<|tool_response>").is_some()) {
             self.ends.remove(&end);
             self.types[end] = NORMAL;
