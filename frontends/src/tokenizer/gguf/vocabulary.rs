@@ -236,7 +236,7 @@ impl<'a> Vocabulary<'a> {
         let of_roles = [self.id("eos"), self.id("eot"), self.id("eom")];
         self.ends.extend(of_roles.into_iter().flatten());
         // It ends one of several messages of an answer there (gpt-oss, Solar Open).
-        let any = |texts: &[&str]| texts.iter().any(|text| find(&text).is_some());
+        let any = |texts: &[&str]| texts.iter().any(|text| find(text).is_some());
         let several = any(&["<|call|>", "<|calls|>"]) && any(&["<|return|>", "<|flush|>"]);
         if let Some(end) = find(&"<|end|>").filter(|_| several) {
             self.ends.remove(&end);
