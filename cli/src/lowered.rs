@@ -137,8 +137,9 @@ fn room(module: &mut Module, slots: &AdapterSlots, warnings: &mut Vec<String>) -
 /// Fields that nobody knows, and with [`CompileOptions::ignore_unused`] the tensors without a use.
 fn left_aside(options: &CompileOptions, checkpoint: &Checkpoint, module: &Module) -> Result<Vec<String>, Error> {
     let unread = llmcc_frontends::arch::config(checkpoint)?.unread;
+    let file = checkpoint.config_path().file_name().unwrap_or_default().to_string_lossy();
     let mut warnings: Vec<String> =
-        unread.into_iter().map(|field| format!("config.json: {field}, which is not read")).collect();
+        unread.into_iter().map(|field| format!("{file}: {field}, which is not read")).collect();
     warnings.extend(own_bits(options, module)?);
     warnings.extend(checkpoint.notes().iter().cloned());
     let unused = match options.draft_head {

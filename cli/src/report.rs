@@ -30,11 +30,8 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     let formats: Vec<_> =
         manifest::bytes_by_format(plan).into_iter().map(|(k, v)| format!("{k} {}", bytes(v as f64))).collect();
     let _ = writeln!(s, "  weights     {} ({})", bytes(plan.weight_bytes() as f64), formats.join(", "));
-    for (tensor, format) in other_formats(l, f) {
-        let _ = writeln!(
-            s,
-            "              {tensor} as {format}: its rows are looked up, not multiplied, so fewer bits would save no time"
-        );
+    for line in grouped(&other_formats(l, f)) {
+        let _ = writeln!(s, "              {line}");
     }
     let (runtime, runtime_bytes) = f.runtime;
     let which = match runtime {
@@ -109,17 +106,43 @@ fn takes_more(format: Format, other: Format) -> bool {
     format.is_quantized() && format.block_bytes(COLUMNS) > other.block_bytes(COLUMNS)
 }
 
-/// Tables that are stored in other formats than the one asked for.
+/// Matrices that are stored in other formats than the one asked for; not those that the checkpoint has as codes, of
+/// which a warning says that they keep their bits.
 fn other_formats<'a>(l: &Lowered, f: &'a Finished) -> Vec<(&'a str, Format)> {
     let asked = l.format;
     let weights = l.preferred().compiled.plan.weights.iter().zip(&f.packed.tensors);
     let other = |(w, t): (&PackedWeight, &'a TensorReport)| match w.storage {
         Storage::Matrix { format, .. } if asked.is_quantized() && format.def().name != asked.def().name => {
-            Some((t.name.as_str(), format))
+            let mut coded = false;
+            w.expr.leaves(&mut |i| coded |= l.module.weights.get(i).is_some_and(|w| w.ty.dtype.coded().is_some()));
+            (!coded).then_some((t.name.as_str(), format))
         }
         _ => None,
     };
     weights.filter_map(other).collect()
+}
+
+/// Why matrices are stored in other formats than the one asked for, a line for each format.
+fn grouped(others: &[(&str, Format)]) -> Vec<String> {
+    let mut groups: Vec<(&str, Format, usize)> = vec![];
+    for (tensor, format) in others {
+        match groups.iter_mut().find(|(_, of, _)| of == format) {
+            Some((.., count)) => *count += 1,
+            None => groups.push((tensor, *format, 1)),
+        }
+    }
+    let line = |(tensor, format, count): (&str, Format, usize)| {
+        let (like_it, [its, chooses]) = match count {
+            1 => (String::new(), ["its rows are", "it chooses experts or rows, and is"]),
+            _ => (format!(" and {} more", count - 1), ["their rows are", "they choose experts or rows, and are"]),
+        };
+        let why = match format.is_quantized() {
+            true => format!("{its} looked up, not multiplied, so fewer bits would save no time"),
+            false => format!("{chooses} kept as stored"),
+        };
+        format!("{tensor}{like_it} as {format}: {why}")
+    };
+    groups.into_iter().map(line).collect()
 }
 
 /// How many kernels a version has, and which are slow.
@@ -225,6 +248,24 @@ fn seconds(t: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of many matrices with one reason one line says it.
+    #[test]
+    fn other_formats_are_said_once() {
+        let of = |names: &[&'static str], format| names.iter().map(|name| (*name, format)).collect::<Vec<_>>();
+        let tables = of(&["embed", "positions"], Format::FP8);
+        let routers: Vec<(String, Format)> = (0..32).map(|i| (format!("layers.{i}.gate"), Format::BF16)).collect();
+        let routers = routers.iter().map(|(name, format)| (name.as_str(), *format));
+        let all: Vec<_> = tables[..1].iter().copied().chain(routers).chain(tables[1..].iter().copied()).collect();
+        assert_eq!(
+            grouped(&all),
+            [
+                "embed and 1 more as fp8: their rows are looked up, not multiplied, so fewer bits would save no time",
+                "layers.0.gate and 31 more as bf16: they choose experts or rows, and are kept as stored",
+            ]
+        );
+        assert_eq!(grouped(&[]), Vec::<String>::new());
+    }
 
     #[test]
     fn names_from_files_do_not_steer_terminals() {

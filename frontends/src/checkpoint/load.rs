@@ -338,6 +338,9 @@ fn open_gguf(path: &Path) -> Result<Checkpoint, FrontendError> {
             None => open_part(&part)?,
         };
         parts::check(&header, at, names.len()).map_err(of_part)?;
+        if at > 0 {
+            parts::agrees(&metadata, &header.metadata).map_err(of_part)?;
+        }
         for (tensor, info) in header.tensors {
             if tensors.insert(tensor.clone(), (shards.len(), info)).is_some() {
                 let again = "download the model again, all parts of one revision";
@@ -347,6 +350,7 @@ fn open_gguf(path: &Path) -> Result<Checkpoint, FrontendError> {
         metadata.extend(header.metadata.into_iter().filter(|(key, _)| key.starts_with("tokenizer.")));
         shards.push(shard);
     }
+    parts::check_tensors(&metadata, names.len(), tensors.len()).map_err(wrong)?;
     let bytes = |shard: usize, info: &TensorInfo| -> Vec<u8> {
         let file = shards.get(shard).and_then(|s: &Shard| s.map.get(info.bytes.clone()));
         file.unwrap_or_default().to_vec()

@@ -232,13 +232,19 @@ fn folder_message(files: &[(&str, &[u8])], open: &str) -> String {
 
 /// A GGUF file that says of itself no more than which part it is.
 fn part(at: u16, of: u16) -> Vec<u8> {
-    let key = |name: &str, value: u16| {
+    part_saying(at, of, &[])
+}
+
+/// The same with other keys.
+fn part_saying(at: u16, of: u16, others: &[(&str, u16)]) -> Vec<u8> {
+    let key = |(name, value): &(&str, u16)| {
         let mut out = (name.len() as u64).to_le_bytes().to_vec();
         out.extend(name.bytes().chain(2u32.to_le_bytes()).chain(value.to_le_bytes()));
         out
     };
-    let head = [&b"GGUF"[..], &3u32.to_le_bytes(), &0u64.to_le_bytes(), &2u64.to_le_bytes()].concat();
-    [head, key("split.no", at), key("split.count", of)].concat()
+    let keys = [&[("split.no", at), ("split.count", of)], others].concat();
+    let head = [&b"GGUF"[..], &3u32.to_le_bytes(), &0u64.to_le_bytes(), &(keys.len() as u64).to_le_bytes()].concat();
+    [head, keys.iter().flat_map(key).collect()].concat()
 }
 
 #[test]
@@ -251,6 +257,8 @@ fn folders_that_are_no_checkpoints() {
     let again = "download the checkpoint again, all files of one revision";
     let parts = "download the model again, all parts of one revision";
     let [first, other, many] = [part(0, 2), part(1, 3), part(0, 65535)];
+    let [ten, nine] = [10, 9].map(|n| [0, 1].map(|at| part_saying(at, 2, &[("split.tensors.count", n)])));
+    let [llama, qwen] = [1, 2].map(|n| [0, 1].map(|at| part_saying(at, 2, &[("llama.block_count", n)])));
     const INDEX: &str = "model.safetensors.index.json";
     #[allow(clippy::type_complexity)] // a table: files, what is wrong, message
     let cases: Vec<(Vec<(&str, &[u8])>, &str, String)> = vec![
@@ -274,6 +282,18 @@ fn folders_that_are_no_checkpoints() {
         (vec![("a-00001-of-00002.gguf", &first), ("a-00002-of-00002.gguf", &other)],
             "",
             format!("DIR/a-00002-of-00002.gguf: it is called part 2 of 2, but its `split.count` is 3, not 2; {parts}"),
+        ),
+        (vec![("a-00001-of-00002.gguf", &ten[0]), ("a-00002-of-00002.gguf", &ten[1])],
+            "",
+            format!("DIR/a-00001-of-00002.gguf: `split.tensors.count` is 10, but its 2 parts have 0 tensors; {parts}"),
+        ),
+        (vec![("a-00001-of-00002.gguf", &ten[0]), ("a-00002-of-00002.gguf", &nine[1])],
+            "",
+            format!("DIR/a-00002-of-00002.gguf: its `split.tensors.count` is 9, and that of the first part 10; {parts}"),
+        ),
+        (vec![("a-00001-of-00002.gguf", &llama[0]), ("a-00002-of-00002.gguf", &qwen[1])],
+            "",
+            format!("DIR/a-00002-of-00002.gguf: its `llama.block_count` is 2, and that of the first part 1; {parts}"),
         ),
         (vec![("a-00001-of-65535.gguf", &many)],
             "",

@@ -122,7 +122,10 @@ pub(super) const QWEN2: Cut = Cut {
 
 /// Names of vocabularies that are merged as Gemma's are: without cutting words, over characters with
 /// `\u{2581}` for spaces, and bytes for what is no token.
-pub(super) const WHOLE_TEXTS: &[&str] = &["gemma4", "granite-embed-multi-311m", "sarvam-moe"];
+pub(super) const WHOLE_TEXTS: &[&str] = &["gemma4", "granite-embed-multi-311m", "sarvam-moe", LINES];
+
+/// Of these lines begin with a space, and each space begins a word.
+pub(super) const LINES: &str = "mmbert";
 
 /// All that are known.
 pub(super) const CUTS: &[Cut] = &[
@@ -134,7 +137,8 @@ pub(super) const CUTS: &[Cut] = &[
         patterns: &[r"\p{N}", GPT2_WORDS],
         ..PLAIN
     },
-    Cut { names: &["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], patterns: &[LLAMA3_WORDS], ..PLAIN },
+    Cut { names: &["dbrx", "smaug-bpe", "chatglm-bpe"], patterns: &[LLAMA3_WORDS], ..PLAIN },
+    Cut { names: &["glm4", "glm5"], patterns: &[LLAMA3_WORDS], whole_words: true, ..PLAIN },
     Cut { names: &["stablelm2", "hunyuan", "solar-open", "grok-2"], patterns: &[QWEN2_WORDS], ..PLAIN },
     Cut {
         names: &["qwen35"],

@@ -1,57 +1,108 @@
 //! The vocabulary of a GGUF file as a `tokenizer.json`, and what its metadata says beside it as
 //! Transformers' settings.
 
+mod vocabulary;
+
 use super::byte_level::{ByteLevel, added_token};
-use super::cuts::{CUTS, WHOLE_TEXTS, named};
+use super::cuts::{CUTS, LINES, WHOLE_TEXTS, named};
 use super::sentencepiece::{self, Spaces};
 use super::word_piece::WordPiece;
 use super::world;
 use crate::checkpoint::gguf::{Metadata, Value};
 use serde_json::{Map, json};
+use std::collections::BTreeSet;
+use vocabulary::{BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, Vocabulary, flag, key, list};
 
 /// The `tokenizer.json` of a vocabulary; `None` if the file has none.
 ///
 /// # Errors
 /// Says what is malformed or not supported.
 pub(super) fn tokenizer_json(metadata: &Metadata) -> Result<Option<serde_json::Value>, String> {
-    let Some(kind) = text(metadata, "model").filter(|kind| *kind != "none") else { return Ok(None) };
-    let tokens: Vec<&str> = list(metadata, "tokens")?.iter().filter_map(Value::text).collect();
-    if tokens.is_empty() {
-        return Err("`tokenizer.ggml.tokens` is missing or no list of texts".into());
-    }
-    let types = types(metadata, tokens.len())?;
-    match kind {
-        "llama" | "t5" => pieces(metadata, &tokens, types, kind == "t5").map(Some),
-        "gemma4" => whole_texts(metadata, &tokens, &types).map(Some),
-        "gpt2" if text(metadata, "pre").is_some_and(|pre| WHOLE_TEXTS.contains(&pre)) => {
-            whole_texts(metadata, &tokens, &types).map(Some)
-        }
-        "whitespace" => words(metadata, &tokens, &types).map(Some),
-        "gpt2" if text(metadata, "pre") == Some(WORDS) => words(metadata, &tokens, &types).map(Some),
-        "gpt2" => byte_level(metadata, &tokens, &types).map(Some),
-        "bert" => word_piece(metadata, &tokens, &types).map(Some),
-        "rwkv" => longest(&tokens, &types).map(Some),
+    let Some(v) = Vocabulary::read(metadata)? else { return Ok(None) };
+    let mut made = match v.kind {
+        "llama" | "t5" => pieces(&v),
+        "gemma4" => whole_texts(&v),
+        "gpt2" if WHOLE_TEXTS.contains(&v.pre()) => whole_texts(&v),
+        "whitespace" => words(&v),
+        "gpt2" if v.pre() == WORDS => words(&v),
+        "gpt2" => byte_level(&v),
+        "bert" => word_piece(&v),
+        "rwkv" => longest(&v),
         other => {
             let known = "`llama`, `gpt2`, `bert`, `t5`, `rwkv`, `whitespace` and `gemma4` are supported";
             Err(format!("`tokenizer.ggml.model` is `{other}`; {known}"))
         }
+    }?;
+    set_strips(&v, &mut made);
+    Ok(Some(made))
+}
+
+/// Sets which tokens take the white space before or behind them. Files do not say it; llama.cpp knows it of some
+/// models, by their names.
+fn set_strips(v: &Vocabulary, made: &mut serde_json::Value) {
+    let said = |key: &str| v.metadata.get(key).and_then(Value::text).unwrap_or_default();
+    let any = |text: &str, parts: &[&str]| parts.iter().any(|part| text.contains(part));
+    let name = said("general.name").to_ascii_lowercase();
+    let masked = any(said("tokenizer.ggml.pre"), &["jina-v2-de", "jina-v2-es", "jina-v2-code", "mmbert"])
+        || any(said("general.architecture"), &["nomic-bert-moe", "jina-bert-v3"]);
+    let takes: fn(&str) -> Option<&'static str> = if masked {
+        |token| (token == "<mask>").then_some("lstrip")
+    } else if any(&name, &["phi-3", "phi3"]) {
+        |token| (!["<unk>", "<s>", "<|endoftext|>"].contains(&token)).then_some("rstrip")
+    } else if name.contains("modern-bert") {
+        |token| (token == "[MASK]").then_some("lstrip")
+    } else {
+        return;
+    };
+    for token in made["added_tokens"].as_array_mut().into_iter().flatten() {
+        if let Some(side) = token["content"].as_str().and_then(takes) {
+            token[side] = true.into();
+        }
     }
 }
 
+/// The score of each token, where there are scores.
+fn scores(v: &Vocabulary) -> Result<Option<Vec<f32>>, String> {
+    let Some(given) = list(v.metadata, "scores")? else { return Ok(None) };
+    let (key, tokens) = (key("scores"), v.tokens.len());
+    if given.len() < tokens {
+        return Err(format!("`{key}` has {} numbers for {tokens} tokens", given.len()));
+    }
+    let one = |(i, x): (usize, &Value)| match x.number().map(|x| x as f32) {
+        Some(x) if x.is_finite() => Ok(x),
+        Some(x) => Err(format!("`{key}` has {x} for token {i}, no finite number")),
+        None => Err(format!("`{key}` is no list of numbers")),
+    };
+    given.iter().take(tokens).enumerate().map(one).collect::<Result<_, _>>().map(Some)
+}
+
+/// Whether a text stands for a byte, as SentencePiece writes it.
+fn is_byte(text: &str) -> bool {
+    let hex = text.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
+    hex.is_some_and(|hex| hex.len() == 2 && hex.bytes().all(|b| b.is_ascii_digit() || (b'A'..=b'F').contains(&b)))
+}
+
 /// SentencePiece's: BPE, or Unigram.
-fn pieces(metadata: &Metadata, tokens: &[&str], types: Vec<u64>, unigram: bool) -> Result<serde_json::Value, String> {
-    let scores = list(metadata, "scores")?;
-    let score = |i: usize| scores.get(i).and_then(Value::number).filter(|x| x.is_finite()).unwrap_or(0.0);
-    let pieces = tokens.iter().zip(types).enumerate();
-    let pieces = pieces.map(|(i, (text, kind))| ((*text).to_string(), score(i) as f32, kind)).collect();
-    let flag = |name: &str| metadata.get(&key(name)).and_then(Value::flag);
+fn pieces(v: &Vocabulary) -> Result<serde_json::Value, String> {
+    let unigram = v.kind == "t5";
+    let scores = scores(v)?.unwrap_or_else(|| vec![0.0; v.tokens.len()]);
+    let mut types = v.types.clone();
+    if !unigram {
+        // By their texts, as llama.cpp finds them.
+        let bytes = types.iter_mut().zip(&v.tokens).filter(|(kind, text)| **kind == NORMAL && is_byte(text));
+        bytes.for_each(|(kind, _)| *kind = BYTE);
+    }
+    let unknown = v.id("unknown").filter(|_| (unigram || !v.typed) && !types.contains(&UNKNOWN));
+    unknown.into_iter().for_each(|id| types[id] = UNKNOWN);
+    let pieces = v.tokens.iter().zip(scores).zip(types);
+    let pieces = pieces.map(|((text, score), kind)| (text.to_string(), score, kind)).collect();
     let spaces = Spaces {
-        prefix: flag("add_space_prefix").unwrap_or(true),
-        collapse: flag("remove_extra_whitespaces").unwrap_or(false),
+        prefix: flag(v.metadata, "add_space_prefix").unwrap_or(!unigram),
+        collapse: flag(v.metadata, "remove_extra_whitespaces").unwrap_or(false),
     };
     let charsmap = match unigram {
         true => {
-            let bytes = list(metadata, "precompiled_charsmap")?.iter();
+            let bytes = list(v.metadata, "precompiled_charsmap")?.unwrap_or_default().iter();
             // Stored as signed bytes by some.
             Some(bytes.filter_map(|b| b.number()).map(|b| b as i64 as u8).collect())
         }
@@ -61,89 +112,56 @@ fn pieces(metadata: &Metadata, tokens: &[&str], types: Vec<u64>, unigram: bool) 
 }
 
 /// RWKV's, whose tokens are written as literals of Python's. Those that no text has fill the table up.
-fn longest(tokens: &[&str], types: &[u64]) -> Result<serde_json::Value, String> {
-    let numbered = tokens.iter().zip(types).enumerate().filter(|(id, (_, kind))| *id > 0 && **kind == NORMAL);
-    let token = |(id, (text, _)): (usize, (&&str, &u64))| {
+fn longest(v: &Vocabulary) -> Result<serde_json::Value, String> {
+    let kept = |kind: u64| kind != CONTROL && kind != UNUSED;
+    let numbered = v.tokens.iter().zip(&v.types).enumerate().filter(|(id, (_, kind))| *id > 0 && kept(**kind));
+    let tokens = numbered.map(|(id, (text, _))| {
         let bytes = world::unescaped(text, true);
         Ok((id as u32, bytes.ok_or_else(|| format!("token {id} is no literal of Python's: `{text}`"))?))
-    };
-    world::of_tokens(numbered.map(token).collect::<Result<_, String>>()?)
-}
-
-/// The text of a token of some role.
-fn role<'a>(metadata: &Metadata, tokens: &[&'a str], names: &[&str]) -> Option<&'a str> {
-    let id = names.iter().find_map(|name| metadata.get(&key(&format!("{name}_token_id")))?.unsigned())?;
-    tokens.get(usize::try_from(id).ok()?).copied()
+    });
+    world::of_tokens(tokens.collect::<Result<_, String>>()?)
 }
 
 /// WordPiece, in which those that begin a word have the mark that SentencePiece has, and the others
 /// none.
-fn word_piece(metadata: &Metadata, tokens: &[&str], types: &[u64]) -> Result<serde_json::Value, String> {
+fn word_piece(v: &Vocabulary) -> Result<serde_json::Value, String> {
     let is_special = |text: &str, kind: u64| kind == CONTROL || (text.starts_with('[') && text.ends_with(']'));
-    let text = |(text, kind): (&&str, &u64)| match text.strip_prefix('\u{2581}') {
+    let text = |text: &str, kind: u64| match text.strip_prefix('\u{2581}') {
         Some(word) => word.to_string(),
-        None if is_special(text, *kind) => (*text).to_string(),
+        None if is_special(text, kind) => text.to_string(),
         None => format!("##{text}"),
     };
-    let others = tokens.iter().zip(types).filter(|(_, kind)| **kind == CONTROL).map(|(t, _)| *t).collect();
+    let all = || v.tokens.iter().map(AsRef::as_ref).zip(v.types.iter().copied());
+    // What the file says, the token of the usual name, the usual id. (The key is misspelt in files.)
+    let role = |names: &[&str], usual: &'static str| {
+        let said = names.iter().find_map(|name| v.said(name)).and_then(|id| v.tokens.get(id)).map(AsRef::as_ref);
+        let named = || v.tokens.iter().any(|t| t == usual).then_some(usual);
+        said.or_else(named).or_else(|| names.iter().find_map(|name| v.role(name))).unwrap_or(usual)
+    };
     WordPiece {
         twice: false,
-        tokens: tokens.iter().zip(types).map(text).collect(),
-        unknown: role(metadata, tokens, &["unknown"]).unwrap_or("[UNK]"),
-        first: role(metadata, tokens, &["cls", "bos"]).unwrap_or("[CLS]"),
-        // The key is misspelt in files.
-        last: role(metadata, tokens, &["seperator", "separator", "eos"]).unwrap_or("[SEP]"),
-        others,
-        lowercase: metadata.get(&key("normalizer.lowercase")).and_then(Value::flag).unwrap_or(true),
-        strip_accents: None,
+        tokens: all().map(|(token, kind)| text(token, kind)).collect(),
+        unknown: role(&["unknown"], "[UNK]"),
+        first: role(&["cls", "bos"], "[CLS]"),
+        last: role(&["seperator", "separator", "eos"], "[SEP]"),
+        others: all().filter(|(_, kind)| *kind == CONTROL).map(|(token, _)| token).collect(),
+        lowercase: flag(v.metadata, "normalizer.lowercase").unwrap_or(true),
+        // By default as letters are made small.
+        strip_accents: flag(v.metadata, "normalizer.strip_accents"),
         chinese: true,
     }
     .json()
 }
 
-fn key(name: &str) -> String {
-    format!("tokenizer.ggml.{name}")
-}
-
-fn text<'a>(metadata: &'a Metadata, name: &str) -> Option<&'a str> {
-    metadata.get(&key(name)).and_then(Value::text)
-}
-
-/// A list that may be missing.
-fn list<'a>(metadata: &'a Metadata, name: &str) -> Result<&'a [Value], String> {
-    match metadata.get(&key(name)) {
-        None => Ok(&[]),
-        Some(v) => v.list().ok_or_else(|| format!("`{}` is no list", key(name))),
-    }
-}
-
-/// The type of each token: those of SentencePiece.
-fn types(metadata: &Metadata, tokens: usize) -> Result<Vec<u64>, String> {
-    let given = list(metadata, "token_type")?;
-    if given.is_empty() {
-        return Ok(vec![NORMAL; tokens]);
-    }
-    let types: Vec<u64> = given.iter().filter_map(Value::unsigned).collect();
-    match types.len() == tokens {
-        true => Ok(types),
-        false => Err(format!("`{}` has {} numbers for {tokens} tokens", key("token_type"), types.len())),
-    }
-}
-
-const NORMAL: u64 = 1;
-const CONTROL: u64 = 3;
-const USER_DEFINED: u64 = 4;
-const BYTE: u64 = 6;
-
 /// BPE over bytes.
-fn byte_level(metadata: &Metadata, tokens: &[&str], types: &[u64]) -> Result<serde_json::Value, String> {
-    let pre = text(metadata, "pre").unwrap_or("gpt-2");
-    let cut = named(pre).ok_or_else(|| {
+fn byte_level(v: &Vocabulary) -> Result<serde_json::Value, String> {
+    let cut = named(v.pre()).ok_or_else(|| {
         let others = WHOLE_TEXTS.iter().chain(&[WORDS]);
         let known: Vec<_> = CUTS.iter().flat_map(|cut| cut.names).chain(others).copied().collect();
-        format!("`tokenizer.ggml.pre` is `{pre}`; supported are {}", known.join(", "))
+        format!("`tokenizer.ggml.pre` is `{}`; supported are {}", v.pre(), known.join(", "))
     })?;
-    let (vocab, merges, added) = (vocab(tokens)?, pairs(metadata)?, added(tokens, types));
+    let (vocab, merges, added) = (vocab(v)?, pairs(v.metadata)?, added(v));
+    all_made(v, &merges)?;
     Ok(ByteLevel { vocab, merges, added, cut, prefix_space: false, around: None }.json())
 }
 
@@ -156,20 +174,41 @@ fn pairs(metadata: &Metadata) -> Result<Vec<serde_json::Value>, String> {
         let at = first + text.get(first..)?.find(' ')?;
         Some(json!([text.get(..at)?, text.get(at + 1..)?]))
     };
-    let pairs: Option<Vec<_>> = list(metadata, "merges")?.iter().map(merge).collect();
+    let pairs: Option<Vec<_>> = list(metadata, "merges")?.unwrap_or_default().iter().map(merge).collect();
     pairs.ok_or_else(|| format!("`{}` has an element that is no pair of texts", key("merges")))
 }
 
+/// Words that no pairs make, of which a few may be there.
+const FEW: usize = 8;
+
+/// Whether the list of pairs is whole: if more than a quarter of the words are made by none, it was cut off.
+fn all_made(v: &Vocabulary, merges: &[serde_json::Value]) -> Result<(), String> {
+    let part = |pair: &serde_json::Value, i: usize| pair[i].as_str().unwrap_or_default().to_string();
+    let made: BTreeSet<String> = merges.iter().map(|pair| part(pair, 0) + &part(pair, 1)).collect();
+    let is_word = |(text, kind): &(&str, u64)| *kind == NORMAL && text.chars().nth(1).is_some();
+    let words = v.tokens.iter().map(AsRef::as_ref).zip(v.types.iter().copied()).filter(is_word);
+    let (all, lost) = words.fold((0, 0), |(all, lost), (text, _)| (all + 1, lost + usize::from(!made.contains(text))));
+    if lost < FEW || lost <= all / 4 {
+        return Ok(());
+    }
+    let (key, n) = (key("merges"), merges.len());
+    Err(match v.metadata.contains_key(&key) {
+        true => format!("the {n} pairs of `{key}` make none of {lost} of the {all} tokens of several characters"),
+        false => format!("`{key}` is missing, without which no text makes {lost} of the tokens"),
+    })
+}
+
 /// Tokens that are cut out of texts.
-fn added(tokens: &[&str], types: &[u64]) -> Vec<serde_json::Value> {
-    let fixed = tokens.iter().zip(types).enumerate().filter(|(_, (_, kind))| matches!(**kind, CONTROL | USER_DEFINED));
-    fixed.map(|(id, (text, kind))| added_token(id as u64, text, *kind == CONTROL)).collect()
+fn added(v: &Vocabulary) -> Vec<serde_json::Value> {
+    let fixed = v.tokens.iter().zip(&v.types).enumerate();
+    let fixed = fixed.filter(|(_, (_, kind))| matches!(**kind, CONTROL | USER_DEFINED | UNKNOWN));
+    fixed.map(|(id, (text, kind))| added_token(id as u64, text, *kind != USER_DEFINED)).collect()
 }
 
 /// Ids by text.
-fn vocab(tokens: &[&str]) -> Result<Map<String, serde_json::Value>, String> {
-    let vocab: Map<_, _> = tokens.iter().enumerate().map(|(id, text)| ((*text).to_string(), json!(id))).collect();
-    match vocab.len() == tokens.len() {
+fn vocab(v: &Vocabulary) -> Result<Map<String, serde_json::Value>, String> {
+    let vocab: Map<_, _> = v.tokens.iter().enumerate().map(|(id, text)| (text.to_string(), json!(id))).collect();
+    match vocab.len() == v.tokens.len() {
         true => Ok(vocab),
         false => Err(format!("`{}` has a token twice", key("tokens"))),
     }
@@ -179,38 +218,52 @@ fn vocab(tokens: &[&str]) -> Result<Map<String, serde_json::Value>, String> {
 const WORDS: &str = "whitespace";
 
 /// BPE over the characters of words, which are what is between spaces (Jina's embedder for Chinese).
-fn words(metadata: &Metadata, tokens: &[&str], types: &[u64]) -> Result<serde_json::Value, String> {
-    let lowercase = metadata.get(&key("normalizer.lowercase")).and_then(Value::flag) == Some(true);
+fn words(v: &Vocabulary) -> Result<serde_json::Value, String> {
+    // As llama.cpp: letters are made small unless the file or the name of the cut says otherwise.
+    let lowercase = flag(v.metadata, "normalizer.lowercase").unwrap_or(v.pre() != WORDS);
     Ok(json!({
         "version": "1.0",
         "truncation": null,
         "padding": null,
-        "added_tokens": added(tokens, types),
+        "added_tokens": added(v),
         "normalizer": lowercase.then(|| json!({ "type": "Lowercase" })),
         "pre_tokenizer": { "type": "WhitespaceSplit" },
         "post_processor": null,
         "decoder": null,
         "model": {
-            "type": "BPE", "dropout": null, "unk_token": role(metadata, tokens, &["unknown"]),
+            "type": "BPE", "dropout": null, "unk_token": v.role("unknown"),
             "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
-            "ignore_merges": false, "vocab": vocab(tokens)?, "merges": pairs(metadata)?,
+            "ignore_merges": false, "vocab": vocab(v)?, "merges": pairs(v.metadata)?,
         },
     }))
 }
 
-/// BPE over the characters of whole texts, in which lines alone are apart.
-fn whole_texts(metadata: &Metadata, tokens: &[&str], types: &[u64]) -> Result<serde_json::Value, String> {
-    let unknown = role(metadata, tokens, &["unknown"]);
-    let bytes = tokens.iter().zip(types).any(|(_, kind)| *kind == BYTE) || tokens.contains(&"<0x00>");
+/// Steps one after the other; one alone is itself.
+fn sequence(name: &str, mut steps: Vec<serde_json::Value>) -> serde_json::Value {
+    match steps.len() {
+        1 => steps.remove(0),
+        _ => json!({ "type": "Sequence", name: steps }),
+    }
+}
+
+/// BPE over the characters of whole texts, in which lines alone are apart, or words between spaces too.
+fn whole_texts(v: &Vocabulary) -> Result<serde_json::Value, String> {
+    let bytes = v.types.contains(&BYTE) || v.tokens.iter().any(|t| is_byte(t));
+    let replace = |pattern| json!({ "type": "Replace", "pattern": pattern, "content": "\u{2581}" });
+    let split =
+        |pattern| json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false });
+    let (mut normalizers, mut splits) = (vec![replace(json!({ "String": " " }))], vec![split(r"[^\n]+|\n+")]);
+    if v.pre() == LINES {
+        normalizers.push(replace(json!({ "Regex": r"\A(?=[^\n\x{2581}])|(?<=\n)(?=[^\n\x{2581}])" })));
+        splits.push(split(r"\x{2581}[^\x{2581}]*"));
+    }
     Ok(json!({
         "version": "1.0",
         "truncation": null,
         "padding": null,
-        "added_tokens": added(tokens, types),
-        "normalizer": { "type": "Replace", "pattern": { "String": " " }, "content": "\u{2581}" },
-        "pre_tokenizer": {
-            "type": "Split", "pattern": { "Regex": r"[^\n]+|\n+" }, "behavior": "Isolated", "invert": false,
-        },
+        "added_tokens": added(v),
+        "normalizer": sequence("normalizers", normalizers),
+        "pre_tokenizer": sequence("pretokenizers", splits),
         "post_processor": null,
         "decoder": { "type": "Sequence", "decoders": [
             { "type": "Replace", "pattern": { "String": "\u{2581}" }, "content": " " },
@@ -218,32 +271,52 @@ fn whole_texts(metadata: &Metadata, tokens: &[&str], types: &[u64]) -> Result<se
             { "type": "Fuse" },
         ] },
         "model": {
-            "type": "BPE", "dropout": null, "unk_token": unknown, "continuing_subword_prefix": null,
+            "type": "BPE", "dropout": null, "unk_token": v.role("unknown"), "continuing_subword_prefix": null,
             "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": bytes, "ignore_merges": false,
-            "vocab": vocab(tokens)?, "merges": pairs(metadata)?,
+            "vocab": vocab(v)?, "merges": pairs(v.metadata)?,
         },
     }))
 }
 
-/// What `tokenizer_config.json` would say.
+/// What `tokenizer_config.json` would say. A vocabulary that is malformed says nothing here:
+/// [`tokenizer_json`] tells what is wrong.
 pub(super) fn settings(metadata: &Metadata) -> serde_json::Value {
-    let tokens = list(metadata, "tokens").unwrap_or_default();
     let mut out = Map::new();
-    for (id, name) in [("bos", "bos_token"), ("eos", "eos_token"), ("unknown", "unk_token"), ("padding", "pad_token")] {
-        let id = metadata.get(&key(&format!("{id}_token_id"))).and_then(Value::unsigned);
-        if let Some(token) = id.and_then(|id| tokens.get(usize::try_from(id).ok()?)).and_then(Value::text) {
-            out.insert(name.into(), token.into());
+    if let Ok(Some(v)) = Vocabulary::read(metadata) {
+        let roles = [("bos", "bos_token"), ("eos", "eos_token"), ("unknown", "unk_token"), ("padding", "pad_token")];
+        for (role, name) in roles {
+            out.extend(v.role(role).map(|token| (name.to_string(), token.into())));
         }
-    }
-    // As llama.cpp: SentencePiece vocabularies begin with BOS unless the file says no.
-    let spm = text(metadata, "model") == Some("llama");
-    for (name, default) in [("add_bos_token", spm), ("add_eos_token", false)] {
-        out.insert(name.into(), metadata.get(&key(name)).and_then(Value::flag).unwrap_or(default).into());
+        if let Some([bos, eos]) = v.around() {
+            out.extend([("add_bos_token".to_string(), bos.into()), ("add_eos_token".to_string(), eos.into())]);
+        }
     }
     if let Some(templates) = templates(metadata) {
         out.insert("chat_template".into(), templates);
     }
     out.into()
+}
+
+/// What the user should know of a vocabulary.
+pub(super) fn warnings(metadata: &Metadata) -> Vec<String> {
+    let Ok(Some(v)) = Vocabulary::read(metadata) else { return vec![] };
+    let has = |name: &str| metadata.contains_key(&key(name));
+    let mut out = vec![];
+    if v.kind == "gpt2" && !has("pre") {
+        out.push(format!(
+            "`{}` is missing, so that texts are cut as llama.cpp cuts them by default, which few models were trained \
+             with: convert the model again with a current llama.cpp",
+            key("pre")
+        ));
+    }
+    if ["llama", "t5"].contains(&v.kind) && !has("scores") {
+        out.push(format!(
+            "`{}` is missing, so that all pieces count the same: tokens may be others than those that the model was \
+             trained with",
+            key("scores")
+        ));
+    }
+    out
 }
 
 /// The template of conversations; where some have names of their own, all, as `tokenizer_config.json` has them.
@@ -259,9 +332,36 @@ fn templates(metadata: &Metadata) -> Option<serde_json::Value> {
     }
 }
 
-/// Ids that end a text beside EOS.
-pub(super) fn ends(metadata: &Metadata) -> serde_json::Value {
-    let id = |name: &str| metadata.get(&key(&format!("{name}_token_id"))).and_then(Value::unsigned);
-    let ids: Vec<u64> = ["eos", "eot", "eom"].into_iter().filter_map(id).collect();
-    json!({ "eos_token_id": ids })
+/// What `generation_config.json` would say: the tokens that end a text, those that are never taken, and how the next
+/// one is.
+pub(super) fn generation(metadata: &Metadata) -> serde_json::Value {
+    let mut out = Map::new();
+    if let Ok(Some(v)) = Vocabulary::read(metadata) {
+        out.insert("eos_token_id".into(), v.ends.iter().copied().collect());
+        let never: Vec<u64> = list(metadata, "suppress_tokens")
+            .ok()
+            .flatten()
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|id| id.unsigned().filter(|id| *id < v.tokens.len() as u64))
+            .collect();
+        if !never.is_empty() {
+            out.insert("suppress_tokens".into(), never.into());
+        }
+    }
+    const SAMPLING: [(&str, &str); 5] = [
+        ("temp", "temperature"),
+        ("top_k", "top_k"),
+        ("top_p", "top_p"),
+        ("min_p", "min_p"),
+        ("penalty_repeat", "repetition_penalty"),
+    ];
+    for (key, field) in SAMPLING {
+        let value = metadata.get(&format!("general.sampling.{key}")).filter(|v| v.number().is_some());
+        out.extend(value.map(|value| (field.to_string(), value.to_json())));
+    }
+    out.into()
 }
+
+#[cfg(test)]
+mod tests;

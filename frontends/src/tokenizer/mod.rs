@@ -64,6 +64,7 @@ impl TextAssets {
         let [settings, map, generation] = settings(ckpt)?;
         let mut source = find(ckpt, [&settings, &map])?;
         let (texts, mut warnings) = texts::found(ckpt, &settings, config.max_position)?;
+        warnings.extend(ckpt.metadata().map(gguf::warnings).unwrap_or_default());
         source.as_mut().filter(|_| texts.lower).map_or(Ok(()), in_lower_case)?;
         let tokenizer = source.as_mut().map(|s| load(s, config.vocab, &mut warnings)).transpose()?;
 
@@ -122,7 +123,7 @@ impl TextAssets {
 /// metadata of a GGUF file.
 fn settings(ckpt: &Checkpoint) -> Result<[Value; 3], FrontendError> {
     if let Some(metadata) = ckpt.metadata() {
-        return Ok([gguf::settings(metadata), Value::Null, gguf::ends(metadata)]);
+        return Ok([gguf::settings(metadata), Value::Null, gguf::generation(metadata)]);
     }
     let read = |name: &str| Ok::<_, FrontendError>(ckpt.json(name)?.unwrap_or(Value::Null));
     Ok([read("tokenizer_config.json")?, read("special_tokens_map.json")?, read("generation_config.json")?])

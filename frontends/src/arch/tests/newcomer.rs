@@ -38,6 +38,7 @@ fn an_architecture_is_one_file_and_one_line() {
         // which need not have all; and a method of quantization may have the name of one.
         let gguf = |path: &str| {
             path.contains("checkpoint/gguf/")
+                || path.contains("tokenizer/gguf/")
                 || path.ends_with("checkpoint/quantized/mod.rs")
                 || ["consolidated", "rwkv_cpp", "llama2c/ternary"]
                     .iter()

@@ -45,7 +45,7 @@ fn wrong(key: &str, value: &Value) -> Option<&'static str> {
 }
 
 /// A value in words.
-fn said(value: &Value) -> String {
+pub(super) fn said(value: &Value) -> String {
     match value {
         Value::Float(x) => x.to_string(),
         Value::List(all) if all.is_empty() => "an empty list".into(),

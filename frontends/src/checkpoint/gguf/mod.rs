@@ -11,6 +11,7 @@ mod cut;
 mod families;
 mod file;
 mod grids;
+mod keys;
 mod kinds;
 pub(super) mod model;
 pub(super) mod names;

@@ -4,7 +4,7 @@ use super::cut::{QKV, cut};
 use super::families::{Family, Lines, Recipe, all};
 use super::file::{CONVERT_AGAIN, Config, File, OTHER_MODEL, Tensors, Wrong, head_dim};
 use super::names::{UNREAD, called, called_ahead, numbered};
-use super::{Metadata, Value, blocks, kinds, rope};
+use super::{Metadata, Value, blocks, keys, kinds, rope};
 use crate::checkpoint::safetensors::TensorInfo;
 use crate::checkpoint::stored::{Blocks, Constant, Entry, Joined, Kept, Order, Turns, like_it};
 use crate::spelling::nearest;
@@ -34,7 +34,6 @@ const OTHER_KEYS: &[&str] = &[
     "rope.scaling.attn_factor",
     "rope.scaling.original_context_length",
     "rope.scaling.finetuned",
-    "rope.scaling.yarn_log_multiplier",
     "rope.scaling.yarn_beta_fast",
     "rope.scaling.yarn_beta_slow",
     "rope.scaling.yarn_attn_factor",
@@ -44,7 +43,6 @@ const OTHER_KEYS: &[&str] = &[
     "expert_count",
     "expert_used_count",
     "expert_gating_func",
-    "interleave_moe_layer_step",
     "pooling_type",
     "nextn_predict_layers",
     WINDOWS,
@@ -73,6 +71,7 @@ pub(in crate::checkpoint) fn describe(
     let Some(name) = header.get("general.architecture").and_then(Value::text) else {
         return Err(("`general.architecture` is missing".into(), "this file holds no language model; name another"));
     };
+    let tensors = without_ones(tensors);
     let file = File { name, metadata: header, tensors: &tensors, bytes };
     let family = family(&file)?;
     let config = config(&file, family)?;
@@ -127,6 +126,26 @@ pub(in crate::checkpoint) fn describe(
     Ok(Model { config: config.into(), tensors: out, notes: widened_types(&tensors, notes) })
 }
 
+/// Tensors without dimensions of 1 after the last that counts, which llama.cpp bears: vectors have one dimension, and
+/// matrices two. Frequencies of old files follow from settings.
+fn without_ones(tensors: Tensors) -> Tensors {
+    const STACKS: [&str; 8] =
+        ["_exps.", "conv", "ssm_", "time_mix", "channel_mix", "altup", ".attn_k_b.", ".attn_v_b."];
+    let shape = |name: &str, shape: &[usize]| {
+        let vector = name.ends_with(".bias") || name.ends_with("norm.weight");
+        let most = if vector { 1 } else { 2 };
+        let stack = !vector && STACKS.iter().any(|part| name.contains(part));
+        let ones = shape.iter().take_while(|n| **n == 1).count().min(shape.len().saturating_sub(most));
+        shape[if stack { 0 } else { ones }..].to_vec()
+    };
+    let kept = |name: &String| !name.contains(".attn_rot_embd");
+    let one = |(name, (shard, info)): (String, (usize, TensorInfo))| {
+        let shape = shape(&name, &info.shape);
+        (name, (shard, TensorInfo { shape, ..info }))
+    };
+    tensors.into_iter().filter(|(name, _)| kept(name)).map(one).collect()
+}
+
 /// Says which types of tensors take more room here than in files, after what else is said.
 fn widened_types(tensors: &Tensors, mut notes: Vec<String>) -> Vec<String> {
     let mut counts: BTreeMap<&str, (usize, &TensorInfo)> = BTreeMap::new();
@@ -161,6 +180,8 @@ const FORMS: &[(&str, Reshape)] = &[
     ("shared_expert_gate.weight", Reshape::Row),
     ("moe_statics.e_score_correction_bias", Reshape::Row),
     ("_res_proj.weight", Reshape::Row),
+    ("token_type_embeddings.weight", Reshape::Row),
+    ("classifier.weight", Reshape::Row),
     ("conv1d.weight", Reshape::Taps),
     ("conv.conv.weight", Reshape::Taps),
     ("mamba.A_log", Reshape::Vector),
@@ -348,11 +369,10 @@ fn config(file: &File, family: &Family) -> Result<Config, Wrong> {
         config.insert("head_dim".into(), dim.into());
     }
     scales(file, family, &mut config)?;
-    if let Some(windows) = file.get(WINDOWS).and_then(Value::list) {
-        let layers = file.own_layers()?;
-        config
-            .extend(layer_types(&windows[..layers.min(windows.len())]).map(|types| ("layer_types".to_string(), types)));
+    if let Some(kinds) = layer_kinds(file, family)? {
+        config.insert("layer_types".into(), kinds);
     }
+    usual(file, family, &mut config)?;
     config.insert("tie_word_embeddings".into(), (!file.has("output.weight")).into());
     config.extend(family.found.iter().map(|(field, tensor)| ((*field).into(), file.has_or_fused(tensor).into())));
     config.extend(file.rows("token_embd.weight").map(|rows| ("vocab_size".to_string(), rows.into())));
@@ -366,15 +386,90 @@ fn config(file: &File, family: &Family) -> Result<Config, Wrong> {
     gating(file, family)?;
     (family.adapt)(file, &mut config)?;
     same_widths(file, &config)?;
-    // What nobody knows is judged as fields of config.json that are not read.
-    let prefix = format!("{}.", file.name);
+    unread(file, family, &mut config)?;
+    Ok(config)
+}
+
+/// Whether a key is read of all families.
+#[cfg(test)]
+pub(super) fn reads_always(key: &str) -> bool {
+    key == CAUSAL || OTHER_KEYS.contains(&key) || KEYS.iter().any(|(read, _)| *read == key)
+}
+
+/// Whether a family reads a key, or passes it over.
+pub(super) fn reads(family: &Family, key: &str) -> bool {
+    let mut fields = KEYS.iter().chain(family.keys.iter().copied().flatten());
+    OTHER_KEYS.contains(&key) || family.quiet.contains(&key) || fields.any(|(read, _)| *read == key)
+}
+
+/// Refuses keys that change what a model computes and that a family does not read. What nobody knows is judged as
+/// fields of config.json are that are not read.
+fn unread(file: &File, family: &Family, config: &mut Config) -> Result<(), Wrong> {
+    let (class, prefix) = (family.model_type.1, format!("{}.", file.name));
+    // The decoder of T5 is causal, its encoder is not.
+    if family.name != "t5" {
+        keys::check_causal(file, !family.quiet.contains(&CAUSAL), class)?;
+    }
+    let mut unknown = vec![];
     for (key, value) in file.metadata {
-        let Some(rest) = key.strip_prefix(&prefix) else { continue };
-        if !OTHER_KEYS.contains(&rest) && !family.quiet.contains(&rest) && fields().all(|(key, _)| *key != rest) {
-            config.insert(key.clone(), value.to_json());
+        let Some(rest) = key.strip_prefix(&prefix).filter(|rest| *rest != CAUSAL && !reads(family, rest)) else {
+            continue;
+        };
+        if let keys::Verdict::Unknown = keys::judge(file, (rest, value), config, class)? {
+            unknown.push((key.clone(), value.to_json()));
         }
     }
-    Ok(config)
+    config.extend(unknown);
+    Ok(())
+}
+
+/// Whether a query sees the tokens after it too.
+const CAUSAL: &str = "attention.causal";
+
+/// Settings that llama.cpp takes for granted where a file does not say them, whatever a class does then.
+fn usual(file: &File, family: &Family, config: &mut Config) -> Result<(), Wrong> {
+    let said = |key: &str| file.get(key).is_some();
+    let field = |key: &str| family.keys.iter().copied().flatten().find(|(read, _)| *read == key).map(|(_, to)| *to);
+    // The classes of these sum weights to 1 whatever is said.
+    let normalizes = ["kimi-linear", "mimo2"].contains(&family.name);
+    if let Some(field) = field("expert_weights_norm").filter(|_| !normalizes && !said("expert_weights_norm")) {
+        config.insert(field.into(), false.into());
+    }
+    if let Some(field) = field("expert_weights_scale").filter(|_| !said("expert_weights_scale")) {
+        config.insert(field.into(), 1.0.into());
+    }
+    let arch = crate::arch::by_model_type(family.model_type.0);
+    let has = |field: &str| arch.is_some_and(|arch| arch.field(field).is_some());
+    let epsilons = EPSILONS.iter().filter_map(|key| Some((*key, field(key).or_else(|| of_all(key))?)));
+    let epsilons: Vec<(&str, &str)> = epsilons.filter(|(_, field)| has(field)).collect();
+    if let Some((key, _)) = epsilons.first().filter(|_| said("embedding_length"))
+        && epsilons.iter().all(|(_, field)| config.get(*field).is_none())
+    {
+        return Err((format!("`{}.{key}` is missing", file.name), CONVERT_AGAIN));
+    }
+    if !said("rope.freq_base") && has("rope_theta") {
+        config.insert("rope_theta".into(), 1e4.into());
+    }
+    if let Some(heads) = file.get("attention.head_count").and_then(Value::unsigned)
+        && !said("attention.head_count_kv")
+        && has("num_key_value_heads")
+    {
+        config.insert("num_key_value_heads".into(), heads.into());
+    }
+    Ok(())
+}
+
+/// What is added to squares before they are divided by.
+const EPSILONS: [&str; 2] = ["attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"];
+
+/// The field that a key of all families is.
+fn of_all(key: &str) -> Option<&'static str> {
+    KEYS.iter().find(|(read, _)| *read == key).map(|(_, field)| *field)
+}
+
+/// Whether a key is one of a family's own.
+fn reads_itself(family: &Family, key: &str) -> bool {
+    family.keys.iter().copied().flatten().any(|(read, _)| *read == key)
 }
 
 /// What a key says, where it is a number of each layer the same for all that have one.
@@ -410,7 +505,8 @@ fn gating(file: &File, family: &Family) -> Result<(), Wrong> {
     const NAMES: [&str; 5] = ["none", "softmax", "sigmoid", "softmax of the chosen", "square roots of softplus"];
     let name = |n: u64| usize::try_from(n).ok().and_then(|n| NAMES.get(n)).copied().unwrap_or("unknown");
     match file.size("expert_gating_func") {
-        Some(n) if n != family.gating && file.size("expert_count").unwrap_or(0) > 0 => {
+        // 0 says that nothing is said.
+        Some(n) if n != 0 && n != family.gating && file.size("expert_count").unwrap_or(0) > 0 => {
             file.refused(format_args!("has experts that are chosen by {} instead of {}", name(n), name(family.gating)))
         }
         _ => Ok(()),
@@ -434,6 +530,37 @@ fn scales(file: &File, family: &Family, config: &mut Config) -> Result<(), Wrong
         config.extend(head_dim(config).map(|n| ("attention_multiplier".to_string(), (1.0 / (n as f64).sqrt()).into())));
     }
     Ok(())
+}
+
+/// What kind each layer is, by whether it has a window: of each layer, or by a period of which the last has none.
+fn layer_kinds(file: &File, family: &Family) -> Result<Option<serde_json::Value>, Wrong> {
+    let layers = match file.get(WINDOWS) {
+        None => return Ok(None),
+        Some(_) if reads_itself(family, WINDOWS) => return Ok(None),
+        Some(_) => file.own_layers()?,
+    };
+    let given = file.get(WINDOWS).and_then(Value::list).unwrap_or_default();
+    let given = match file.get(WINDOWS).and_then(Value::unsigned) {
+        None => given[..layers.min(given.len())].to_vec(),
+        Some(period) => {
+            let Ok(period) = usize::try_from(period) else {
+                return file.refused(format_args!("has a period of {period} layers in `{WINDOWS}`"));
+            };
+            // Or the first (Command A with experts).
+            let full = if family.name == "cohere2moe" { 0 } else { period.saturating_sub(1) };
+            (0..layers).map(|i| Value::Bool(i.checked_rem(period) != Some(full))).collect()
+        }
+    };
+    let arch = crate::arch::by_model_type(family.model_type.0);
+    let of_class = arch.is_some_and(|arch| arch.field("layer_types").is_some());
+    let kinds = layer_types(&given).filter(|_| of_class || file.size("attention.sliding_window").unwrap_or(0) > 0);
+    match kinds {
+        Some(kinds) if !of_class && kinds.as_array().is_some_and(|all| all.contains(&json!("full_attention"))) => {
+            let class = family.model_type.1;
+            file.refused(format_args!("has layers with a window and without by `{WINDOWS}`, as {class} has not"))
+        }
+        kinds => Ok(kinds.filter(|_| of_class)),
+    }
 }
 
 /// What kind each layer is, by whether it has a window.

@@ -1,7 +1,7 @@
 //! Models that are cut into several files.
 
 use super::file::Wrong;
-use super::{Header, Value};
+use super::{Header, Metadata, Value};
 
 /// The most parts that are opened.
 const MOST: u64 = 999;
@@ -9,7 +9,7 @@ const DOWNLOAD: &str = "download the model again, all parts of one revision";
 
 /// The names of all parts of a model, by the first.
 pub(in crate::checkpoint) fn names(header: &Header, name: &str) -> Result<Vec<String>, Wrong> {
-    let count = number(header, "split.count")?.unwrap_or(1);
+    let count = number(&header.metadata, "split.count")?.unwrap_or(1);
     if count <= 1 {
         return Ok(vec![name.to_string()]);
     }
@@ -32,7 +32,7 @@ pub(in crate::checkpoint) fn check(header: &Header, at: usize, of: usize) -> Res
         return Ok(());
     }
     for (key, wanted) in [("split.no", at as u64), ("split.count", of as u64)] {
-        match number(header, key)? {
+        match number(&header.metadata, key)? {
             Some(n) if n == wanted => {}
             Some(n) => {
                 let what = format!("it is called part {} of {of}, but its `{key}` is {n}, not {wanted}", at + 1);
@@ -44,8 +44,33 @@ pub(in crate::checkpoint) fn check(header: &Header, at: usize, of: usize) -> Res
     Ok(())
 }
 
-fn number(header: &Header, key: &str) -> Result<Option<u64>, Wrong> {
-    let Some(value) = header.metadata.get(key) else { return Ok(None) };
+/// Whether what a part says beside its number is what the first says.
+pub(in crate::checkpoint) fn agrees(first: &Metadata, part: &Metadata) -> Result<(), Wrong> {
+    for (key, value) in part.iter().filter(|(key, _)| *key != "split.no") {
+        if let Some(other) = first.get(key).filter(|other| *other != value) {
+            let what = format!("its `{key}` is {}, and that of the first part {}", value.to_json(), other.to_json());
+            return Err((what, DOWNLOAD));
+        }
+    }
+    Ok(())
+}
+
+/// Whether all parts have as many tensors together as the first says.
+pub(in crate::checkpoint) fn check_tensors(header: &Metadata, parts: usize, found: usize) -> Result<(), Wrong> {
+    match number(header, TENSORS)? {
+        Some(n) if parts > 1 && n != found as u64 => {
+            let what = format!("`{TENSORS}` is {n}, but its {parts} parts have {found} tensors");
+            Err((what, DOWNLOAD))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Tensors of all parts.
+const TENSORS: &str = "split.tensors.count";
+
+fn number(header: &Metadata, key: &str) -> Result<Option<u64>, Wrong> {
+    let Some(value) = header.get(key) else { return Ok(None) };
     let wrong = || (format!("`{key}` is {}, no whole number", value.to_json()), DOWNLOAD);
     Value::unsigned(value).map(Some).ok_or_else(wrong)
 }

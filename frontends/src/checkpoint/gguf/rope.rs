@@ -21,25 +21,77 @@ pub(super) fn set(file: &File, config: &mut Config, own_factors: bool) -> Result
     if let (Some(rotated), Some(dim)) = (file.size("rope.dimension_count"), head_dim(config)) {
         config.insert("partial_rotary_factor".into(), (rotated as f64 / dim.max(1) as f64).into());
     }
+    let magnitude = magnitude(file)?;
     if own_factors {
-        return Ok(());
+        return match magnitude {
+            1.0 => Ok(()),
+            _ => file.refused(format_args!("has a `{MAGNITUDE}` of {magnitude}, which is not read")),
+        };
     }
     let scaling = match (file.has(FACTORS), file.has(LONG)) {
-        (true, _) => Some(factors(file, config)?),
+        (true, _) => Some(factors(file, config, magnitude)?),
         (false, true) => Some(by_length(file, config)?),
-        (false, false) => scaling(file)?,
+        (false, false) => multiplied(file, config, scaling(file)?, magnitude)?,
     };
     config.extend(scaling.map(|scaling| ("rope_scaling".to_string(), scaling)));
     Ok(())
 }
 
+/// What multiplies rotated queries and keys.
+const MAGNITUDE: &str = "rope.scaling.attn_factor";
+
+/// What a file says of it; 1 where it says nothing.
+fn magnitude(file: &File) -> Result<f64, Wrong> {
+    match file.get(MAGNITUDE) {
+        None => Ok(1.0),
+        Some(value) => match value.number().filter(|x| x.is_finite() && *x > 0.0) {
+            Some(x) => Ok(x),
+            None => file.refused(format_args!("has a `{MAGNITUDE}` that is no positive number")),
+        },
+    }
+}
+
+/// Settings with what rotated queries and keys are multiplied by.
+fn multiplied(
+    file: &File,
+    config: &mut Config,
+    scaling: Option<serde_json::Value>,
+    magnitude: f64,
+) -> Result<Option<serde_json::Value>, Wrong> {
+    if magnitude == 1.0 {
+        return Ok(scaling);
+    }
+    match scaling {
+        Some(mut yarn) if yarn["rope_type"] == "yarn" => {
+            if file.get("rope.scaling.yarn_log_multiplier").is_some() {
+                return file.refused(format_args!("has a `{MAGNITUDE}` beside `rope.scaling.yarn_log_multiplier`"));
+            }
+            let usual = 0.1 * yarn["factor"].as_f64().unwrap_or(1.0).max(1.0).ln() + 1.0;
+            yarn["attention_factor"] = (yarn["attention_factor"].as_f64().unwrap_or(usual) * magnitude).into();
+            Ok(Some(yarn))
+        }
+        // Frequencies that are all divided by one number.
+        other => {
+            let factor = other.and_then(|linear| linear["factor"].as_f64()).unwrap_or(1.0);
+            let Some(rotated) = file.size("rope.dimension_count").or_else(|| head_dim(config).map(|n| n as u64)) else {
+                return file.refused(format_args!("has a `{MAGNITUDE}`, but does not say how wide heads are"));
+            };
+            // As many as a head may have; more are not believed.
+            let all = vec![factor; (rotated / 2).min(1 << 12) as usize];
+            let original = file.required("context_length")?;
+            Ok(Some(longrope(config, [&all, &all], Some(original), Some(magnitude))))
+        }
+    }
+}
+
 /// `rope_scaling` by the keys about it.
 fn scaling(file: &File) -> Result<Option<serde_json::Value>, Wrong> {
-    let factor = file.number("rope.scaling.factor").or(file.number("rope.scale_linear"));
+    // As llama.cpp: 0 says that nothing is scaled.
+    let factor = file.number("rope.scaling.factor").or(file.number("rope.scale_linear")).filter(|x| *x != 0.0);
     let kind = file.get("rope.scaling.type").and_then(Value::text);
     match (kind, factor) {
         // Phi's name for the frequencies as they are.
-        (None | Some("none" | "longrope"), None) | (Some("none"), _) => Ok(None),
+        (None | Some("none" | "longrope" | "linear" | "yarn"), None) | (Some("none"), _) => Ok(None),
         (None | Some("linear"), Some(factor)) => Ok(Some(json!({ "rope_type": "linear", "factor": factor }))),
         (Some("yarn"), Some(factor)) => {
             let original = file.size("rope.scaling.original_context_length");
@@ -69,14 +121,14 @@ fn by_length(file: &File, config: &mut Config) -> Result<serde_json::Value, Wron
 
 /// The factors of frequencies that a file has: the settings of Llama 3 that make them, or the factors
 /// themselves, for texts of any length.
-fn factors(file: &File, config: &mut Config) -> Result<serde_json::Value, Wrong> {
+fn factors(file: &File, config: &mut Config, magnitude: f64) -> Result<serde_json::Value, Wrong> {
     let wrong = || (format!("tensor `{FACTORS}` has no factors of frequencies in F32"), OTHER_MODEL);
     let stored = file.floats(FACTORS).filter(|all| all.iter().all(|x| x.is_finite() && *x > 0.0)).ok_or_else(wrong)?;
-    if let Some(settings) = llama3(&stored, config) {
+    if let Some(settings) = llama3(&stored, config).filter(|_| magnitude == 1.0) {
         return Ok(settings);
     }
     let original = file.required("context_length")?;
-    Ok(longrope(config, [&stored, &stored], Some(original), Some(1.0)))
+    Ok(longrope(config, [&stored, &stored], Some(original), Some(magnitude)))
 }
 
 /// The settings of these factors, for texts that are longer than the original context and for shorter ones.

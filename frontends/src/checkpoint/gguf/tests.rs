@@ -2,6 +2,7 @@ mod drafts;
 mod families;
 mod forms;
 mod images;
+mod keys;
 mod newest;
 mod widths;
 
@@ -229,6 +230,7 @@ fn experts_are_taken_apart() {
         ("expert_feed_forward_length", 32),
     ];
     metadata.extend(keys.into_iter().map(|(key, n)| (format!("qwen3moe.{key}"), number(n))));
+    metadata.insert("qwen3moe.attention.layer_norm_rms_epsilon".into(), Value::Float(1e-6));
     let ty = blocks::named("Q8_0").unwrap();
     let info = TensorInfo { dtype: &ty.stored, shape: vec![3, 32, 64], bytes: 1000..1000 + 3 * 32 * 68 };
     let table = TensorInfo { dtype: &ty.stored, shape: vec![8, 64], bytes: 0..8 * 68 };
@@ -266,6 +268,7 @@ fn matrices_of_two_types_are_joined_as_floats() {
         metadata.extend(keys.map(|(key, n)| (format!("granitehybrid.{key}"), Value::Unsigned(n))));
         metadata.insert("granitehybrid.attention.head_count_kv".into(), Value::Unsigned(2));
         metadata.insert("granitehybrid.embedding_scale".into(), Value::Float(12.0));
+        metadata.insert("granitehybrid.attention.layer_norm_rms_epsilon".into(), Value::Float(1e-5));
         let matrix = |ty: &str, n: usize| {
             let ty = blocks::named(ty).unwrap();
             (0, TensorInfo { dtype: &ty.stored, shape: vec![n, 64], bytes: 0..n * 64 / ty.columns * ty.bytes })

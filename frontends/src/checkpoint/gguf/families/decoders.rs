@@ -50,6 +50,11 @@ pub(super) const FAMILIES: &[Family] = &[
         ]],
         heads: Heads::Neighbours,
         found: ATTENTION_BIAS,
+        // The key says there whether positions count.
+        adapt: |f, _| match f.get("rope.scaling.finetuned").and_then(|v| v.flag()) {
+            Some(false) => f.refused("has no positions by `rope.scaling.finetuned`"),
+            _ => Ok(()),
+        },
         ..PLAIN
     },
     // With windows it is the third generation, which scales frequencies in the other layers only.
@@ -204,8 +209,10 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "hunyuan-dense",
         model_type: ("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"),
+        quiet: &[ALPHA],
         names: &[HUNYUAN],
         found: ATTENTION_BIAS,
+        adapt: alpha,
         ..PLAIN
     },
     Family {
@@ -214,13 +221,7 @@ pub(super) const FAMILIES: &[Family] = &[
         quiet: &["rope.dimension_sections", ALPHA],
         names: &[HUNYUAN],
         found: ATTENTION_BIAS,
-        // Of older files the base is multiplied already.
-        adapt: |f, config| {
-            if let Some(alpha) = f.number(ALPHA) {
-                config.insert("rope_scaling".into(), json!({ "rope_type": "dynamic", "alpha": alpha }));
-            }
-            Ok(())
-        },
+        adapt: alpha,
         ..PLAIN
     },
     Family {
@@ -337,7 +338,7 @@ pub(super) const FAMILIES: &[Family] = &[
         model_type: ("ministral3", "Ministral3ForCausalLM"),
         suits: |f| !has_experts(f),
         heads: Heads::Neighbours,
-        quiet: &["attention.temperature_scale"],
+        quiet: &["attention.temperature_scale", "attention.temperature_length"],
         adapt: grown,
         ..PLAIN
     },
@@ -374,6 +375,14 @@ pub(super) const FAMILIES: &[Family] = &[
         ..PLAIN
     },
 ];
+
+/// HunYuan's base of frequencies, which older files have multiplied already.
+fn alpha(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    if let Some(alpha) = f.number(ALPHA).filter(|alpha| *alpha > 0.0) {
+        config.insert("rope_scaling".into(), json!({ "rope_type": "dynamic", "alpha": alpha }));
+    }
+    Ok(())
+}
 
 /// Ministral 3: queries that grow with the position, and YaRN.
 fn grown(f: &File, config: &mut Config) -> Result<(), Wrong> {

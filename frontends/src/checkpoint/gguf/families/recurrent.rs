@@ -228,9 +228,17 @@ const BAMBA: Names = &[
     ("blk.{}.ffn_down", "model.layers.{}.feed_forward.down_proj"),
 ];
 
+/// Whether positions count, as files say in this place.
+fn rotates(f: &File) -> bool {
+    f.get("rope.scaling.finetuned").and_then(|v| v.flag()).unwrap_or(true)
+}
+
 /// The converter puts rows of whole heads in the order for rotating neighbours, as Llama's, though half
 /// of each is rotated: undone, they are as the model has them.
 fn bamba(f: &File, config: &mut Config) -> Result<(), Wrong> {
+    if !rotates(f) {
+        return f.refused("has no positions by `rope.scaling.finetuned`");
+    }
     let attend = f.layers(ATTENDS).into_iter().enumerate().filter_map(|(i, is)| is.then_some(i));
     config.insert("attn_layer_indices".into(), attend.collect());
     config.insert("partial_rotary_factor".into(), 0.5.into());
@@ -250,8 +258,7 @@ fn expansion(f: &File) -> Result<u64, Wrong> {
 
 fn granite(f: &File, config: &mut Config) -> Result<(), Wrong> {
     set_layer_types(config, &f.layers(ATTENDS), ["attention", "mamba"]);
-    // As files say that positions count.
-    let rotates = f.get("rope.scaling.finetuned").and_then(|v| v.flag()).unwrap_or(false);
+    let rotates = rotates(f);
     config.insert("position_embedding_type".into(), if rotates { "rope" } else { "nope" }.into());
     config.insert("mamba_expand".into(), expansion(f)?.into());
     let (count, used) = if has_experts(f) {
