@@ -9,6 +9,7 @@ pub mod adapter;
 pub mod alphabet;
 pub mod base64;
 pub mod check;
+mod continued;
 pub mod fuzz;
 pub mod jinja;
 pub mod json;
