@@ -13,6 +13,7 @@ mod continued;
 pub mod fuzz;
 pub mod jinja;
 pub mod json;
+mod long;
 mod longest;
 mod pieces;
 mod template;
