@@ -108,6 +108,32 @@ fn every_normalizer_works_on_parts() {
     }
 }
 
+/// What is put around a text, and how much of it is left, are as with the crate.
+#[test]
+fn long_texts_get_what_short_ones_get() {
+    let piece = |id: &str| json!({"SpecialToken": {"id": id, "type_id": 0}});
+    let text = json!({"Sequence": {"id": "A", "type_id": 0}});
+    let special = json!({"id": "<s>", "ids": [900], "tokens": ["<s>"]});
+    let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    let mut json: Value = serde_json::from_str(&file(Value::Null, bytes, true, json!({}))).unwrap();
+    json["post_processor"] = json!({"type": "TemplateProcessing", "single": [piece("<s>"), text, piece("<s>")],
+        "pair": [], "special_tokens": {"<s>": special}});
+    let long = "Hello, hello world: aaaa llo. ".repeat(3000);
+    for most in [None, Some(1000)] {
+        let config = crate::Config { most, ..crate::Config::default() };
+        let tokenizer = crate::Tokenizer::new(&json.to_string(), &config).unwrap();
+        let whole = tokenizer.inner.encode_fast(long.as_str(), true).unwrap();
+        let mut whole: Vec<i32> = whole.get_ids().iter().map(|id| *id as i32).collect();
+        if let Some(most) = most {
+            whole.truncate(most - 1);
+            whole.push(900);
+        }
+        assert_eq!(tokenizer.encode(&long, true).unwrap(), whole);
+        let plain = tokenizer.encode(&long, false).unwrap();
+        assert!(!plain.contains(&900) && plain.len() > 30_000);
+    }
+}
+
 #[test]
 fn what_is_not_known_is_left_to_the_crate() {
     let regex = json!({"type": "Replace", "pattern": {"Regex": " +"}, "content": "▁"});
