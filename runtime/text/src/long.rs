@@ -64,6 +64,9 @@ struct Merges {
     longest: usize,
 }
 
+/// Sees a token, or the text between two of them (without an id), and where it stands.
+type See<'s> = dyn FnMut(Option<u32>, usize, &str) -> Option<()> + 's;
+
 impl Added {
     fn new(tokens: impl Iterator<Item = (String, Option<u32>)>) -> Added {
         let mut all: Vec<Vec<_>> = (0..256).map(|_| vec![]).collect();
@@ -77,7 +80,7 @@ impl Added {
     }
 
     /// Visits the tokens in a text and what is between them, with the place.
-    fn walk(&self, text: &str, see: &mut dyn FnMut(Option<u32>, usize, &str) -> Option<()>) -> Option<()> {
+    fn walk(&self, text: &str, see: &mut See<'_>) -> Option<()> {
         let (mut from, mut at) = (0, 0);
         while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
             let first = usize::from(rest.as_bytes()[0]);
