@@ -277,7 +277,8 @@ llmcc_status llmcc_tokenize(const llmcc_model *model, const char *text, size_t l
 llmcc_status llmcc_detokenize(const llmcc_model *model, const int32_t *tokens, size_t n, uint32_t flags, char *out, size_t capacity,
                               size_t *needed);
 /* The prompt for a conversation, by the model's chat template. `json` is a list of messages [{"role": "user", "content": "Hi"}, ...] or an
- * object with "messages" and, if wanted, "tools", "add_generation_prompt" (default true), "template" (a name) and any further variables. */
+ * object with "messages" and, if wanted, "tools", "documents", "add_generation_prompt" (default true), "template" (a name), "chat_template" (a template
+ * instead of the model's), "continue_final_message" (true: the last message stays open, and no new one begins) and any further variables. */
 llmcc_status llmcc_apply_chat_template(const llmcc_model *model, const char *json, size_t len, char *out, size_t capacity, size_t *needed);
 /* A token as the tokenizer's vocabulary writes it (words with the mark of their leading space, "<0x0A>"), and the token written so (-1: none). Tokens that
  * only the model has, whose vocabulary is padded, are empty. */

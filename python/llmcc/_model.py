@@ -9,7 +9,7 @@ import numbers
 import os
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Union, overload
+from typing import TYPE_CHECKING, Any, Iterator, Literal, Mapping, Optional, Sequence, Union, overload
 
 from . import _batch, _embed, _ffi as ffi, _pairs, _score
 from ._batch import Texts as _texts
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 Prompt = Union[str, Sequence[int]]
 Prompts = Sequence[Prompt]
 Message = Mapping[str, Any]
+
+# Keywords of Transformers that are not passed to its templates.
+_NOT_OF_TEMPLATES = frozenset(
+    ("padding", "truncation", "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs", "sanitize_control_tokens")
+)
 
 _OUTPUT = {0: "logits", 1: "embedding", 2: "scores"}
 _ISA = {1: "x86-64", 3: "x86-64-v3", 4: "x86-64-v4", 64: "aarch64"}
@@ -211,23 +216,67 @@ class Model:
             self._lib.token_flags(handle, _token(token), c.byref(flags))
         return flags.value
 
+    @overload
+    def apply_chat_template(
+        self,
+        messages: Sequence[Message],
+        tools: Optional[Sequence[Mapping[str, Any]]] = ...,
+        add_generation_prompt: Optional[bool] = ...,
+        *,
+        tokenize: Literal[False] = ...,
+        **variables: Any,
+    ) -> str: ...
+
+    @overload
+    def apply_chat_template(
+        self,
+        messages: Sequence[Message],
+        tools: Optional[Sequence[Mapping[str, Any]]] = ...,
+        add_generation_prompt: Optional[bool] = ...,
+        *,
+        tokenize: Literal[True],
+        **variables: Any,
+    ) -> list[int]: ...
+
     def apply_chat_template(
         self,
         messages: Sequence[Message],
         tools: Optional[Sequence[Mapping[str, Any]]] = None,
-        add_generation_prompt: bool = True,
+        add_generation_prompt: Optional[bool] = None,
+        *,
+        documents: Optional[Sequence[Mapping[str, Any]]] = None,
+        chat_template: Optional[str] = None,
+        continue_final_message: Union[bool, str] = False,
+        tokenize: bool = False,
         **variables: Any,
-    ) -> str:
-        """The prompt for a conversation, by the model's chat template. ``variables`` are passed to the template."""
+    ) -> Union[str, list[int]]:
+        """The prompt for a conversation, by the model's chat template. ``variables`` are passed to the template.
+
+        :param add_generation_prompt: whether an answer begins at the end; by default yes, unless the last message is continued.
+        :param chat_template: a template instead of the model's, or, of a model with several, the name of one.
+        :param continue_final_message: leave the last message open, for the model to go on with it; a text names the member of the message
+            that is gone on with (``"content"`` by default).
+        :param tokenize: return the tokens of the prompt instead of its text.
+        """
+        for name in _NOT_OF_TEMPLATES & variables.keys():
+            if variables.pop(name) not in (None, False):
+                raise TypeError(f"apply_chat_template does not support {name}; it would not be a variable of the template")
+        if add_generation_prompt is None:
+            add_generation_prompt = not continue_final_message
         conversation: dict[str, Any] = {"messages": list(messages), "add_generation_prompt": add_generation_prompt, **variables}
-        if tools is not None:
-            conversation["tools"] = list(tools)
+        given = {"tools": tools, "documents": documents}
+        conversation.update({name: list(value) for name, value in given.items() if value is not None})
+        if chat_template is not None:
+            conversation["chat_template"] = chat_template
+        if continue_final_message:
+            conversation["continue_final_message"] = continue_final_message
         try:
             data = _utf8(json.dumps(conversation, ensure_ascii=False))
         except TypeError as error:
             raise LlmccError(f"the conversation is not JSON: {error}") from None
         with self._use() as handle:
-            return self._lib.text(lambda *out: self._lib.apply_chat_template(handle, data, len(data), *out), 2 * len(data) + 4096)
+            text = self._lib.text(lambda *out: self._lib.apply_chat_template(handle, data, len(data), *out), 2 * len(data) + 4096)
+        return self.tokenize(text, add_special=False) if tokenize else text
 
     # ---- generation
 

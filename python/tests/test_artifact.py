@@ -123,6 +123,27 @@ def test_errors(model: llmcc.Model) -> None:
         assert caught.value.status == llmcc.Status.UNSUPPORTED
 
 
+CHATML = "{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}{{ x }}{{ max_length }}"
+
+
+def test_prompts_of_conversations(model: llmcc.Model) -> None:
+    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "It is"}]
+    whole = "<user>q<end><assistant>It is<end>"
+    assert model.apply_chat_template(messages, chat_template=CHATML, x=3) == whole + "<assistant>3"
+    assert model.apply_chat_template(messages, add_generation_prompt=False, chat_template=CHATML) == whole
+    opened = model.apply_chat_template(messages, chat_template=CHATML, continue_final_message=True)
+    assert opened == "<user>q<end><assistant>It is"
+    tokens = model.apply_chat_template(messages, chat_template=CHATML, continue_final_message=True, tokenize=True)
+    assert tokens == model.tokenize(opened, add_special=False)
+    with pytest.raises(llmcc.LlmccError, match="exclude each other"):
+        model.apply_chat_template(messages, add_generation_prompt=True, chat_template=CHATML, continue_final_message=True)
+    with pytest.raises(llmcc.LlmccError, match="reasoning_content"):
+        model.apply_chat_template(messages, chat_template=CHATML, continue_final_message="reasoning_content")
+    with pytest.raises(TypeError, match="max_length"):
+        model.apply_chat_template(messages, chat_template=CHATML, max_length=8)
+    assert model.apply_chat_template(messages, chat_template=CHATML, max_length=None, padding=False) == whole + "<assistant>"
+
+
 def test_a_full_cache_is_an_error() -> None:
     with llmcc.load(PATH, threads=1, max_tokens=16) as small:
         tokens = small.tokenize(PROMPT)

@@ -5,6 +5,7 @@ mod cuts;
 mod files;
 mod gguf;
 mod llama2c;
+mod onig;
 mod programs;
 mod protobuf;
 mod sentencepiece;
@@ -50,6 +51,7 @@ pub struct TextAssets {
 
 const SAVE: &str = "make a tokenizer.json with Transformers: `AutoTokenizer.from_pretrained(dir).save_pretrained(dir)`";
 const OTHER_FILE: &str = "take the model's safetensors checkpoint";
+const EXPRESSION: &str = "write the expression in another way, or take the model's other tokenizer files";
 const MISMATCH: &str = "use the tokenizer files of this very model";
 
 impl TextAssets {
@@ -302,6 +304,7 @@ fn load(source: &mut Source, vocab: usize, warnings: &mut Vec<String>) -> Result
         Ok(())
     };
     fix(&mut source.json, &[])?;
+    onig::translate(&mut source.json).map_err(|what| bad(format!("not a usable tokenizer: {what}"), EXPRESSION))?;
     let random = check::tokenizer(&source.json).map_err(|what| bad(format!("not a usable tokenizer: {what}"), SAVE))?;
     if !random.is_empty() {
         warnings

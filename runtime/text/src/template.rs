@@ -6,7 +6,7 @@ use std::mem::zeroed;
 use crate::jinja::value::{Heap, Value};
 use crate::jinja::{self, Kind as JinjaKind};
 use crate::json::Json;
-use crate::{Config, Error, Kind, Result};
+use crate::{Config, Error, Kind, Result, continued};
 
 pub use jinja::Clock;
 
@@ -18,28 +18,34 @@ const WORK: (u64, u64) = (1 << 30, 1 << 10);
 
 /// The parsed chat templates of a model.
 pub struct Template {
-    templates: Vec<(String, jinja::Template)>,
+    templates: Vec<Named>,
     variables: Vec<(String, String)>,
     clock: Clock,
 }
 
+/// One of a model's templates.
+struct Named {
+    name: String,
+    source: String,
+    parsed: jinja::Template,
+}
+
+impl Named {
+    fn parse(name: &str, source: &str) -> Result<Named> {
+        let parsed = jinja::Template::parse(source).map_err(|e| failed(&format!("{name:?} does not parse"), &e))?;
+        Ok(Named { name: name.into(), source: source.into(), parsed })
+    }
+}
+
 impl Template {
-    /// Parses the templates of `config`.
+    /// Parses the templates of `config`. Without one, conversations must bring their own.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] without a template, [`Kind::Template`] for one that does not parse.
+    /// [`Kind::Template`] for one that does not parse.
     pub fn new(config: &Config, clock: Clock) -> Result<Template> {
-        if config.templates.is_empty() {
-            let message =
-                "the model has no chat template (none in its tokenizer_config.json); write the prompt as plain text";
-            return Err(Error::new(Kind::Unsupported, message));
-        }
-        let mut templates = Vec::new();
-        for (name, source) in &config.templates {
-            let parsed = jinja::Template::parse(source).map_err(|e| failed(&format!("{name:?} does not parse"), &e))?;
-            templates.push((name.clone(), parsed));
-        }
-        templates.sort_by(|a, b| a.0.cmp(&b.0));
+        let parsed = config.templates.iter().map(|(name, source)| Named::parse(name, source));
+        let mut templates = parsed.collect::<Result<Vec<_>>>()?;
+        templates.sort_by(|a, b| a.name.cmp(&b.name));
         let mut variables = config.specials.clone();
         let named = [("bos_token", &config.bos_token), ("eos_token", &config.eos_token)];
         variables.extend(named.iter().filter_map(|(name, text)| Some(((*name).to_owned(), (*text).clone()?))));
@@ -48,43 +54,67 @@ impl Template {
 
     /// Renders a conversation given as JSON: a list of messages `{"role", "content", ...}`, or an
     /// object with `messages`, optionally `tools`, `documents`, `add_generation_prompt` (default
-    /// true), `template` (a name, when the model has several) and any further variables of the
-    /// template.
+    /// true), `template` (a name, when the model has several), `chat_template` (a template instead
+    /// of the model's, or the name of one of several), `continue_final_message` (true, or the member
+    /// of the last message that the model goes on with) and any further variables of the template.
     ///
     /// As in Transformers, members of messages that are null count as missing, and
     /// `reasoning_content` and `thinking` stand for each other.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] for what is no conversation, [`Kind::Template`] when the template refuses
+    /// [`Kind::Invalid`] for what is no conversation, or cannot be continued,
+    /// [`Kind::Unsupported`] without a template, [`Kind::Template`] when the template refuses
     /// it or fails.
     pub fn render(&self, conversation: &str) -> Result<String> {
-        let bad = |what: &str| {
-            Error::new(
-                Kind::Invalid,
-                format!("the conversation is not a JSON list of messages or object with \"messages\": {what}"),
-            )
+        let mut given = members(conversation)?;
+        let own = |name: &str, given: &mut Vec<(String, Json)>| {
+            given.iter().position(|(k, _)| k == name).map(|at| given.remove(at).1)
         };
-        let given: Json = serde_json::from_str(conversation).map_err(|e| bad(&e.to_string()))?;
-        let mut given = match given {
-            Json::List(_) => vec![("messages".to_owned(), given)],
-            Json::Map(items) => items,
-            _ => return Err(bad("it is neither")),
-        };
-        match given.iter_mut().find(|(name, _)| name == "messages") {
-            Some((_, Json::List(messages))) => messages.iter_mut().for_each(normalize),
-            _ => return Err(bad("\"messages\" is missing or no list")),
-        }
+        let continued = continued::field(own("continue_final_message", &mut given).as_ref())?;
+        let replaced = own("chat_template", &mut given);
         let find = |name: &str| given.iter().find(|(k, _)| k == name).map(|(_, v)| v);
         let tools = !matches!(find("tools"), None | Some(Json::Null | Json::Bool(false)))
             && find("tools") != Some(&Json::List(Vec::new()));
-        let template = self.choose(find("template").and_then(Json::as_str), tools)?;
+        let prompted = find("add_generation_prompt");
+        if continued.is_some() && !matches!(prompted, None | Some(Json::Null | Json::Bool(false))) {
+            return Err(Error::new(
+                Kind::Invalid,
+                "continue_final_message and add_generation_prompt exclude each other: the one goes on with the last message, the other begins a new one",
+            ));
+        }
+        let made = self.replacement(replaced.as_ref())?;
+        let name = find("template").or(replaced.as_ref()).and_then(Json::as_str);
+        let template = match &made {
+            Some(made) => made,
+            None => self.choose(name, tools)?,
+        };
+        let text = match (&continued, given.iter_mut().find(|(name, _)| name == "messages")) {
+            (Some(field), Some((_, Json::List(messages)))) => Some(continued::mark(messages, field, &template.source)?),
+            _ => None,
+        };
         let size = conversation.len();
         let heap = Heap::new(
             MEMORY.0.saturating_add(MEMORY.1.saturating_mul(size)),
             WORK.0.saturating_add(WORK.1.saturating_mul(size as u64)),
         );
-        let variables = self.variables(&heap, &given).map_err(|e| failed("failed", &e))?;
-        template.render(&heap, &variables, self.clock).map_err(|e| failed("failed", &e))
+        let variables = self.variables(&heap, &given, continued.is_none()).map_err(|e| failed("failed", &e))?;
+        let rendered = template.parsed.render(&heap, &variables, self.clock).map_err(|e| failed("failed", &e))?;
+        match text {
+            Some(text) => continued::cut(rendered, &text),
+            None => Ok(rendered),
+        }
+    }
+
+    /// The template that a conversation brings; `None`: it has none, or names one of the model's.
+    fn replacement(&self, given: Option<&Json>) -> Result<Option<Named>> {
+        match given {
+            None | Some(Json::Null) => Ok(None),
+            Some(Json::String(name)) if self.templates.len() > 1 && self.templates.iter().any(|t| t.name == *name) => {
+                Ok(None)
+            }
+            Some(Json::String(source)) => Named::parse("chat_template", source).map(Some),
+            Some(_) => Err(Error::new(Kind::Invalid, "chat_template is neither a template nor the name of one")),
+        }
     }
 
     /// Later ones win: those of the caller.
@@ -92,12 +122,13 @@ impl Template {
         &self,
         heap: &Heap,
         given: &[(String, Json)],
+        prompted: bool,
     ) -> std::result::Result<Vec<(String, Value)>, jinja::Error> {
         let mut all: Vec<(String, Value)> = Vec::new();
         for (name, text) in &self.variables {
             all.push((name.clone(), heap.json(&Json::String(text.clone()))?));
         }
-        all.push(("add_generation_prompt".into(), Value::Bool(true)));
+        all.push(("add_generation_prompt".into(), Value::Bool(prompted)));
         all.push(("tools".into(), Value::None));
         all.push(("documents".into(), Value::None));
         for (name, value) in given {
@@ -108,24 +139,28 @@ impl Template {
 
     /// The template to use: the named one, else `tool_use` when there are tools, else `default`,
     /// else the first.
-    fn choose(&self, wanted: Option<&str>, tools: bool) -> Result<&jinja::Template> {
-        let named = |name: &str| self.templates.iter().find(|(n, _)| n == name).map(|(_, t)| t);
+    fn choose(&self, wanted: Option<&str>, tools: bool) -> Result<&Named> {
+        let named = |name: &str| self.templates.iter().find(|t| t.name == name);
+        if self.templates.is_empty() {
+            let message = "the model has no chat template (none in its tokenizer_config.json); give one as chat_template, or write the prompt as plain text";
+            return Err(Error::new(Kind::Unsupported, message));
+        }
         if let Some(name) = wanted {
-            let names: Vec<&str> = self.templates.iter().map(|(n, _)| n.as_str()).collect();
+            let names: Vec<&str> = self.templates.iter().map(|t| t.name.as_str()).collect();
             let missing = || {
                 Error::new(Kind::Invalid, format!("the model has no chat template {name:?}, only {}", names.join(", ")))
             };
             return named(name).ok_or_else(missing);
         }
         let preferred = if tools { named("tool_use") } else { None };
-        let found = preferred.or_else(|| named("default")).or_else(|| self.templates.first().map(|(_, t)| t));
+        let found = preferred.or_else(|| named("default")).or_else(|| self.templates.first());
         found.ok_or_else(|| Error::new(Kind::Internal, "no chat template was parsed"))
     }
 
     /// Tries every template on the conversations that users have: see [`Trial`].
     pub fn trials(&self) -> Vec<Trial> {
         let mut trials = Vec::new();
-        for (name, _) in &self.templates {
+        for Named { name, .. } in &self.templates {
             for (what, conversation) in CONVERSATIONS {
                 let text = format!("{{\"template\":{},{conversation}}}", serde_json::Value::from(name.as_str()));
                 trials.push(Trial { template: name.clone(), what, outcome: self.render(&text).map(drop) });
@@ -133,6 +168,32 @@ impl Template {
         }
         trials
     }
+}
+
+/// Members of a conversation, its messages as Transformers has them.
+fn members(conversation: &str) -> Result<Vec<(String, Json)>> {
+    let bad = |what: &str| {
+        Error::new(
+            Kind::Invalid,
+            format!("the conversation is not a JSON list of messages or object with \"messages\": {what}"),
+        )
+    };
+    let given: Json = serde_json::from_str(conversation).map_err(|e| bad(&e.to_string()))?;
+    let mut given = match given {
+        Json::List(_) => vec![("messages".to_owned(), given)],
+        Json::Map(items) => items,
+        _ => return Err(bad("it is neither")),
+    };
+    match given.iter_mut().find(|(name, _)| name == "messages") {
+        Some((_, Json::List(messages))) => {
+            if messages.iter().any(|m| !matches!(m, Json::Map(_))) {
+                return Err(bad("a message is no object"));
+            }
+            messages.iter_mut().for_each(normalize);
+        }
+        _ => return Err(bad("\"messages\" is missing or no list")),
+    }
+    Ok(given)
 }
 
 /// What a template made of one kind of conversation.

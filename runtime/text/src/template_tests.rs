@@ -90,7 +90,58 @@ fn failures_say_why() {
     for bad in ["", "3", "{}", "{\"messages\":3}", "[", "{\"messages\":[],\"template\":\"x\"}"] {
         assert_eq!(status("", bad).kind, Kind::Invalid, "{bad}");
     }
-    assert_eq!(Template::new(&Config::default(), fixed_time).err().unwrap().kind, Kind::Unsupported);
+    let none = Template::new(&Config::default(), fixed_time).unwrap();
+    assert_eq!(none.render("[]").unwrap_err().kind, Kind::Unsupported);
+    assert_eq!(none.render(r#"{"messages":[],"chat_template":"a{{ tools }}"}"#).unwrap(), "aNone");
+}
+
+#[test]
+fn a_conversation_may_bring_its_template() {
+    let of = |template: &str| format!("{{\"messages\":[],\"chat_template\":{}}}", json!(template));
+    assert_eq!(render("a", &of("b{{ chat_template }}")).unwrap(), "b");
+    assert_eq!(render("a", &of("default")).unwrap(), "default");
+    assert_eq!(render("a", &of("{% x %}")).unwrap_err().kind, Kind::Template);
+    assert_eq!(render("a", r#"{"messages":[],"chat_template":3}"#).unwrap_err().kind, Kind::Invalid);
+    let templates = [("default", "a"), ("rag", "c")].map(|(n, t)| (n.to_owned(), t.to_owned())).to_vec();
+    let two = Template::new(&Config { templates, ..Config::default() }, fixed_time).unwrap();
+    assert_eq!(two.render(&of("rag")).unwrap(), "c");
+    assert_eq!(two.render(&of("other")).unwrap(), "other");
+}
+
+/// As Transformers 5.23's `apply_chat_template(continue_final_message=...)`.
+#[test]
+fn a_last_message_is_left_open() {
+    const CHATML: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}{{ continue_final_message }}";
+    const STRIPS: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content|trim }}<end>{% endfor %}";
+    const PARTS: &str = "{% for m in messages %}{% for c in m.content %}[{{ c.text }}]{% endfor %}{% endfor %}";
+    const THINKS: &str = "{% for m in messages %}<think>{{ m.reasoning_content }}</think>{{ m.content }}{% endfor %}";
+    let last = |wanted: &str, message: &str| {
+        format!(r#"{{"messages":[{{"role":"user","content":"q"}},{message}],"continue_final_message":{wanted}}}"#)
+    };
+    let answer = r#"{"role":"assistant","content":"It is "}"#;
+    for (template, conversation, expected) in [
+        (CHATML, last("true", answer), "<user>q<end>\n<assistant>It is "),
+        (CHATML, last("false", answer), "<user>q<end>\n<assistant>It is <end>\n<assistant>"),
+        (STRIPS, last("true", answer), "<user>q<end><assistant>It is"),
+        (STRIPS, last("\"content\"", answer), "<user>q<end><assistant>It is"),
+        (PARTS, last("true", r#"{"content":[{"text":"a"},{"text":"b"},{"image":1}]}"#), "[][a][b"),
+        (THINKS, last("\"thinking\"", r#"{"thinking":"so","content":""}"#), "<think></think>q<think>so"),
+    ] {
+        assert_eq!(render(template, &conversation).unwrap(), expected, "{conversation}");
+    }
+    for (template, conversation, why) in [
+        (CHATML, r#"{"messages":[],"continue_final_message":true}"#.to_string(), "empty"),
+        (CHATML, last("true", r#"{"role":"assistant","content":null}"#), "no \"content\""),
+        (CHATML, last("\"thinking\"", r#"{"thinking":"so"}"#), "does not use"),
+        (CHATML, last("3", answer), "neither"),
+        (CHATML, last("true,\"add_generation_prompt\":true", answer), "exclude each other"),
+        (CHATML, last("true", r#"{"role":"assistant","content":[{"image":1}]}"#), "no text"),
+        ("{{ messages[0].content }}", last("true", answer), "leaves out"),
+        ("{{ messages[1].content|upper }}", last("true", answer), "leaves out"),
+    ] {
+        let error = render(template, &conversation).unwrap_err();
+        assert!(error.kind == Kind::Invalid && error.message.contains(why), "{conversation}: {error}");
+    }
 }
 
 /// Every template of the shared data renders as Python's Jinja does. Where Jinja fails on a type

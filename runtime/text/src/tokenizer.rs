@@ -1,15 +1,23 @@
 //! `tokenizer.json` through the `tokenizers` crate, with the special-token habits of the model.
 
+use crate::long::Long;
 use crate::longest::Longest;
 use crate::{Config, Error, Kind, Result};
+use std::borrow::Cow;
+use std::sync::OnceLock;
 use tokenizers::utils::truncation::truncate_encodings;
-use tokenizers::{Encoding, PostProcessor, TruncationDirection, TruncationParams, TruncationStrategy};
+use tokenizers::{Encoding, PostProcessor, Token, TruncationDirection, TruncationParams, TruncationStrategy};
+
+/// Bytes of a text for which the crate's tables are large.
+const LONG: usize = 1 << 16;
 
 /// A parsed tokenizer.
 pub struct Tokenizer {
     pub(super) inner: tokenizers::Tokenizer,
     /// Of a vocabulary whose longest tokens are taken.
     longest: Option<Longest>,
+    /// How long texts are walked; `None` inside: only the crate knows.
+    long: OnceLock<Option<Long>>,
     bos: Option<(u32, String)>,
     add_bos: Option<bool>,
     add_eos: Option<i32>,
@@ -37,6 +45,7 @@ impl Tokenizer {
         Ok(Tokenizer {
             inner,
             longest,
+            long: OnceLock::new(),
             bos,
             add_bos: config.add_bos,
             add_eos: config.add_eos,
@@ -51,8 +60,11 @@ impl Tokenizer {
     /// Special tokens written out in `text` are recognised. An embedder's text gets its prompt, too,
     /// and loses what is more than the model takes.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
-        let prompted = if add_special { format!("{}{text}", self.prompt) } else { String::new() };
-        let text = if prompted.is_empty() { text } else { &prompted };
+        let prompted = match add_special && !self.prompt.is_empty() {
+            true => Cow::Owned(format!("{}{text}", self.prompt)),
+            false => Cow::Borrowed(text),
+        };
+        let text = prompted.as_ref();
         let mut ids = self.ids(text, add_special)?;
         if let (true, Some((bos, bos_text))) = (add_special, &self.bos) {
             let has = ids.first() == Some(&(*bos as i32));
@@ -74,7 +86,36 @@ impl Tokenizer {
         if let Some(longest) = &self.longest {
             return Ok(longest.encode(&self.inner, text));
         }
+        if text.len() > LONG
+            && let Some(long) = self.long.get_or_init(|| Long::of(&self.inner, None))
+            && let Some(ids) = long.encode(&self.inner, text)
+        {
+            return if add_special { self.around(ids) } else { Ok(ids) };
+        }
         Ok(signed(self.encoding(text, add_special)?.get_ids()))
+    }
+
+    /// Ids of a text with what the tokenizer puts around it, and no more than the model takes.
+    fn around(&self, mut ids: Vec<i32>) -> Result<Vec<i32>> {
+        if let Some(most) = self.most {
+            ids.truncate(self.room(most));
+        }
+        // One token stands for all.
+        let one = Encoding::from_tokens(vec![Token::new(u32::MAX, "x".into(), (0, 1))], 0);
+        let put = self.inner.post_process(one, None, true).map_err(refused)?;
+        let at = put.get_ids().iter().position(|id| *id == u32::MAX);
+        let at = at.ok_or_else(|| Error::new(Kind::Internal, "the post-processor leaves the text out"))?;
+        ids.extend(signed(&put.get_ids()[at + 1..]));
+        ids.splice(..0, signed(&put.get_ids()[..at]));
+        Ok(ids)
+    }
+
+    /// Tokens of a text that fit beside what is put around it.
+    fn room(&self, most: usize) -> usize {
+        let added = self.added(false);
+        // (Without a post-processor the start is added later, as the end may be.)
+        let start = added == 0 && self.add_bos == Some(true);
+        most.saturating_sub(added + usize::from(start) + usize::from(self.add_eos.is_some()))
     }
 
     fn encoding(&self, text: &str, add_special: bool) -> Result<Encoding> {
@@ -82,10 +123,7 @@ impl Tokenizer {
             return self.inner.encode_fast(text, add_special).map_err(refused);
         };
         let found = self.inner.encode_fast(text, false).map_err(refused)?;
-        let added = self.added(false);
-        // (Without a post-processor the start is added later, as the end may be.)
-        let start = added == 0 && self.add_bos == Some(true);
-        let room = most.saturating_sub(added + usize::from(start) + usize::from(self.add_eos.is_some()));
+        let room = self.room(most);
         let (mut found, _) = cut(found, None, room)?;
         found.take_overflowing();
         self.inner.post_process(found, None, true).map_err(refused)

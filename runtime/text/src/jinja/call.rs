@@ -71,18 +71,36 @@ fn python_attribute(interpreter: &Interpreter<'_>, value: &Value, name: &str) ->
     Ok(match value {
         Value::Namespace(ns) => ns.get(&interpreter.heap, name)?,
         Value::Loop(state) => loop_attribute(value, state, name),
-        Value::Call(function) => match (&**function, name) {
-            (Callable::Macro { index, .. }, "name") => {
-                let name = interpreter.program.macros.get(*index).map_or("", |m| interpreter.label(m.name));
-                Some(interpreter.heap.string(name)?)
-            }
+        Value::Call(function) => match &**function {
+            Callable::Macro { index, .. } => macro_attribute(interpreter, *index, name)?,
             _ => None,
         },
+        Value::List(list) if list.named(name).is_some() => list.named(name).cloned(),
         _ if methods::exists(value, name) => {
             Some(Value::Call(Rc::new(Callable::Method(value.clone(), name.to_owned()))))
         }
         _ => None,
     })
+}
+
+/// What Jinja's macros say of themselves.
+fn macro_attribute(interpreter: &Interpreter<'_>, index: usize, name: &str) -> Result<Option<Value>> {
+    let Some(m) = interpreter.program.macros.get(index) else { return Ok(None) };
+    let heap = &interpreter.heap;
+    let [_, caller, varargs, kwargs] = m.uses;
+    Ok(Some(match name {
+        "name" if m.name == CALLER => Value::None,
+        "name" => heap.string(interpreter.label(m.name))?,
+        "arguments" => {
+            let names = m.params.iter().map(|(param, _)| heap.string(interpreter.label(*param)));
+            heap.sequence(names.collect::<Result<_>>()?, true)?
+        }
+        "catch_kwargs" => Value::Bool(kwargs),
+        "catch_varargs" => Value::Bool(varargs),
+        "caller" => Value::Bool(caller),
+        "explicit_caller" => Value::Bool(m.params.iter().any(|(param, _)| *param == CALLER)),
+        _ => return Ok(None),
+    }))
 }
 
 fn loop_attribute(value: &Value, state: &Rc<LoopState>, name: &str) -> Option<Value> {

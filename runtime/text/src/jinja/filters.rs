@@ -504,8 +504,19 @@ impl<'a> Interpreter<'a> {
         let items = self.iterate(value)?;
         let mut keys = Vec::new();
         for item in &items {
-            let key = attribute.as_ref().map_or(Ok(item.clone()), |a| self.path(item, a))?;
-            keys.push(self.sort_key(&key, case)?);
+            keys.push(match attribute.as_ref() {
+                // Only `sort` knows several.
+                Some(Value::Str(paths)) if sort && paths.contains(',') => {
+                    let mut several = Vec::new();
+                    for path in paths.split(',') {
+                        let path = self.heap.string(path)?;
+                        several.push(self.sort_key(&self.path(item, &path)?, case)?);
+                    }
+                    self.heap.list(several)?
+                }
+                Some(path) => self.sort_key(&self.path(item, path)?, case)?,
+                None => self.sort_key(item, case)?,
+            });
         }
         match name {
             "sort" => {
@@ -566,28 +577,33 @@ impl<'a> Interpreter<'a> {
         self.heap.list(rows)
     }
 
+    /// Groups in the order of what they have in common; strings without case unless asked, named as the
+    /// first of the group has them.
     fn group_by(&mut self, value: &Value, mut given: Given) -> Result<Value> {
-        let attribute = given.take(0, "attribute").unwrap_or(Value::None);
-        let default = given.take(1, "default");
-        given.finish("groupby", 2)?;
+        let attribute = given.take(0, "attribute").ok_or_else(|| Error::runtime("groupby needs an attribute"))?;
+        let default = given.take(1, "default").filter(|d| !matches!(d, Value::None));
+        let case = given.take(2, "case_sensitive").is_some_and(|b| b.is_true());
+        given.finish("groupby", 3)?;
         let items = self.iterate(value)?;
-        let mut keys = Vec::new();
+        let (mut names, mut keys) = (Vec::new(), Vec::new());
         for item in &items {
-            let key = self.path(item, &attribute)?;
-            keys.push(match (&key, &default) {
+            let found = self.path(item, &attribute)?;
+            let name = match (&found, &default) {
                 (Value::Undefined(_), Some(default)) => default.clone(),
-                _ => key,
-            });
+                _ => found,
+            };
+            keys.push(self.sort_key(&name, case)?);
+            names.push(name);
         }
-        let pairs = self.sorted(keys.iter().cloned().zip(items).collect(), keys, false)?;
-        let mut groups: Vec<(Value, Vec<Value>)> = Vec::new();
-        for (key, item) in pairs {
+        let rows: Vec<_> = keys.iter().cloned().zip(names).zip(items).collect();
+        let mut groups: Vec<(Value, Value, Vec<Value>)> = Vec::new();
+        for ((key, name), item) in self.sorted(rows, keys, false)? {
             match groups.last_mut() {
-                Some((last, list)) if ops::equal(&self.heap, last, &key)? => list.push(item),
-                _ => groups.push((key, vec![item])),
+                Some((last, _, list)) if ops::equal(&self.heap, last, &key)? => list.push(item),
+                _ => groups.push((key, name, vec![item])),
             }
         }
-        let groups = groups.into_iter().map(|(key, list)| self.heap.sequence(vec![key, self.heap.list(list)?], true));
+        let groups = groups.into_iter().map(|(_, name, list)| self.heap.group(name, self.heap.list(list)?));
         let groups = groups.collect::<Result<_>>()?;
         self.heap.list(groups)
     }

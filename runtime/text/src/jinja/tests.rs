@@ -168,6 +168,28 @@ fn small_templates_render_as_in_jinja() {
             "{{ {'items': 1}.items()|list }}{{ {'items': 1}['items'] }}{{ messages[0]['keys'] is defined }}",
             "[('items', 1)]1True",
         ),
+        (
+            "{% for g in [{'r':'B'},{'r':'a'},{'r':'b'},{}]|groupby('r', default='x') %}{{ g.grouper }}{{ g.list|length }}{% endfor %}",
+            "a1B2x1",
+        ),
+        (
+            "{% for g in [{'r':'B'},{'r':'b'}]|groupby('r', case_sensitive=true) %}{{ g['grouper'] }}{{ g[1]|length }}{% endfor %}",
+            "B1b1",
+        ),
+        ("{% for k, l in [('a',1),('A',2)]|groupby(0) %}{{ k }}{{ l }}{% endfor %}", "a[('a', 1), ('A', 2)]"),
+        ("{{ ('a', [1]).list is defined }}", "False"),
+        (
+            "{% macro f(a, b=1) %}{{ kwargs }}{{ varargs }}{% endmacro %}{{ f.name }}{{ f.arguments }}{{ f.catch_kwargs }}{{ f.catch_varargs }}{{ f.caller }}{{ f.explicit_caller }}",
+            "f('a', 'b')TrueTrueFalseFalse",
+        ),
+        (
+            "{% macro f() %}{{ caller.name }}{{ caller.arguments }}{{ caller(1) }}{% endmacro %}{% call(x) f() %}<{{ x }}>{% endcall %}{{ f.caller }}{{ f.catch_kwargs }}",
+            "None('x',)<1>TrueFalse",
+        ),
+        (
+            "{{ [{'n':2,'c':'a'},{'n':1,'c':'c'},{'n':1,'c':'b'}]|sort(attribute='n,c')|map(attribute='c')|join }}",
+            "bca",
+        ),
         ("{% set x=1 %}{% macro m() %}{{ x }}{% endmacro %}{% set x=2 %}{{ m() }}", "2"),
         (
             "{% for i in [1,2] %}{% set x = i %}{% endfor %}{{ x }}|{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{{ loop.last }}{% endfor %}",

@@ -101,7 +101,15 @@ impl Heap {
     pub(super) fn sequence(&self, items: Vec<Value>, tuple: bool) -> Result<Value> {
         let (weight, depth) = measure(items.iter())?;
         let charge = self.charge((items.len() + 1) * SCALAR)?;
-        Ok(Value::List(Rc::new(Seq { items, tuple, weight, depth, _charge: charge })))
+        Ok(Value::List(Rc::new(Seq { items, tuple, group: false, weight, depth, _charge: charge })))
+    }
+
+    /// A tuple of `groupby`, whose members have names.
+    pub(super) fn group(&self, grouper: Value, list: Value) -> Result<Value> {
+        let items = vec![grouper, list];
+        let (weight, depth) = measure(items.iter())?;
+        let charge = self.charge((items.len() + 1) * SCALAR)?;
+        Ok(Value::List(Rc::new(Seq { items, tuple: true, group: true, weight, depth, _charge: charge })))
     }
 
     /// A mapping; later keys replace earlier ones, in their place.
@@ -214,9 +222,22 @@ impl std::ops::Deref for Str {
 pub struct Seq {
     pub(super) items: Vec<Value>,
     pub(super) tuple: bool,
+    /// With the members `grouper` and `list`.
+    group: bool,
     weight: usize,
     depth: usize,
     _charge: Charge,
+}
+
+impl Seq {
+    /// A member of a tuple of `groupby`.
+    pub(super) fn named(&self, name: &str) -> Option<&Value> {
+        match name {
+            "grouper" if self.group => self.items.first(),
+            "list" if self.group => self.items.get(1),
+            _ => None,
+        }
+    }
 }
 
 /// A mapping, in order of insertion.
