@@ -13,6 +13,7 @@ pub mod fuzz;
 pub mod jinja;
 pub mod json;
 mod longest;
+mod lossy;
 mod pieces;
 mod template;
 mod tokenizer;
@@ -20,6 +21,7 @@ mod tokenizer;
 use std::fmt;
 
 use json::Json;
+pub use lossy::Lossy;
 pub use template::{Clock, Template, Trial, local_time};
 pub use tokenizer::Tokenizer;
 

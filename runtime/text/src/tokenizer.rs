@@ -1,6 +1,7 @@
 //! `tokenizer.json` through the `tokenizers` crate, with the special-token habits of the model.
 
 use crate::longest::Longest;
+use crate::lossy::Lossy;
 use crate::{Config, Error, Kind, Result};
 use tokenizers::utils::truncation::truncate_encodings;
 use tokenizers::{Encoding, PostProcessor, TruncationDirection, TruncationParams, TruncationStrategy};
@@ -10,7 +11,11 @@ pub struct Tokenizer {
     pub(super) inner: tokenizers::Tokenizer,
     /// Of a vocabulary whose longest tokens are taken.
     longest: Option<Longest>,
+    /// Of a vocabulary that lacks bytes.
+    lossy: Option<Lossy>,
     bos: Option<(u32, String)>,
+    /// The post-processor puts BOS before a text.
+    writes_bos: bool,
     add_bos: Option<bool>,
     add_eos: Option<i32>,
     untyped: bool,
@@ -33,11 +38,16 @@ impl Tokenizer {
         let bos = config
             .bos_id
             .and_then(|id| Some((id as u32, config.bos_token.clone().or_else(|| inner.id_to_token(id as u32))?)));
-        let longest = Longest::of(&inner);
+        let writes_bos = bos.as_ref().is_some_and(|(bos, _)| {
+            inner.encode_fast("", true).is_ok_and(|alone| alone.get_ids().first() == Some(bos))
+        });
+        let (longest, lossy) = (Longest::of(&inner), Lossy::of(&inner));
         Ok(Tokenizer {
             inner,
             longest,
+            lossy,
             bos,
+            writes_bos,
             add_bos: config.add_bos,
             add_eos: config.add_eos,
             untyped: config.untyped,
@@ -55,36 +65,35 @@ impl Tokenizer {
         let text = if prompted.is_empty() { text } else { &prompted };
         let mut ids = self.ids(text, add_special)?;
         if let (true, Some((bos, bos_text))) = (add_special, &self.bos) {
-            let has = ids.first() == Some(&(*bos as i32));
             match self.add_bos {
-                Some(true) if !has => ids.insert(0, *bos as i32),
-                Some(false) if has && !text.starts_with(bos_text.as_str()) => drop(ids.remove(0)),
+                // Whatever the text itself begins with, as everywhere else.
+                Some(true) if !self.writes_bos => ids.insert(0, *bos as i32),
+                Some(false) if self.writes_bos && !text.starts_with(bos_text.as_str()) => drop(ids.remove(0)),
                 _ => {}
             }
         }
-        if let (true, Some(eos)) = (add_special, self.add_eos)
-            && ids.last() != Some(&eos)
-        {
-            ids.push(eos);
-        }
+        ids.extend(self.add_eos.filter(|_| add_special));
         Ok(ids)
     }
 
     fn ids(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
         if let Some(longest) = &self.longest {
-            return Ok(longest.encode(&self.inner, text));
+            return longest.encode(&self.inner, text);
         }
         Ok(signed(self.encoding(text, add_special)?.get_ids()))
     }
 
     fn encoding(&self, text: &str, add_special: bool) -> Result<Encoding> {
+        if let Some(lossy) = &self.lossy {
+            lossy.check(&self.inner, text)?;
+        }
         let Some(most) = self.most.filter(|_| add_special) else {
             return self.inner.encode_fast(text, add_special).map_err(refused);
         };
         let found = self.inner.encode_fast(text, false).map_err(refused)?;
         let added = self.added(false);
         // (Without a post-processor the start is added later, as the end may be.)
-        let start = added == 0 && self.add_bos == Some(true);
+        let start = !self.writes_bos && self.add_bos == Some(true);
         let room = most.saturating_sub(added + usize::from(start) + usize::from(self.add_eos.is_some()));
         let (mut found, _) = cut(found, None, room)?;
         found.take_overflowing();
