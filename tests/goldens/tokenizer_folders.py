@@ -2,7 +2,8 @@
 """Folders of tokenizers of every kind, with tokens that stand outside the tokenizer's file, and the ids that
 Transformers' AutoTokenizer (mistral-common for `tekken.json`) gives for random texts.
 
-    tokenizer_folders.py OUT.json [CASES_PER_KIND] [SEED]
+    tokenizer_folders.py tokenizer_folders.json         what is committed: a folder of some kinds
+    tokenizer_folders.py OUT.json CASES_PER_KIND [SEED]  more of all, for LLMCC_TOKENIZER_FOLDERS=OUT.json
 
 Made with transformers 5.23, tokenizers 0.23, sentencepiece 0.2, mistral-common 1.13. `OUT.json` has the files of
 each folder, texts, and ids. Folders that AutoTokenizer refuses are left out."""
@@ -128,7 +129,8 @@ class Maker:
                 some["extra_special_tokens"] = g.sample(NEW, 2)
             files["special_tokens_map.json"] = some
         for role in g.sample(["bos_token", "eos_token", "pad_token", "unk_token", "sep_token"], g.randint(0, 2)):
-            config[role] = g.choice([None] + [self.token(t) for t in names + NEW[:4]])
+            none = [] if role == "sep_token" else [None]
+            config[role] = g.choice(none + [self.token(t) for t in names + NEW[:4]])
         if g.random() < 0.3:
             config["image_token"] = g.choice(NEW)
         if g.random() < 0.4:
@@ -254,6 +256,7 @@ KINDS = {
     "XLM-R": of_pieces("XLMRobertaTokenizer", "sentencepiece.bpe.model", FAIRSEQ, 1, dict(add_prefix_space=FLAG), [("<s>", 0), ("</s>", 2), ("<mask>", None)]),
     "CamemBERT": of_pieces("CamembertTokenizer", "sentencepiece.bpe.model", FAIRSEQ, 1, dict(add_prefix_space=FLAG), [("<s>", None), ("</s>", None), ("<mask>", None)]),
     "ALBERT": of_pieces("AlbertTokenizer", "spiece.model", ALBERT, 1, LOWER, [("[CLS]", 2), ("[SEP]", 3), ("[MASK]", 4)], unk=1),
+    "BARThez": of_pieces("BarthezTokenizer", "sentencepiece.bpe.model", [("<s>", 0.0, 3), ("<pad>", 0.0, 3), ("</s>", 0.0, 3), ("<unk>", 0.0, 2)] + normal(), 1, dict(add_prefix_space=FLAG, add_bos_token=FLAG), [("<s>", 0), ("</s>", 2)], unk=3),
     "XLNet": of_pieces("XLNetTokenizer", "spiece.model", XLNET, 1, dict(do_lower_case=FLAG), [("<sep>", 4), ("<mask>", 6)]),
     "BigBird": of_pieces("BigBirdTokenizer", "spiece.model", BIG_BIRD, 1, dict(add_prefix_space=FLAG), [("[SEP]", 5), ("[MASK]", 6)], unk=3),
     "RemBERT": of_pieces("RemBertTokenizer", "sentencepiece.model", REMBERT, 1, LOWER, [("[SEP]", 3), ("[MASK]", 4)], unk=2),
@@ -282,10 +285,16 @@ def expected(folder, kind, texts):
     return out, end if t.eos_token is not None and end is not None and t.convert_ids_to_tokens(end) == t.eos_token else None
 
 
-def main(out, count=2, seed=0):
+# Kinds without a committed folder, which are like another.
+LIKE_OTHERS = ["json without a class", "json of GPT-2", "CodeLlama", "Gemma", "GPT-NeoX", "DeBERTa", "Qwen2"]
+
+
+def main(out, count=0, seed=0):
     files, cases, refused = [], [], 0
     for kind, make in KINDS.items():
-        for i in range(int(count)):
+        if count == 0 and kind in LIKE_OTHERS:
+            continue
+        for i in range(int(count) or 1):
             g = random.Random(f"{seed} {kind} {i}")
             config, others, tokens, m = make(g)
             others = {"tokenizer_config.json": config, "config.json": {"model_type": "llama"}} | others
@@ -298,13 +307,13 @@ def main(out, count=2, seed=0):
                     (Path(at) / name).write_bytes(data)
                     if name == "config.json":
                         continue
-                    text = base64.b64encode(data).decode()
+                    text = {"base64": base64.b64encode(data).decode()} if name.endswith(".model") and kind != "tiktoken" else data.decode()
                     if name in ("tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"):
                         stored[name] = data.decode()
                     else:
                         files.append(text) if text not in files else None
                         stored[name] = files.index(text)
-                texts = m.texts(tokens)
+                texts = m.texts(tokens)[: 6 if count else 3]
                 # (Special tokens written out are plain text for mistral-common.)
                 texts = [t.replace("<", "").replace("[", "") for t in texts] if kind == "tekken" else texts
                 try:

@@ -16,8 +16,8 @@ pub(super) struct Class {
     pub specials: &'static [Special],
     /// Further special tokens where none are named.
     pub extra: &'static [&'static str],
-    /// How tokens are met that are given as texts, by role; `*` is every role.
-    pub met: &'static [(&'static str, Flags)],
+    /// The token for what is masked takes the spaces before it.
+    pub spaced: bool,
     /// All special tokens are added once more at the end.
     pub again: Again,
     /// It has the tokenizer of a `tokenizer.json` as it is there.
@@ -85,13 +85,11 @@ const DEBERTA: &[Special] = &[
     ("mask_token", "[MASK]"),
 ];
 
-/// Met in what a normalizer makes of a text.
-const NORMAL: Flags = Flags { normalized: true, ..Flags::NONE };
 /// With the spaces before it.
-const SPACED: Flags = Flags { lstrip: true, ..NORMAL };
+const SPACED: Flags = Flags { lstrip: true, ..Flags::SPECIAL };
 
 const fn class(names: &'static [&'static str], specials: &'static [Special]) -> Class {
-    Class { names, specials, extra: &[], met: &[], again: Again::Never, as_it_is: false }
+    Class { names, specials, extra: &[], spaced: false, again: Again::Never, as_it_is: false }
 }
 
 /// Any class that is not known: it has the tokens that its files name.
@@ -126,14 +124,14 @@ const CLASSES: &[Class] = &[
     class(&["XLMRobertaTokenizer"], FAIRSEQ),
     Class {
         extra: &["<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"],
-        met: &[("mask_token", Flags { lstrip: true, special: true, ..Flags::NONE })],
+        spaced: true,
         ..class(&["CamembertTokenizer"], FAIRSEQ)
     },
-    Class { met: &[("mask_token", SPACED)], ..class(&["BarthezTokenizer"], FAIRSEQ) },
+    Class { spaced: true, ..class(&["BarthezTokenizer"], FAIRSEQ) },
     class(&["AlbertTokenizer", "FNetTokenizer"], BRACKETS),
     Class { again: Again::Flagged, ..class(&["RemBertTokenizer"], BRACKETS) },
     Class {
-        met: &[("mask_token", SPACED), ("*", NORMAL)],
+        spaced: true,
         ..class(
             &["BigBirdTokenizer"],
             &[
@@ -149,7 +147,7 @@ const CLASSES: &[Class] = &[
     },
     Class {
         extra: &["<eop>", "<eod>"],
-        met: &[("mask_token", SPACED)],
+        spaced: true,
         ..class(
             &["XLNetTokenizer"],
             &[
@@ -203,10 +201,7 @@ const CLASSES: &[Class] = &[
     class(&["GPTNeoXTokenizer"], PADDED),
     Class { again: Again::Plain, ..class(&["Qwen2Tokenizer"], QWEN) },
     class(&["Qwen3_5Tokenizer"], QWEN),
-    class(
-        &["RobertaTokenizer", "LongformerTokenizer", "BartTokenizer", "LEDTokenizer", "MvpTokenizer"],
-        FAIRSEQ,
-    ),
+    class(&["RobertaTokenizer", "LongformerTokenizer", "BartTokenizer", "LEDTokenizer", "MvpTokenizer"], FAIRSEQ),
     Class {
         again: Again::Flagged,
         ..class(
@@ -234,7 +229,7 @@ const CLASSES: &[Class] = &[
         BERT,
     ),
     Class {
-        met: &[("mask_token", SPACED), ("*", NORMAL)],
+        spaced: true,
         ..class(
             &["MPNetTokenizer"],
             &[
@@ -264,10 +259,7 @@ const OF_MODELS: &[(&str, &[&str])] = &[
     ("CohereTokenizer", &["cohere", "cohere2"]),
     ("DebertaTokenizer", &["deberta"]),
     ("DebertaV2Tokenizer", &["deberta-v2"]),
-    (
-        "GPT2Tokenizer",
-        &["codegen", "dbrx", "emu3", "gpt2", "gpt_neo", "gptj", "jais2", "opt", "phi", "starcoder2"],
-    ),
+    ("GPT2Tokenizer", &["codegen", "dbrx", "emu3", "gpt2", "gpt_neo", "gptj", "jais2", "opt", "phi", "starcoder2"]),
     ("GPTNeoXTokenizer", &["falcon_mamba", "gpt_neox", "mamba", "mamba2", "mpt", "olmo", "olmoe", "rwkv", "xlstm"]),
     (
         "GemmaTokenizer",
@@ -276,7 +268,17 @@ const OF_MODELS: &[(&str, &[&str])] = &[
     ("MPNetTokenizer", &["mpnet"]),
     (
         "Qwen2Tokenizer",
-        &["qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "qwen3", "qwen3_moe", "qwen3_next", "qwen3_vl", "qwen3_vl_moe"],
+        &[
+            "qwen2",
+            "qwen2_moe",
+            "qwen2_vl",
+            "qwen2_5_vl",
+            "qwen3",
+            "qwen3_moe",
+            "qwen3_next",
+            "qwen3_vl",
+            "qwen3_vl_moe",
+        ],
     ),
     ("Qwen3_5Tokenizer", &["qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen4_exp"]),
     ("RemBertTokenizer", &["rembert"]),
@@ -317,9 +319,8 @@ impl Class {
 
     /// A token of a role as the class has it.
     pub fn met(&self, role: &str, token: Token) -> Token {
-        let given = self.met.iter().find(|(of, _)| *of == role || *of == "*");
-        match (given, token.flags) {
-            (Some((_, flags)), None) => Token { flags: Some(*flags), ..token },
+        match token.flags {
+            None if self.spaced && role == "mask_token" => Token { flags: Some(SPACED), ..token },
             _ => token,
         }
     }

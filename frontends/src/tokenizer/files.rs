@@ -200,7 +200,8 @@ pub(super) fn tiktoken(file: &[u8], s: &Settings<'_>) -> Option<Result<Made, Bad
             added.resize_with(added.len().max(KIMI_RESERVED), || None);
         }
         let reserved = |i: usize| Token::plain(&format!("<|reserved_token_{}|>", base + i));
-        let mut added: Vec<Token> = added.into_iter().enumerate().map(|(i, t)| t.unwrap_or_else(|| reserved(i))).collect();
+        let mut added: Vec<Token> =
+            added.into_iter().enumerate().map(|(i, t)| t.unwrap_or_else(|| reserved(i))).collect();
         if added.is_empty() && base == 128_000 {
             added = tiktoken::llama3_specials().iter().map(|text| Token::plain(text)).collect();
         }

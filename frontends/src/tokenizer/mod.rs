@@ -55,6 +55,9 @@ pub struct TextAssets {
     pub warnings: Vec<String>,
 }
 
+/// Loads a checked tokenizer and tries it.
+type Trial = fn(&[u8]) -> Result<Tokenizer, String>;
+
 const SAVE: &str = "make a tokenizer.json with Transformers: `AutoTokenizer.from_pretrained(dir).save_pretrained(dir)`";
 const OTHER_FILE: &str = "take the model's safetensors checkpoint";
 const MISMATCH: &str = "use the tokenizer files of this very model";
@@ -66,13 +69,18 @@ impl TextAssets {
     /// When they are malformed or belong to a model with another vocabulary, or `config.json` is
     /// wrong.
     pub fn load(ckpt: &Checkpoint) -> Result<TextAssets, FrontendError> {
+        TextAssets::load_with(ckpt, check::trial)
+    }
+
+    /// The same with another trial of the tokenizer.
+    fn load_with(ckpt: &Checkpoint, trial: Trial) -> Result<TextAssets, FrontendError> {
         let model = crate::arch::config(ckpt)?;
         let config = model.facts();
         let [settings, map, generation] = settings(ckpt)?;
         let (texts, mut warnings) = texts::found(ckpt, &settings, config.max_position)?;
         let mut source = find(ckpt, [&settings, &map], config.vocab, &mut warnings)?;
         source.as_mut().filter(|_| texts.lower).map_or(Ok(()), in_lower_case)?;
-        let tokenizer = source.as_mut().map(|s| load(s, config.vocab, &mut warnings)).transpose()?;
+        let tokenizer = source.as_mut().map(|s| load(s, config.vocab, trial, &mut warnings)).transpose()?;
 
         let roles = source.as_ref().and_then(|s| s.named.as_ref());
         let named = |name: &str| match roles {
@@ -232,7 +240,12 @@ pub fn from_sentencepiece(model: &[u8]) -> Result<Value, String> {
 }
 
 /// Checks, tries and loads the tokenizer, and compares its ids with the model's vocabulary.
-fn load(source: &mut Source, vocab: usize, warnings: &mut Vec<String>) -> Result<Tokenizer, FrontendError> {
+fn load(
+    source: &mut Source,
+    vocab: usize,
+    trial: Trial,
+    warnings: &mut Vec<String>,
+) -> Result<Tokenizer, FrontendError> {
     let path = source.path.clone();
     let bad = |what: String, help| FrontendError::Tokenizer { path: path.clone(), what, help };
     let fix = |json: &mut Vec<u8>, random: &[&str]| -> Result<(), FrontendError> {
@@ -248,7 +261,7 @@ fn load(source: &mut Source, vocab: usize, warnings: &mut Vec<String>) -> Result
             .push(format!("the tokenizer's model sets {}, which makes tokens random: ignored", random.join(" and ")));
     }
     fix(&mut source.json, &random)?;
-    let tokenizer = check::trial(&source.json).map_err(|what| bad(what, SAVE))?;
+    let tokenizer = trial(&source.json).map_err(|what| bad(what, SAVE))?;
     warnings.extend(llmcc_text::Lossy::of(&tokenizer).map(|lossy| lacking(lossy.missing())));
     let largest = tokenizer.get_vocab(true).into_iter().max_by_key(|(_, id)| *id);
     let (token, id) = largest.ok_or_else(|| bad("the vocabulary is empty".into(), SAVE))?;
@@ -304,6 +317,15 @@ pub(crate) fn fuzz_settings(json: &Value) {
         "chat_template": usable_template(json),
     });
     let _ = try_template(&text_config, &mut Vec::new());
+    let order = [None, serde_json::from_slice(json.to_string().as_bytes()).ok()];
+    let files = outside::Files { config: json, map: json, added: json, order: &order };
+    for class in ["CodeLlamaTokenizer", "Qwen2Tokenizer", "MPNetTokenizer", ""].map(|name| classes::named(Some(name))) {
+        if let Ok(named) = outside::Named::read(&files, &[], class, None) {
+            let added = outside::add(&named, &[], &words::Words::default(), class, 100);
+            assert!(added.list.iter().flatten().all(|token| token["id"].as_u64() < Some(100)));
+            let _ = named.behind(10);
+        }
+    }
 }
 
 /// Fuzz target: the vocabulary of a GGUF file.

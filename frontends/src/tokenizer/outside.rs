@@ -6,10 +6,10 @@ use super::classes::{Again, Class, ROLES};
 use super::words::Words;
 use llmcc_text::json::Json;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// How a token is met in a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Flags {
     /// Only where no letter is beside it.
     pub single_word: bool,
@@ -17,8 +17,8 @@ pub(super) struct Flags {
     pub lstrip: bool,
     /// With those behind it.
     pub rstrip: bool,
-    /// In what the normalizer makes of a text.
-    pub normalized: bool,
+    /// In what the normalizer makes of a text; `None`: unless it is special.
+    pub normalized: Option<bool>,
     /// Left out of texts that are made of ids.
     pub special: bool,
 }
@@ -26,13 +26,13 @@ pub(super) struct Flags {
 impl Flags {
     /// Wherever its text is.
     pub const NONE: Flags =
-        Flags { single_word: false, lstrip: false, rstrip: false, normalized: false, special: false };
+        Flags { single_word: false, lstrip: false, rstrip: false, normalized: Some(false), special: false };
     /// The same, of a special token.
     pub const SPECIAL: Flags = Flags { special: true, ..Flags::NONE };
 }
 
 /// A token as files name it: by its text alone, or with flags.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Token {
     pub text: String,
     pub flags: Option<Flags>,
@@ -57,18 +57,19 @@ impl Token {
             Value::String(text) => Ok(Some(Token::plain(text))),
             Value::Object(of) => {
                 let text = of.get("content").and_then(Value::as_str).ok_or_else(wrong)?;
-                let flag = |name: &str, default: bool| match of.get(name) {
-                    None | Some(Value::Null) => Ok(default),
-                    Some(Value::Bool(b)) => Ok(*b),
-                    Some(other) => Err(format!("`{name}` of the token {text:?} in `{what}` is {other}, not true or false")),
+                let flag = |name: &str| match of.get(name) {
+                    None | Some(Value::Null) => Ok(None),
+                    Some(Value::Bool(b)) => Ok(Some(*b)),
+                    Some(other) => {
+                        Err(format!("`{name}` of the token {text:?} in `{what}` is {other}, not true or false"))
+                    }
                 };
-                let special = flag("special", false)?;
                 let flags = Flags {
-                    single_word: flag("single_word", false)?,
-                    lstrip: flag("lstrip", false)?,
-                    rstrip: flag("rstrip", false)?,
-                    normalized: flag("normalized", !special)?,
-                    special,
+                    single_word: flag("single_word")?.unwrap_or(false),
+                    lstrip: flag("lstrip")?.unwrap_or(false),
+                    rstrip: flag("rstrip")?.unwrap_or(false),
+                    normalized: flag("normalized")?,
+                    special: flag("special")?.unwrap_or(false),
                 };
                 Ok(Some(Token::flagged(text, flags)))
             }
@@ -118,8 +119,8 @@ pub(super) const CONFIG: &str = "tokenizer_config.json";
 pub(super) const MAP: &str = "special_tokens_map.json";
 pub(super) const ADDED: &str = "added_tokens.json";
 
-/// Ids without a token between two that have one.
-const MOST_GAPS: usize = 1 << 16;
+/// Ids behind a vocabulary that has no place for tokens that are added.
+const MOST_BEHIND: usize = 1 << 16;
 
 /// Where something is wrong, and what.
 pub(super) type Wrong = (&'static str, String);
@@ -247,7 +248,7 @@ impl Named {
         let mut out = vec![];
         for (id, token) in self.numbered.range(base as u64..) {
             let at = *id as usize - base;
-            if at > MOST_GAPS + out.len() {
+            if at > MOST_BEHIND {
                 return Err(format!("the token {:?} has id {id}, far behind the {base} of the vocabulary", token.text));
             }
             out.resize_with(at, || None);
@@ -277,27 +278,23 @@ impl Named {
 
     /// The tokens that are added to those that a tokenizer has, in order.
     fn to_add(&self, has: &[Token], class: &Class) -> Vec<(String, Flags)> {
+        let special = || self.roles.iter().map(|(_, token)| token).chain(&self.extra);
+        let has: HashSet<&Token> = has.iter().collect();
         let mut add: Vec<&Token> = self.numbered.values().filter(|t| !has.contains(t)).collect();
-        let known: Vec<&str> = has.iter().chain(add.iter().copied()).map(|t| t.text.as_str()).collect();
-        for token in self.roles.iter().map(|(_, token)| token).chain(&self.extra) {
-            if !known.contains(&token.text.as_str()) && !add.contains(&token) {
-                add.push(token);
-            }
-        }
-        let is_role = |text: &str| self.roles.iter().any(|(_, t)| t.text == text);
+        let known: HashSet<&str> = has.iter().chain(&add).map(|t| t.text.as_str()).collect();
+        let mut added: HashSet<&Token> = add.iter().copied().collect();
+        add.extend(special().filter(|t| !known.contains(t.text.as_str()) && added.insert(t)));
+        let of_roles: HashSet<&str> = self.roles.iter().map(|(_, t)| t.text.as_str()).collect();
         let flags = |t: &Token| match t.flags {
             None => Flags::SPECIAL,
-            Some(flags) => Flags { special: flags.special || is_role(&t.text), ..flags },
+            Some(flags) => Flags { special: flags.special || of_roles.contains(t.text.as_str()), ..flags },
         };
         let mut out: Vec<(String, Flags)> = add.iter().map(|t| (t.text.clone(), flags(t))).collect();
-        let all = self.roles.iter().map(|(_, token)| token).chain(&self.extra);
+        let flagged = |t: &Token| t.flags.map_or(Flags::SPECIAL, |flags| Flags { special: true, ..flags });
         match class.again {
             Again::Never => {}
-            Again::Plain => out.extend(all.map(|t| (t.text.clone(), Flags::SPECIAL))),
-            Again::Flagged => out.extend(all.map(|t| {
-                let flags = t.flags.map_or(Flags::SPECIAL, |flags| Flags { special: true, ..flags });
-                (t.text.clone(), flags)
-            })),
+            Again::Plain => out.extend(special().map(|t| (t.text.clone(), Flags::SPECIAL))),
+            Again::Flagged => out.extend(special().map(|t| (t.text.clone(), flagged(t)))),
         }
         out
     }
@@ -403,11 +400,10 @@ fn of_added(files: &Files<'_>, said: &Said) -> Result<Vec<(u64, Token)>, String>
         let id = id.ok_or_else(|| format!("it has no id of the token {text:?}"))?;
         // A role that `tokenizer_config.json` gives as an object does not count here.
         let object = |role: &str| files.map.get(role).is_none() && files.config[role].is_object();
-        let is_role =
-            said.roles.iter().any(|(role, t)| t.as_ref().is_some_and(|t| t.text == *text) && !object(role));
+        let is_role = said.roles.iter().any(|(role, t)| t.as_ref().is_some_and(|t| t.text == *text) && !object(role));
         let is_extra = said.extra.iter().flatten().any(|t| t.text == *text);
         let special = is_role || is_extra;
-        out.push((id, Token::flagged(text, Flags { normalized: !special, special, ..Flags::NONE })));
+        out.push((id, Token::flagged(text, Flags { normalized: Some(!special), special, ..Flags::NONE })));
     }
     Ok(out)
 }
@@ -444,38 +440,40 @@ pub(super) fn add(named: &Named, own: &[(u64, Token)], words: &Words, class: &Cl
     for (text, flags) in named.to_add(&listed, class) {
         has.add(&text, flags);
     }
-    let mut warnings = vec![];
     // The last ones: ids are given in order.
     let beyond = |id: &u64| *id >= rows as u64 && !before.contains_key(id);
-    let left: Vec<(u64, String)> = has.tokens.iter().filter(|(id, _)| beyond(id)).map(|(id, t)| (*id, t.0.clone())).collect();
-    for (id, text) in left {
-        has.tokens.remove(&id);
-        has.ids.remove(&text);
-        if named.names(&text, class) {
-            warnings.push(format!(
-                "the token {text:?} would have id {id}, but the model has {rows} tokens: it is left out, and is plain text in prompts"
-            ));
-        }
+    let left: Vec<(u64, String)> =
+        has.tokens.iter().filter(|(id, _)| beyond(id)).map(|(id, (text, _))| (*id, text.clone())).collect();
+    for (id, text) in &left {
+        has.tokens.remove(id);
+        has.ids.remove(text);
     }
-    for (said, token) in named.numbered.iter().filter(|(said, _)| **said < rows as u64) {
-        let got = has.ids.get(&token.text).filter(|id| **id != *said);
-        if let Some(got) = got.filter(|id| **id < rows as u64) {
-            warnings.push(format!(
-                "the token {:?} is said to have id {said}, but gets {got}, as in Transformers: {}",
-                token.text,
-                if words.id(&token.text).is_some() { "the vocabulary has it there" } else { "the next after the vocabulary" }
-            ));
-        }
-    }
+    let out = left.iter().filter(|(_, text)| named.names(text, class)).map(|(id, text)| format!("{text:?} (id {id})"));
+    let rule = format!("left out, and plain text in prompts: the model has {rows} tokens");
+    let mut warnings: Vec<String> = told("beyond the model's tokens", out.collect(), &rule).into_iter().collect();
+    let other = named.numbered.iter().filter_map(|(said, token)| {
+        let got = has.ids.get(&token.text).filter(|id| **id != *said)?;
+        Some(format!("{:?} ({got}, not {said})", token.text))
+    });
+    let rule = "their ids follow the vocabulary in order, as in Transformers";
+    warnings.extend(told("numbered otherwise than the files say", other.collect(), rule));
     let list = (has.tokens != before).then(|| has.tokens.iter().map(|(id, (text, f))| entry(*id, text, *f)).collect());
     Added { list, warnings, ids: has.ids }
+}
+
+/// Says something of tokens, if there are any.
+fn told(what: &str, tokens: Vec<String>, rule: &str) -> Option<String> {
+    const NAMED: usize = 8;
+    let more = if tokens.len() > NAMED { format!(" and {} more", tokens.len() - NAMED) } else { String::new() };
+    let first = &tokens[..tokens.len().min(NAMED)];
+    (!first.is_empty()).then(|| format!("added tokens are {what}: {}{more} ({rule})", first.join(", ")))
 }
 
 /// A token as the `tokenizers` crate writes it.
 fn entry(id: u64, text: &str, f: Flags) -> Value {
     json!({
         "id": id, "content": text, "single_word": f.single_word, "lstrip": f.lstrip, "rstrip": f.rstrip,
-        "normalized": f.normalized, "special": f.special,
+        "normalized": f.normalized.unwrap_or(!f.special), "special": f.special,
     })
 }
 
@@ -503,6 +501,7 @@ impl<'a> Table<'a> {
         self.ids.insert(text.into(), id);
         // What is special stays so.
         let special = flags.special || self.tokens.get(&id).is_some_and(|(t, f)| t == text && f.special);
-        self.tokens.insert(id, (text.into(), Flags { special, ..flags }));
+        let normalized = Some(flags.normalized.unwrap_or(!special));
+        self.tokens.insert(id, (text.into(), Flags { normalized, special, ..flags }));
     }
 }

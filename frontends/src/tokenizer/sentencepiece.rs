@@ -6,7 +6,7 @@
 
 use super::protobuf::{Field, Fields};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A piece of the vocabulary.
 pub(super) struct Piece {
@@ -104,9 +104,10 @@ pub(super) fn from_pieces(
 /// Gives pieces the texts that `added_tokens_decoder` has for their numbers, unless other pieces have
 /// these.
 pub(super) fn rename(m: &mut Model, decoder: &Value) {
+    let mut known: HashSet<String> = m.pieces.iter().map(|p| p.text.clone()).collect();
     for (id, token) in decoder.as_object().into_iter().flatten() {
         let Some(text) = token["content"].as_str().filter(|text| text.len() <= LONGEST_PIECE) else { continue };
-        if m.pieces.iter().any(|p| p.text == text) {
+        if !known.insert(text.to_string()) {
             continue;
         }
         if let Some(piece) = id.parse::<usize>().ok().and_then(|id| m.pieces.get_mut(id)) {
@@ -301,21 +302,21 @@ fn unigram(m: &Model) -> Value {
 /// and of equal merges those with the shorter left part come first.
 pub(super) fn bpe_of(m: &Model) -> Result<Value, String> {
     m.has_prefixes()?;
-    bpe_with(m, |kind| matches!(kind, Kind::Normal | Kind::UserDefined | Kind::Unused), |m, x| {
-        let chars = |id: usize| m.pieces[id].text.chars().count();
-        (chars(x.left), chars(x.right))
-    })
+    bpe_with(
+        m,
+        |kind| matches!(kind, Kind::Normal | Kind::UserDefined | Kind::Unused),
+        |m, x| {
+            let chars = |id: usize| m.pieces[id].text.chars().count();
+            (chars(x.left), chars(x.right))
+        },
+    )
 }
 
 fn bpe(m: &Model) -> Result<Value, String> {
     bpe_with(m, |kind| kind == Kind::Normal, |_, x| (x.left, x.right))
 }
 
-fn bpe_with(
-    m: &Model,
-    takes: fn(Kind) -> bool,
-    order: fn(&Model, &Merge) -> (usize, usize),
-) -> Result<Value, String> {
+fn bpe_with(m: &Model, takes: fn(Kind) -> bool, order: fn(&Model, &Merge) -> (usize, usize)) -> Result<Value, String> {
     let mut ids = HashMap::new();
     for (id, p) in m.pieces.iter().enumerate() {
         if ids.insert(p.text.as_str(), id).is_some() {

@@ -221,7 +221,8 @@ fn llama_with(m: &Model, scheme: &str, stripped: bool) -> Result<Value, String> 
 }
 
 fn gemma(m: &Model, _: &Of<'_>) -> Result<Value, String> {
-    let pre = json!({ "type": "Split", "pattern": { "String": " " }, "behavior": "MergedWithPrevious", "invert": false });
+    let pre =
+        json!({ "type": "Split", "pattern": { "String": " " }, "behavior": "MergedWithPrevious", "invert": false });
     Ok(whole(replace(json!({ "String": " " }), SPACE), pre, decoder_of(false), bpe_of(m)?))
 }
 

@@ -27,8 +27,14 @@ pub(super) const SAVE: &str = "make a tokenizer.json with Transformers: `AutoTok
 const CORRECT: &str = "correct it there, or download the file again";
 
 /// Names of SentencePiece models, the most usual first.
-const PIECES: [&str; 6] =
-    ["tokenizer.model", "sentencepiece.bpe.model", "sentencepiece.model", "spiece.model", "spm.model", "spm_char.model"];
+const PIECES: [&str; 6] = [
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "sentencepiece.model",
+    "spiece.model",
+    "spm.model",
+    "spm_char.model",
+];
 /// That of Mistral's files has a version behind it.
 const VERSIONED: &str = "tokenizer.model.v";
 /// Names of files of tiktoken.
@@ -134,7 +140,8 @@ fn of_json(
     let mut source = Source { path, json, post_processed: true, begins: false, named: None };
     // What is malformed is said when it is checked.
     let Ok(file) = serde_json::from_slice::<File>(&source.json) else { return Ok(source) };
-    let own = outside::own_tokens(&file.added_tokens.unwrap_or_default()).map_err(|what| wrong(ckpt, name, what.into()))?;
+    let own =
+        outside::own_tokens(&file.added_tokens.unwrap_or_default()).map_err(|what| wrong(ckpt, name, what.into()))?;
     let named = Named::read(&settings.files, &own, settings.class, None);
     let named = named.map_err(|what| wrong(ckpt, name, what.into()))?;
     let Added { list, warnings: more, .. } = outside::add(&named, &own, &file.model.vocab, settings.class, rows);

@@ -9,17 +9,21 @@ use std::ops::Range;
 
 /// Ids by text.
 #[derive(Debug, Default)]
-pub(super) struct Words(HashMap<String, u64>);
+pub(super) struct Words {
+    ids: HashMap<String, u64>,
+    /// Of a list, in which a text may be twice.
+    len: usize,
+}
 
 impl Words {
     /// The id of a text.
     pub fn id(&self, text: &str) -> Option<u64> {
-        self.0.get(text).copied()
+        self.ids.get(text).copied()
     }
 
-    /// Number of texts.
+    /// Number of entries.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.len
     }
 }
 
@@ -38,17 +42,17 @@ impl<'de> Visitor<'de> for Read {
             let id = id.as_u64().ok_or_else(|| A::Error::custom(format!("the id of {text:?} is {id}")))?;
             words.insert(text, id);
         }
-        Ok(Words(words))
+        Ok(Words { len: words.len(), ids: words })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Words, A::Error> {
         let mut words = HashMap::new();
-        let mut id = 0;
+        let mut len = 0;
         while let Some((text, _)) = list.next_element::<(String, IgnoredAny)>()? {
-            words.insert(text, id);
-            id += 1;
+            words.insert(text, len as u64);
+            len += 1;
         }
-        Ok(Words(words))
+        Ok(Words { ids: words, len })
     }
 }
 
@@ -115,7 +119,8 @@ fn member(json: &[u8], key: &[u8]) -> Option<Range<usize>> {
             b'"' => {
                 let end = string_end(json, at)?;
                 let colon = json.get(end..)?.iter().position(|b| !b.is_ascii_whitespace())? + end;
-                if depth == 1 && start.is_none() && json.get(at + 1..end - 1)? == key && json.get(colon) == Some(&b':') {
+                if depth == 1 && start.is_none() && json.get(at + 1..end - 1)? == key && json.get(colon) == Some(&b':')
+                {
                     start = Some(colon + 1);
                 }
                 at = end;
@@ -161,9 +166,15 @@ mod tests {
     fn other_added_tokens_leave_the_rest() {
         let set = |text: &str| with_added(text.as_bytes(), &[json!(1)]).map(|b| String::from_utf8(b).unwrap());
         let of = |text: &str| set(text).unwrap();
-        assert_eq!(of(r#"{"a": 1.50, "added_tokens" : [ {"b": "]}"} ] , "c": "x"}"#), r#"{"a": 1.50, "added_tokens" :[1], "c": "x"}"#);
+        assert_eq!(
+            of(r#"{"a": 1.50, "added_tokens" : [ {"b": "]}"} ] , "c": "x"}"#),
+            r#"{"a": 1.50, "added_tokens" :[1], "c": "x"}"#
+        );
         assert_eq!(of(r#"{"added_tokens": null}"#), r#"{"added_tokens":[1]}"#);
-        assert_eq!(of(r#"{"m": {"added_tokens": [2]}, "s": "added_tokens"}"#), r#"{"added_tokens":[1],"m": {"added_tokens": [2]}, "s": "added_tokens"}"#);
+        assert_eq!(
+            of(r#"{"m": {"added_tokens": [2]}, "s": "added_tokens"}"#),
+            r#"{"added_tokens":[1],"m": {"added_tokens": [2]}, "s": "added_tokens"}"#
+        );
         assert_eq!(of(r#"{"q\"": "\\", "added_tokens": []}"#), r#"{"q\"": "\\", "added_tokens":[1]}"#);
         assert_eq!(set("[]"), None);
     }

@@ -4,7 +4,7 @@ use crate::longest::Longest;
 use crate::lossy::Lossy;
 use crate::{Config, Error, Kind, Result};
 use tokenizers::utils::truncation::truncate_encodings;
-use tokenizers::{Encoding, PostProcessor, TruncationDirection, TruncationParams, TruncationStrategy};
+use tokenizers::{Encoding, PostProcessor, Token, TruncationDirection, TruncationParams, TruncationStrategy};
 
 /// A parsed tokenizer.
 pub struct Tokenizer {
@@ -38,10 +38,8 @@ impl Tokenizer {
         let bos = config
             .bos_id
             .and_then(|id| Some((id as u32, config.bos_token.clone().or_else(|| inner.id_to_token(id as u32))?)));
-        let writes_bos = bos.as_ref().is_some_and(|(bos, _)| {
-            inner.encode_fast("", true).is_ok_and(|alone| alone.get_ids().first() == Some(bos))
-        });
         let (longest, lossy) = (Longest::of(&inner), Lossy::of(&inner));
+        let writes_bos = longest.is_none() && bos.as_ref().is_some_and(|(bos, _)| comes_first(&inner, *bos));
         Ok(Tokenizer {
             inner,
             longest,
@@ -68,7 +66,9 @@ impl Tokenizer {
             match self.add_bos {
                 // Whatever the text itself begins with, as everywhere else.
                 Some(true) if !self.writes_bos => ids.insert(0, *bos as i32),
-                Some(false) if self.writes_bos && !text.starts_with(bos_text.as_str()) => drop(ids.remove(0)),
+                Some(false) if self.writes_bos && !text.starts_with(bos_text.as_str()) => {
+                    ids = ids.into_iter().skip(1).collect();
+                }
                 _ => {}
             }
         }
@@ -156,6 +156,14 @@ impl Tokenizer {
     pub fn token_id(&self, text: &str) -> Option<i32> {
         self.inner.token_to_id(text).map(|id| id as i32)
     }
+}
+
+/// Whether the post-processor puts a token before a text.
+fn comes_first(tokenizer: &tokenizers::Tokenizer, bos: u32) -> bool {
+    // A token that no vocabulary has stands for the text.
+    let text = Encoding::from_tokens(vec![Token::new(u32::MAX, String::new(), (0, 0))], 0);
+    let whole = tokenizer.post_process(text, None, true);
+    whole.is_ok_and(|whole| whole.get_ids().first() == Some(&bos))
 }
 
 /// A text, or two, of no more than `max_length` tokens.
