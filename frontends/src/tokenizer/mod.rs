@@ -23,8 +23,10 @@ use crate::checkpoint::Checkpoint;
 use crate::embedding::texts;
 use crate::error::FrontendError;
 use llmcc_text::check;
+use outside::Named;
 use serde_json::{Map, Value, json};
 use source::{Source, find};
+use std::path::PathBuf;
 use tokenizers::Tokenizer;
 
 /// Text side of an artifact.
@@ -98,20 +100,14 @@ impl TextAssets {
             (Some(source), Some(tokenizer)) if source.post_processed => {
                 post_processor_wins(&settings, tokenizer, (bos_id, id(&eos)), &mut warnings)
             }
-            _ => (
-                // (What `config.json` says is no token of a text.)
-                (if roles.is_some() { id(&bos).or(program.as_ref().map(|p| p.first)) } else { bos_id }).is_some()
-                    && begins(&settings, source.as_ref(), program.is_some()),
-                id(&eos).filter(|_| settings["add_eos_token"] == true),
-            ),
+            _ => {
+                // What `config.json` says is no token of a text.
+                let first = id(&bos).or(program.as_ref().map(|p| p.first)).or(bos_id.filter(|_| roles.is_none()));
+                let add_bos = first.is_some() && begins(&settings, source.as_ref(), program.is_some());
+                (add_bos, id(&eos).filter(|_| settings["add_eos_token"] == true))
+            }
         };
-        let specials: Map<String, Value> = match roles {
-            Some(roles) => roles.roles.iter().map(|(role, token)| (role.clone(), token.text.clone().into())).collect(),
-            None => ["bos_token", "eos_token", "unk_token", "pad_token"]
-                .into_iter()
-                .filter_map(|name| Some((name.to_string(), named(name)?.into())))
-                .collect(),
-        };
+        let specials = specials(roles, &named);
         let mut text_config = json!({
             "bos_token": bos,
             "eos_token": eos,
@@ -129,14 +125,9 @@ impl TextAssets {
             text_config["untyped"] = true.into();
         }
         if source.is_some() {
-            try_template(&text_config, &mut warnings).map_err(|what| FrontendError::Tokenizer {
-                path: match ckpt.metadata() {
-                    Some(_) => ckpt.config_path().to_path_buf(),
-                    None => ckpt.dir().join(template_file(ckpt, &settings)),
-                },
-                what,
-                help: "correct the template, or remove it and write prompts as plain text",
-            })?;
+            let help = "correct the template, or remove it and write prompts as plain text";
+            let wrong = |what| FrontendError::Tokenizer { path: template_path(ckpt, &settings), what, help };
+            try_template(&text_config, &mut warnings).map_err(wrong)?;
         }
         Ok(TextAssets { tokenizer_json: source.map(|s| s.json), text_config, warnings })
     }
@@ -150,6 +141,17 @@ fn settings(ckpt: &Checkpoint) -> Result<[Value; 3], FrontendError> {
     }
     let read = |name: &str| Ok::<_, FrontendError>(ckpt.json(name)?.unwrap_or(Value::Null));
     Ok([read("tokenizer_config.json")?, read("special_tokens_map.json")?, read("generation_config.json")?])
+}
+
+/// Texts of special tokens by role: all that the files of a folder name, or the usual ones.
+fn specials(roles: Option<&Named>, named: &dyn Fn(&str) -> Option<String>) -> Map<String, Value> {
+    match roles {
+        Some(roles) => roles.roles.iter().map(|(role, token)| (role.clone(), token.text.clone().into())).collect(),
+        None => ["bos_token", "eos_token", "unk_token", "pad_token"]
+            .into_iter()
+            .filter_map(|name| Some((name.to_string(), named(name)?.into())))
+            .collect(),
+    }
 }
 
 /// Whether a plain prompt begins with BOS where no post-processor says it.
@@ -215,12 +217,16 @@ fn try_template(text_config: &Value, warnings: &mut Vec<String>) -> Result<(), S
 }
 
 /// Where the template is that [`chat_template`] finds.
-fn template_file(ckpt: &Checkpoint, settings: &Value) -> &'static str {
-    let has = |file: &str| ckpt.dir().join(file).exists();
-    if has("chat_template.jinja") {
-        return "chat_template.jinja";
+fn template_path(ckpt: &Checkpoint, settings: &Value) -> PathBuf {
+    if ckpt.metadata().is_some() {
+        return ckpt.config_path().to_path_buf();
     }
-    if usable_template(settings).is_null() && has(PROCESSORS) { PROCESSORS } else { "tokenizer_config.json" }
+    let has = |file: &str| ckpt.dir().join(file).exists();
+    ckpt.dir().join(match usable_template(settings).is_null() {
+        _ if has("chat_template.jinja") => "chat_template.jinja",
+        true if has(PROCESSORS) => PROCESSORS,
+        _ => "tokenizer_config.json",
+    })
 }
 
 /// The `tokenizer.json` of a vocabulary of RWKV: tokens, of which the longest is taken.
@@ -320,12 +326,21 @@ pub(crate) fn fuzz_settings(json: &Value) {
     let order = [None, serde_json::from_slice(json.to_string().as_bytes()).ok()];
     let files = outside::Files { config: json, map: json, added: json, order: &order };
     for class in ["CodeLlamaTokenizer", "Qwen2Tokenizer", "MPNetTokenizer", ""].map(|name| classes::named(Some(name))) {
-        if let Ok(named) = outside::Named::read(&files, &[], class, None) {
+        if let Ok(named) = Named::read(&files, &[], class, None) {
             let added = outside::add(&named, &[], &words::Words::default(), class, 100);
             assert!(added.list.iter().flatten().all(|token| token["id"].as_u64() < Some(100)));
             let _ = named.behind(10);
         }
     }
+}
+
+/// Fuzz target: a SentencePiece model as a class has it, which the file's length chooses.
+pub(crate) fn fuzz_pieces(model: &[u8]) -> Option<Value> {
+    let names: Vec<&str> = sentencepiece_classes::names().collect();
+    let config = json!({ "tokenizer_class": names.get(model.len() % names.len().max(1))? });
+    let files = outside::Files { config: &config, map: &Value::Null, added: &Value::Null, order: &[None, None] };
+    let settings = files::Settings::new(files, &Value::Null);
+    source::with_named(files::pieces(model, &settings).ok()?, 1 << 20, &mut vec![]).ok().map(|(json, ..)| json)
 }
 
 /// Fuzz target: the vocabulary of a GGUF file.

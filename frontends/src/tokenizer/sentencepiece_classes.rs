@@ -93,6 +93,11 @@ const OTHERS: &[&str] = &[
     "UdopTokenizer",
 ];
 
+/// Names of the classes that are read.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    CLASSES.iter().map(|c| c.name)
+}
+
 /// What a class makes of SentencePiece models; `None`: nothing of its own.
 ///
 /// # Errors
@@ -101,7 +106,7 @@ pub(super) fn named(name: Option<&str>) -> Result<Option<&'static Pieces>, Strin
     let found = CLASSES.iter().find(|c| Some(c.name) == name);
     match name.filter(|name| OTHERS.contains(name)) {
         Some(name) => {
-            let known: Vec<&str> = CLASSES.iter().map(|c| c.name).collect();
+            let known: Vec<&str> = names().collect();
             Err(format!("`tokenizer_class` is {name:?}; of a SentencePiece model are read {}", known.join(", ")))
         }
         None => Ok(found),

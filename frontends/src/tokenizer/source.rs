@@ -155,7 +155,7 @@ fn of_json(
 
 /// What another file made, with the tokens that files beside it name and with what stands around texts;
 /// and whether texts begin with BOS.
-fn with_named(made: Made, rows: usize, warnings: &mut Vec<String>) -> Result<(Value, Named, bool), Bad> {
+pub(super) fn with_named(made: Made, rows: usize, warnings: &mut Vec<String>) -> Result<(Value, Named, bool), Bad> {
     let Made { mut json, named, class, around, begins } = made;
     let own = outside::own_tokens(json["added_tokens"].as_array().map_or(&[][..], |list| list))?;
     let vocab = words::of(&json["model"]["vocab"])?;
