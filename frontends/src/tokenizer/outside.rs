@@ -83,7 +83,7 @@ impl Token {
     }
 
     /// The same as a special one.
-    fn as_special(self) -> Token {
+    fn into_special(self) -> Token {
         Token { flags: self.flags.map(|flags| Flags { special: true, ..flags }), ..self }
     }
 
@@ -354,7 +354,7 @@ fn of_map(map: &Value, order: Option<&Json>, said: &mut Said) -> Result<(), Stri
         match (key, value) {
             ("extra_special_tokens", Value::Array(_)) => {
                 let mut all = said.extra.take().unwrap_or_default();
-                for token in Token::list(value, key)?.into_iter().map(Token::as_special) {
+                for token in Token::list(value, key)?.into_iter().map(Token::into_special) {
                     if !all.contains(&token) {
                         all.push(token);
                     }
@@ -365,7 +365,7 @@ fn of_map(map: &Value, order: Option<&Json>, said: &mut Said) -> Result<(), Stri
             ("additional_special_tokens", Value::Null) => said.additional = None,
             ("additional_special_tokens", _) => {
                 let all = Token::list(value, key)?;
-                said.additional = Some(all.into_iter().map(Token::as_special).collect());
+                said.additional = Some(all.into_iter().map(Token::into_special).collect());
             }
             _ => {
                 let value = match value.get("content") {
