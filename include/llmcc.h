@@ -270,7 +270,7 @@ llmcc_status llmcc_step_logprobs(const llmcc_model *model, const llmcc_batch *ba
 enum { LLMCC_ADD_SPECIAL = 1 /* llmcc_tokenize */, LLMCC_SHOW_SPECIAL = 2 /* llmcc_detokenize */ };
 
 /* Tokens of UTF-8 text. LLMCC_ADD_SPECIAL adds what the model expects around a plain prompt (a beginning-of-sequence token, mostly). Special
- * tokens written out in the text are recognised. */
+ * tokens written out in the text are recognised. LLMCC_E_INVALID: the text has characters that the vocabulary has no tokens for, not even for bytes. */
 llmcc_status llmcc_tokenize(const llmcc_model *model, const char *text, size_t len, uint32_t flags, int32_t *out, size_t capacity,
                             size_t *needed);
 /* Text of tokens, each below the size of the vocabulary; bytes that are not UTF-8 become U+FFFD. */

@@ -67,6 +67,9 @@ pub fn sentencepiece(bytes: &[u8]) {
     if let Ok(json) = tokenizer::from_sentencepiece(bytes) {
         llmcc_text::fuzz::tokenizer(json.to_string().as_bytes());
     }
+    if let Some(json) = tokenizer::fuzz_pieces(bytes) {
+        llmcc_text::fuzz::tokenizer(json.to_string().as_bytes());
+    }
 }
 
 /// A vocabulary of RWKV, converted and, if it passes the check, tried.

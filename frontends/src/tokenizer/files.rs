@@ -1,86 +1,131 @@
-//! Vocabularies of checkpoints without a `tokenizer.json`: `vocab.json` with `merges.txt`,
-//! `vocab.txt`, files of tiktoken. Which tokenizer they belong to says `tokenizer_class` in
-//! `tokenizer_config.json`; what it does is what Transformers makes of such a folder.
+//! Vocabularies of checkpoints without a `tokenizer.json`: SentencePiece models, `vocab.json` with
+//! `merges.txt`, `vocab.txt`, files of tiktoken and of Mistral. Which tokenizer they belong to says
+//! `tokenizer_class` in `tokenizer_config.json`, or the kind of model; what it does is what Transformers
+//! makes of such a folder.
 
-use super::byte_level::{ByteLevel, added_token};
-use super::cuts::{Cut, GPT2, LLAMA3, QWEN2};
+use super::byte_level::ByteLevel;
+use super::classes::{self, Class};
+use super::cuts::{Cut, GPT2, LLAMA3, QWEN2, named};
+use super::outside::{Files, Named, Token, Wrong};
+use super::post::{self, Around};
+use super::sentencepiece::{self, Model};
+use super::sentencepiece_classes::{self as spm, Of};
+use super::tekken;
 use super::tiktoken;
 use super::word_piece::WordPiece;
-use super::{special_token, token_text};
 use serde_json::{Map, Value, json};
 
-/// Classes of tokenizers over bytes.
-const BYTE_LEVEL: &[(&[&str], &Cut)] = &[
-    (&["GPT2Tokenizer", "CodeGenTokenizer", "GPTNeoXTokenizer"], &GPT2),
-    (&["RobertaTokenizer", "LongformerTokenizer", "BartTokenizer"], &GPT2),
-    (&["Qwen2Tokenizer"], &QWEN2),
+/// GPT-NeoX composes characters first.
+const GPT_NEOX: Cut = Cut { composed: true, ..GPT2 };
+
+/// Classes of tokenizers over bytes, and what they put around texts.
+const BYTE_LEVEL: &[(&[&str], &Cut, Option<&Around>)] = &[
+    (&["GPT2Tokenizer", "CodeGenTokenizer"], &GPT2, None),
+    (&["GPTNeoXTokenizer"], &GPT_NEOX, None),
+    (&["RobertaTokenizer", "LongformerTokenizer", "BartTokenizer", "DebertaTokenizer"], &GPT2, Some(&post::ROBERTA)),
+    (&["Qwen2Tokenizer"], &QWEN2, None),
 ];
 
-/// Classes whose texts have a token before and one after.
-const AROUND: &[&str] = &["RobertaTokenizer", "LongformerTokenizer", "BartTokenizer"];
-
 /// Classes of WordPiece.
-const WORD_PIECE: &[&str] =
-    &["BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer", "MPNetTokenizer"];
+const WORD_PIECE: &[&str] = &[
+    "BertTokenizer",
+    "DistilBertTokenizer",
+    "ElectraTokenizer",
+    "MobileBertTokenizer",
+    "ConvBertTokenizer",
+    "SqueezeBertTokenizer",
+    "MPNetTokenizer",
+];
 
 /// What is known beside a vocabulary.
 pub(super) struct Settings<'a> {
-    /// `tokenizer_config.json`.
-    pub config: &'a Value,
-    /// `special_tokens_map.json`.
-    pub map: &'a Value,
-    /// `added_tokens.json`.
-    pub added: &'a Value,
+    /// What names tokens.
+    pub files: Files<'a>,
+    /// The name of the class.
+    pub name: Option<&'a str>,
+    /// The class.
+    pub class: &'static Class,
+    /// `model_type` of `config.json`.
+    pub model: &'a str,
 }
 
-impl Settings<'_> {
-    /// The class, without the ending of the fast ones, or what it is where none is said.
-    fn class<'a>(&'a self, default: &'a str) -> &'a str {
-        self.config["tokenizer_class"].as_str().map_or(default, |c| c.strip_suffix("Fast").unwrap_or(c))
+/// A `tokenizer.json` of another kind of file, still without the tokens that other files name.
+pub(super) struct Made {
+    pub json: Value,
+    /// What the other files name.
+    pub named: Named,
+    pub class: &'static Class,
+    /// What is put around texts, unless the JSON says it.
+    pub around: Option<&'static Around>,
+    /// Texts begin with BOS unless the settings say no.
+    pub begins: bool,
+}
+
+/// What is wrong: with the vocabulary, or with a file beside it.
+pub(super) enum Bad {
+    Here(String),
+    Beside(Wrong),
+}
+
+impl From<String> for Bad {
+    fn from(what: String) -> Bad {
+        Bad::Here(what)
+    }
+}
+
+impl From<Wrong> for Bad {
+    fn from(wrong: Wrong) -> Bad {
+        Bad::Beside(wrong)
+    }
+}
+
+impl<'a> Settings<'a> {
+    /// The settings of a folder.
+    pub fn new(files: Files<'a>, config: &'a Value) -> Settings<'a> {
+        let name = classes::name(files.config, config);
+        let model = config["model_type"].as_str().unwrap_or_default();
+        Settings { files, name, class: classes::named(name), model }
     }
 
-    fn special(&self, name: &str) -> Option<String> {
-        special_token(self.config, self.map, name)
+    fn named(&self) -> Result<Named, Wrong> {
+        Named::read(&self.files, &[], self.class, None)
     }
 
-    /// Ids and contents of tokens that are cut out of texts, and whether they are special.
-    fn added(&self, id: &dyn Fn(&str) -> Option<u64>) -> Result<Vec<Value>, String> {
-        let mut out: Vec<(u64, String, bool)> = vec![];
-        let mut add = |id: u64, text: String, special: bool| {
-            if out.iter().all(|(known, ..)| *known != id) {
-                out.push((id, text, special));
-            }
-        };
-        for (number, token) in self.config["added_tokens_decoder"].as_object().into_iter().flatten() {
-            let wrong = || format!("`added_tokens_decoder` has no token {number:?}");
-            let (id, text) = (number.parse().map_err(|_| wrong())?, token_text(Some(token)).ok_or_else(wrong)?);
-            add(id, text, token["special"].as_bool().unwrap_or(false));
-        }
-        for (text, number) in self.added.as_object().into_iter().flatten() {
-            let id = number.as_u64().ok_or_else(|| format!("`added_tokens.json` has no id of {text:?}"))?;
-            add(id, text.clone(), true);
-        }
-        let names = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
-        for text in names.iter().filter_map(|name| self.special(name)) {
-            if let Some(id) = id(&text) {
-                add(id, text, true);
-            }
-        }
-        out.sort();
-        Ok(out.into_iter().map(|(id, text, special)| added_token(id, &text, special)).collect())
+    /// A `tokenizer.json` and what the files beside it name.
+    pub fn made(&self, json: Value) -> Result<Made, Bad> {
+        Ok(Made { json, named: self.named()?, class: self.class, around: None, begins: false })
     }
+}
+
+/// A SentencePiece model.
+///
+/// # Errors
+/// What is malformed, or not known.
+pub(super) fn pieces(file: &[u8], s: &Settings<'_>) -> Result<Made, Bad> {
+    let config = s.files.config;
+    // These are settings of Llama's class alone.
+    let of_llama = ["legacy", "add_prefix_space"].iter().any(|key| config[*key].is_boolean());
+    let name = s.name.or(of_llama.then_some("LlamaTokenizer"));
+    let mut model = Model::read(file)?;
+    let Some(pieces) = spm::named(name)? else {
+        sentencepiece::rename(&mut model, &config["added_tokens_decoder"]);
+        return s.made(sentencepiece::convert(&model)?);
+    };
+    let named = Named::read(&s.files, &[], classes::named(name), Some(spm::fixed(&model, name, config)))?;
+    let json = pieces.json(&model, &Of { config, named: &named })?;
+    let class = classes::named(name);
+    Ok(Made { json, named, class, around: pieces.around, begins: pieces.begins })
 }
 
 /// `vocab.json` and `merges.txt`.
 ///
 /// # Errors
 /// What is malformed, or not known.
-pub(super) fn byte_level(vocab: &[u8], merges: &[u8], s: &Settings<'_>) -> Result<Value, String> {
+pub(super) fn byte_level(vocab: &[u8], merges: &[u8], s: &Settings<'_>) -> Result<Made, Bad> {
     let vocab: Map<String, Value> = serde_json::from_slice(vocab).map_err(|e| format!("no vocabulary: {e}"))?;
-    let class = s.class("GPT2Tokenizer");
-    let cut = BYTE_LEVEL.iter().find(|(classes, _)| classes.contains(&class)).map(|(_, cut)| *cut);
-    let cut = cut.ok_or_else(|| {
-        let known: Vec<&str> = BYTE_LEVEL.iter().flat_map(|(classes, _)| *classes).copied().collect();
+    let class = s.name.unwrap_or("GPT2Tokenizer");
+    let (_, cut, around) = BYTE_LEVEL.iter().find(|(classes, ..)| classes.contains(&class)).ok_or_else(|| {
+        let known: Vec<&str> = BYTE_LEVEL.iter().flat_map(|(classes, ..)| *classes).copied().collect();
         format!("`tokenizer_class` is {class:?}; of a vocab.json are read {}", known.join(", "))
     })?;
     let merges = std::str::from_utf8(merges).map_err(|_| "merges.txt is no UTF-8".to_string())?;
@@ -91,70 +136,92 @@ pub(super) fn byte_level(vocab: &[u8], merges: &[u8], s: &Settings<'_>) -> Resul
         None => Err(format!("line {} of merges.txt is no pair", i + 1)),
     };
     let merges = lines.map(pair).collect::<Result<Vec<_>, _>>()?;
-    let id = |text: &str| vocab.get(text).and_then(Value::as_u64);
-    let added = s.added(&id)?;
-    let around = match AROUND.contains(&class) {
-        true => {
-            let end = |name: &str, other: &str| {
-                let text = s.special(name).unwrap_or_else(|| other.to_string());
-                id(&text).map(|id| (text.clone(), id)).ok_or_else(|| format!("there is no token {text:?}"))
-            };
-            Some([end("cls_token", "<s>")?, end("sep_token", "</s>")?])
-        }
-        false => None,
-    };
-    let prefix_space = s.config["add_prefix_space"].as_bool().unwrap_or(false);
+    let prefix_space = s.files.config["add_prefix_space"].as_bool().unwrap_or(false);
     if prefix_space && cut.patterns != GPT2.patterns {
-        return Err(format!("`add_prefix_space` is true, which {class} does not have"));
+        return Err(format!("`add_prefix_space` is true, which {class} does not have").into());
     }
-    Ok(ByteLevel { vocab, merges, added, cut, prefix_space, around }.json())
+    let json = ByteLevel { vocab, merges, added: vec![], cut, prefix_space, around: None }.json();
+    Ok(Made { around: *around, ..s.made(json)? })
 }
 
 /// `vocab.txt`: a token per line.
 ///
 /// # Errors
 /// What is malformed, or not known.
-pub(super) fn word_piece(vocab: &[u8], s: &Settings<'_>) -> Result<Value, String> {
+pub(super) fn word_piece(vocab: &[u8], s: &Settings<'_>) -> Result<Made, Bad> {
     let text = std::str::from_utf8(vocab).map_err(|_| "no UTF-8".to_string())?;
-    let class = s.class("BertTokenizer");
+    let class = s.name.unwrap_or("BertTokenizer");
     if !WORD_PIECE.contains(&class) {
-        return Err(format!("`tokenizer_class` is {class:?}; of a vocab.txt are read {}", WORD_PIECE.join(", ")));
+        return Err(format!("`tokenizer_class` is {class:?}; of a vocab.txt are read {}", WORD_PIECE.join(", ")).into());
     }
-    let [first, last, unknown, others @ ..] = &match class {
-        "MPNetTokenizer" => ["<s>", "</s>", "[UNK]", "<pad>", "<mask>"],
-        _ => ["[CLS]", "[SEP]", "[UNK]", "[PAD]", "[MASK]"],
+    // (A folder that names no class has BERT's.)
+    let of = classes::named(Some(class));
+    let named = Named::read(&s.files, &[], of, None)?;
+    let said = |role: &str| match named.role(role) {
+        Some(text) => Ok(text.to_string()),
+        None => Err(format!("the settings say that there is no `{role}`, which {class} needs")),
     };
-    let said = |name: &str, default: &str| s.special(name).unwrap_or_else(|| default.to_string());
-    let (first, last) = (said("cls_token", first), said("sep_token", last));
-    let unknown = said("unk_token", unknown);
-    let flag = |name: &str, default: bool| s.config[name].as_bool().unwrap_or(default);
-    WordPiece {
+    let (first, last, unknown) = (said("cls_token")?, said("sep_token")?, said("unk_token")?);
+    let config = s.files.config;
+    let flag = |name: &str, default: bool| config[name].as_bool().unwrap_or(default);
+    let json = WordPiece {
         tokens: text.lines().map(|line| line.trim_end_matches('\r').to_string()).collect(),
         unknown: &unknown,
         first: &first,
         last: &last,
-        others: others.to_vec(),
+        // Their roles name them.
+        others: vec![],
         lowercase: flag("do_lower_case", true),
-        strip_accents: s.config["strip_accents"].as_bool(),
+        strip_accents: config["strip_accents"].as_bool(),
         chinese: flag("tokenize_chinese_chars", true),
         twice: class == "MPNetTokenizer",
     }
-    .json()
+    .json()?;
+    Ok(Made { json, named, class: of, around: None, begins: false })
 }
 
+/// Tokens that Kimi's files have behind those of their vocabulary.
+const KIMI_RESERVED: usize = 256;
+
 /// Whether a file is one of tiktoken: then its `tokenizer.json`. Texts are cut as by cl100k_base, with
-/// words that are tokens whole (Llama 3).
+/// words that are tokens whole (Llama 3), or as Kimi's are. Ids behind the vocabulary that have no token
+/// are reserved.
 ///
 /// # Errors
 /// What is malformed.
-pub(super) fn tiktoken(file: &[u8], s: &Settings<'_>) -> Option<Result<Value, String>> {
+pub(super) fn tiktoken(file: &[u8], s: &Settings<'_>) -> Option<Result<Made, Bad>> {
     let tokens = tiktoken::ranks(file)?;
-    let id = |_: &str| None;
-    let made = s.added(&id).and_then(|mut added| {
-        if added.is_empty() && tokens.len() == 128_000 {
-            added = tiktoken::specials(tokens.len(), &tiktoken::llama3_specials());
+    let kimi = s.model.starts_with("kimi") || s.name == Some("TikTokenTokenizer");
+    let make = || {
+        let named_here = s.named()?;
+        let base = tokens.len();
+        let mut added = named_here.behind(base)?;
+        if kimi {
+            added.resize_with(added.len().max(KIMI_RESERVED), || None);
         }
-        tiktoken::to_tokenizer_json(&tokens, added, &LLAMA3)
-    });
-    Some(made)
+        let reserved = |i: usize| Token::plain(&format!("<|reserved_token_{}|>", base + i));
+        let mut added: Vec<Token> =
+            added.into_iter().enumerate().map(|(i, t)| t.unwrap_or_else(|| reserved(i))).collect();
+        if added.is_empty() && base == 128_000 {
+            added = tiktoken::llama3_specials().iter().map(|text| Token::plain(text)).collect();
+        }
+        let added = added.iter().enumerate().map(|(i, token)| token.entry((base + i) as u64)).collect();
+        let cut = if kimi { named("kimi-k2").unwrap_or(&LLAMA3) } else { &LLAMA3 };
+        let json = tiktoken::to_tokenizer_json(&tokens, added, cut)?;
+        Ok(Made { json, named: named_here, class: s.class, around: None, begins: false })
+    };
+    Some(make())
+}
+
+/// `tekken.json` of Mistral.
+///
+/// # Errors
+/// What is malformed.
+pub(super) fn tekken(file: &[u8], s: &Settings<'_>) -> Result<Made, Bad> {
+    let json = tekken::to_tokenizer_json(file)?;
+    let mut named = s.named()?;
+    for (role, text) in tekken::ROLES {
+        named.default_role(role, text);
+    }
+    Ok(Made { json, named, class: s.class, around: None, begins: true })
 }

@@ -1,23 +1,32 @@
 //! What text generation needs from a checkpoint, collected for the artifact.
 
 mod byte_level;
+mod classes;
 mod cuts;
 mod files;
 mod gguf;
 mod llama2c;
 mod onig;
+mod outside;
+mod post;
 mod programs;
 mod protobuf;
 mod sentencepiece;
+mod sentencepiece_classes;
+mod source;
+mod tekken;
 mod tiktoken;
 mod word_piece;
+mod words;
 mod world;
 
-use crate::checkpoint::{Checkpoint, is_rwkv};
+use crate::checkpoint::Checkpoint;
 use crate::embedding::texts;
 use crate::error::FrontendError;
 use llmcc_text::check;
+use outside::Named;
 use serde_json::{Map, Value, json};
+use source::{Source, find};
 use std::path::PathBuf;
 use tokenizers::Tokenizer;
 
@@ -29,7 +38,7 @@ pub struct TextAssets {
     pub tokenizer_json: Option<Vec<u8>>,
     /// Object with the members
     /// - `bos_token`, `eos_token`: strings or null; `special_tokens`: object with these and
-    ///   `unk_token`, `pad_token` where present (chat templates print them);
+    ///   others (`unk_token`, `pad_token`...) that files name (chat templates print them);
     /// - `bos_token_id`: number or null;
     /// - `eos_token_ids`: numbers; generation stops after any of them;
     /// - `add_bos`: whether a plain prompt starts with BOS, whatever the tokenizer's own
@@ -49,6 +58,9 @@ pub struct TextAssets {
     pub warnings: Vec<String>,
 }
 
+/// Loads a checked tokenizer and tries it.
+type Trial = fn(&[u8]) -> Result<Tokenizer, String>;
+
 const SAVE: &str = "make a tokenizer.json with Transformers: `AutoTokenizer.from_pretrained(dir).save_pretrained(dir)`";
 const OTHER_FILE: &str = "take the model's safetensors checkpoint";
 const EXPRESSION: &str = "write the expression in another way, or take the model's other tokenizer files";
@@ -61,16 +73,25 @@ impl TextAssets {
     /// When they are malformed or belong to a model with another vocabulary, or `config.json` is
     /// wrong.
     pub fn load(ckpt: &Checkpoint) -> Result<TextAssets, FrontendError> {
+        TextAssets::load_with(ckpt, check::trial)
+    }
+
+    /// The same with another trial of the tokenizer.
+    fn load_with(ckpt: &Checkpoint, trial: Trial) -> Result<TextAssets, FrontendError> {
         let model = crate::arch::config(ckpt)?;
         let config = model.facts();
         let [settings, map, generation] = settings(ckpt)?;
-        let mut source = find(ckpt, [&settings, &map])?;
         let (texts, mut warnings) = texts::found(ckpt, &settings, config.max_position)?;
         warnings.extend(ckpt.metadata().map(gguf::warnings).unwrap_or_default());
+        let mut source = find(ckpt, [&settings, &map], config.vocab, &mut warnings)?;
         source.as_mut().filter(|_| texts.lower).map_or(Ok(()), in_lower_case)?;
-        let tokenizer = source.as_mut().map(|s| load(s, config.vocab, &mut warnings)).transpose()?;
+        let tokenizer = source.as_mut().map(|s| load(s, config.vocab, trial, &mut warnings)).transpose()?;
 
-        let named = |name: &str| special_token(&settings, &map, name);
+        let roles = source.as_ref().and_then(|s| s.named.as_ref());
+        let named = |name: &str| match roles {
+            Some(roles) => roles.role(name).map(String::from),
+            None => special_token(&settings, &map, name),
+        };
         let id = |text: &Option<String>| tokenizer.as_ref()?.token_to_id(text.as_deref()?);
         let (bos, eos) = (named("bos_token"), named("eos_token"));
         let program = programs::ends(ckpt, &settings, tokenizer.as_ref());
@@ -82,15 +103,14 @@ impl TextAssets {
             (Some(source), Some(tokenizer)) if source.post_processed => {
                 post_processor_wins(&settings, tokenizer, (bos_id, id(&eos)), &mut warnings)
             }
-            _ => (
-                bos_id.is_some() && (settings["add_bos_token"] == true || program.is_some()),
-                id(&eos).filter(|_| settings["add_eos_token"] == true),
-            ),
+            _ => {
+                // What `config.json` says is no token of a text.
+                let first = id(&bos).or(program.as_ref().map(|p| p.first)).or(bos_id.filter(|_| roles.is_none()));
+                let add_bos = first.is_some() && begins(&settings, source.as_ref(), program.is_some());
+                (add_bos, id(&eos).filter(|_| settings["add_eos_token"] == true))
+            }
         };
-        let specials: Map<_, _> = ["bos_token", "eos_token", "unk_token", "pad_token"]
-            .into_iter()
-            .filter_map(|name| Some((name.to_string(), named(name)?.into())))
-            .collect();
+        let specials = specials(roles, &named);
         let mut text_config = json!({
             "bos_token": bos,
             "eos_token": eos,
@@ -108,14 +128,9 @@ impl TextAssets {
             text_config["untyped"] = true.into();
         }
         if source.is_some() {
-            try_template(&text_config, &mut warnings).map_err(|what| FrontendError::Tokenizer {
-                path: match ckpt.metadata() {
-                    Some(_) => ckpt.config_path().to_path_buf(),
-                    None => ckpt.dir().join(template_file(ckpt, &settings)),
-                },
-                what,
-                help: "correct the template, or remove it and write prompts as plain text",
-            })?;
+            let help = "correct the template, or remove it and write prompts as plain text";
+            let wrong = |what| FrontendError::Tokenizer { path: template_path(ckpt, &settings), what, help };
+            try_template(&text_config, &mut warnings).map_err(wrong)?;
         }
         Ok(TextAssets { tokenizer_json: source.map(|s| s.json), text_config, warnings })
     }
@@ -129,6 +144,23 @@ fn settings(ckpt: &Checkpoint) -> Result<[Value; 3], FrontendError> {
     }
     let read = |name: &str| Ok::<_, FrontendError>(ckpt.json(name)?.unwrap_or(Value::Null));
     Ok([read("tokenizer_config.json")?, read("special_tokens_map.json")?, read("generation_config.json")?])
+}
+
+/// Texts of special tokens by role: all that the files of a folder name, or the usual ones.
+fn specials(roles: Option<&Named>, named: &dyn Fn(&str) -> Option<String>) -> Map<String, Value> {
+    match roles {
+        Some(roles) => roles.roles.iter().map(|(role, token)| (role.clone(), token.text.clone().into())).collect(),
+        None => ["bos_token", "eos_token", "unk_token", "pad_token"]
+            .into_iter()
+            .filter_map(|name| Some((name.to_string(), named(name)?.into())))
+            .collect(),
+    }
+}
+
+/// Whether a plain prompt begins with BOS where no post-processor says it.
+fn begins(settings: &Value, source: Option<&Source>, program: bool) -> bool {
+    let default = program || source.is_some_and(|s| s.begins);
+    settings["add_bos_token"].as_bool().unwrap_or(default)
 }
 
 /// Has all text in lower case.
@@ -188,12 +220,16 @@ fn try_template(text_config: &Value, warnings: &mut Vec<String>) -> Result<(), S
 }
 
 /// Where the template is that [`chat_template`] finds.
-fn template_file(ckpt: &Checkpoint, settings: &Value) -> &'static str {
-    let has = |file: &str| ckpt.dir().join(file).exists();
-    if has("chat_template.jinja") {
-        return "chat_template.jinja";
+fn template_path(ckpt: &Checkpoint, settings: &Value) -> PathBuf {
+    if ckpt.metadata().is_some() {
+        return ckpt.config_path().to_path_buf();
     }
-    if usable_template(settings).is_null() && has(PROCESSORS) { PROCESSORS } else { "tokenizer_config.json" }
+    let has = |file: &str| ckpt.dir().join(file).exists();
+    ckpt.dir().join(match usable_template(settings).is_null() {
+        _ if has("chat_template.jinja") => "chat_template.jinja",
+        true if has(PROCESSORS) => PROCESSORS,
+        _ => "tokenizer_config.json",
+    })
 }
 
 /// The `tokenizer.json` of a vocabulary of RWKV: tokens, of which the longest is taken.
@@ -212,89 +248,13 @@ pub fn from_sentencepiece(model: &[u8]) -> Result<Value, String> {
     sentencepiece::to_tokenizer_json(model)
 }
 
-/// A `tokenizer.json`, and the file it comes from.
-struct Source {
-    path: PathBuf,
-    json: Vec<u8>,
-    /// Its post-processor says what is added to a text, not the settings.
-    post_processed: bool,
-}
-
-impl Source {
-    /// Made of another file.
-    fn made(path: PathBuf, json: &Value) -> Source {
-        Source { path, json: json.to_string().into_bytes(), post_processed: !json["post_processor"].is_null() }
-    }
-}
-
-/// `tokenizer.json`, or `tokenizer.model` or the vocabulary of a GGUF file converted, by the first two
-/// of [`settings`].
-fn find(ckpt: &Checkpoint, settings: [&Value; 2]) -> Result<Option<Source>, FrontendError> {
-    if let Some(metadata) = ckpt.metadata() {
-        let path = ckpt.config_path().to_path_buf();
-        return match gguf::tokenizer_json(metadata) {
-            Ok(json) => Ok(json.map(|json| Source::made(path, &json))),
-            Err(what) => Err(FrontendError::Tokenizer { path, what, help: OTHER_FILE }),
-        };
-    }
-    let path = |name: &str| ckpt.dir().join(name);
-    if let Some(json) = ckpt.file("tokenizer.json")? {
-        return Ok(Some(Source { path: path("tokenizer.json"), json, post_processed: true }));
-    }
-    if is_rwkv(ckpt.config(), world::OF_PILE)
-        && let Some(json) = ckpt.file(world::PILE)?
-    {
-        return Ok(Some(Source { path: path(world::PILE), json, post_processed: true }));
-    }
-    let Some((name, made)) = from_vocabulary(ckpt, settings)? else { return Ok(None) };
-    let path = path(&name);
-    match made {
-        Ok(json) => Ok(Some(Source::made(path, &json))),
-        Err(what) => Err(FrontendError::Tokenizer { path, what, help: SAVE }),
-    }
-}
-
-/// The `tokenizer.json` that a vocabulary of another kind makes, by the name of its file.
-#[expect(clippy::type_complexity, reason = "a file, and what became of it")]
-fn from_vocabulary(
-    ckpt: &Checkpoint,
-    [config, map]: [&Value; 2],
-) -> Result<Option<(String, Result<Value, String>)>, FrontendError> {
-    let added = ckpt.json("added_tokens.json")?.unwrap_or(Value::Null);
-    let settings = files::Settings { config, map, added: &added };
-    if let Some(model) = ckpt.file("tokenizer.model")? {
-        let made = files::tiktoken(&model, &settings).unwrap_or_else(|| from_sentencepiece(&model));
-        return Ok(Some(("tokenizer.model".into(), made)));
-    }
-    if let Some(vocab) = ckpt.file("vocab.json")? {
-        let made = match ckpt.file("merges.txt")? {
-            Some(merges) => files::byte_level(&vocab, &merges, &settings),
-            None => Err("this vocabulary has no merges.txt beside it".into()),
-        };
-        return Ok(Some(("vocab.json".into(), made)));
-    }
-    if is_rwkv(ckpt.config(), world::OF_BYTES) {
-        let name = ckpt.config_path().file_name().map(|n| n.to_string_lossy().into_owned());
-        return Ok(Some((name.unwrap_or_default(), Ok(world::of_bytes()))));
-    }
-    if let Some(vocab) = ckpt.file(world::FILE)? {
-        return Ok(Some((world::FILE.into(), world::to_tokenizer_json(&vocab))));
-    }
-    // Beside a file of llama2.c, which is its own configuration.
-    if let (Some(vocab), true) =
-        (ckpt.config()["vocab_size"].as_u64(), ckpt.config_path().extension().is_some_and(|e| e == "bin"))
-    {
-        for name in [format!("tok{vocab}.bin"), "tokenizer.bin".to_string()] {
-            if let Some(file) = ckpt.file(&name)? {
-                return Ok(Some((name, llama2c::to_tokenizer_json(&file, vocab as usize))));
-            }
-        }
-    }
-    Ok(ckpt.file("vocab.txt")?.map(|vocab| ("vocab.txt".into(), files::word_piece(&vocab, &settings))))
-}
-
 /// Checks, tries and loads the tokenizer, and compares its ids with the model's vocabulary.
-fn load(source: &mut Source, vocab: usize, warnings: &mut Vec<String>) -> Result<Tokenizer, FrontendError> {
+fn load(
+    source: &mut Source,
+    vocab: usize,
+    trial: Trial,
+    warnings: &mut Vec<String>,
+) -> Result<Tokenizer, FrontendError> {
     let path = source.path.clone();
     let bad = |what: String, help| FrontendError::Tokenizer { path: path.clone(), what, help };
     let fix = |json: &mut Vec<u8>, random: &[&str]| -> Result<(), FrontendError> {
@@ -311,7 +271,8 @@ fn load(source: &mut Source, vocab: usize, warnings: &mut Vec<String>) -> Result
             .push(format!("the tokenizer's model sets {}, which makes tokens random: ignored", random.join(" and ")));
     }
     fix(&mut source.json, &random)?;
-    let tokenizer = check::trial(&source.json).map_err(|what| bad(what, SAVE))?;
+    let tokenizer = trial(&source.json).map_err(|what| bad(what, SAVE))?;
+    warnings.extend(llmcc_text::Lossy::of(&tokenizer).map(|lossy| lacking(lossy.missing())));
     let largest = tokenizer.get_vocab(true).into_iter().max_by_key(|(_, id)| *id);
     let (token, id) = largest.ok_or_else(|| bad("the vocabulary is empty".into(), SAVE))?;
     if id as usize >= vocab {
@@ -327,6 +288,18 @@ fn load(source: &mut Source, vocab: usize, warnings: &mut Vec<String>) -> Result
         ));
     }
     Ok(tokenizer)
+}
+
+/// Says what a vocabulary over bytes has no tokens for.
+fn lacking(bytes: &[u8]) -> String {
+    const NAMED: usize = 8;
+    let named: Vec<String> = bytes.iter().take(NAMED).map(|b| format!("{b:#04x}")).collect();
+    let more = if bytes.len() > NAMED { ", ..." } else { "" };
+    format!(
+        "the tokenizer's vocabulary has no tokens for {} of the bytes that texts have ({}{more}): texts with them are refused",
+        bytes.len(),
+        named.join(", ")
+    )
 }
 
 /// Ids, and those of others that are not among them.
@@ -354,6 +327,24 @@ pub(crate) fn fuzz_settings(json: &Value) {
         "chat_template": usable_template(json),
     });
     let _ = try_template(&text_config, &mut Vec::new());
+    let order = [None, serde_json::from_slice(json.to_string().as_bytes()).ok()];
+    let files = outside::Files { config: json, map: json, added: json, order: &order };
+    for class in ["CodeLlamaTokenizer", "Qwen2Tokenizer", "MPNetTokenizer", ""].map(|name| classes::named(Some(name))) {
+        if let Ok(named) = Named::read(&files, &[], class, None) {
+            let added = outside::add(&named, &[], &words::Words::default(), class, 100);
+            assert!(added.list.iter().flatten().all(|token| token["id"].as_u64() < Some(100)));
+            let _ = named.behind(10);
+        }
+    }
+}
+
+/// Fuzz target: a SentencePiece model as a class has it, which the file's length chooses.
+pub(crate) fn fuzz_pieces(model: &[u8]) -> Option<Value> {
+    let names: Vec<&str> = sentencepiece_classes::names().collect();
+    let config = json!({ "tokenizer_class": names.get(model.len() % names.len().max(1))? });
+    let files = outside::Files { config: &config, map: &Value::Null, added: &Value::Null, order: &[None, None] };
+    let settings = files::Settings::new(files, &Value::Null);
+    source::with_named(files::pieces(model, &settings).ok()?, 1 << 20, &mut vec![]).ok().map(|(json, ..)| json)
 }
 
 /// Fuzz target: the vocabulary of a GGUF file.

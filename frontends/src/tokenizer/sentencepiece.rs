@@ -6,18 +6,18 @@
 
 use super::protobuf::{Field, Fields};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A piece of the vocabulary.
-struct Piece {
-    text: String,
-    score: f32,
-    kind: Kind,
+pub(super) struct Piece {
+    pub text: String,
+    pub score: f32,
+    pub kind: Kind,
 }
 
 /// `ModelProto.SentencePiece.Type`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Normal,
     Unknown,
     Control,
@@ -34,11 +34,13 @@ impl Kind {
 }
 
 /// What the conversion reads of `ModelProto`; defaults as in `sentencepiece_model.proto`.
-struct Model {
-    pieces: Vec<Piece>,
+pub(super) struct Model {
+    pub pieces: Vec<Piece>,
     /// `TrainerSpec.model_type`: 1 unigram, 2 BPE.
-    algorithm: u64,
-    charsmap: Vec<u8>,
+    pub algorithm: u64,
+    /// `TrainerSpec.unk_id`.
+    pub unknown_id: u64,
+    pub charsmap: Vec<u8>,
     add_dummy_prefix: bool,
     remove_extra_whitespaces: bool,
     escape_whitespaces: bool,
@@ -51,7 +53,7 @@ const LONGEST_PIECE: usize = 512;
 const MOST_MERGES: usize = 1 << 23;
 
 /// Stands for a space inside pieces.
-const SPACE: &str = "▁";
+pub(super) const SPACE: &str = "▁";
 
 /// Converts a serialized `ModelProto`.
 ///
@@ -90,6 +92,7 @@ pub(super) fn from_pieces(
     convert(&Model {
         pieces,
         algorithm: if charsmap.is_some() { 1 } else { 2 },
+        unknown_id: 0,
         charsmap: charsmap.unwrap_or_default(),
         add_dummy_prefix: spaces.prefix,
         remove_extra_whitespaces: spaces.collapse,
@@ -98,10 +101,27 @@ pub(super) fn from_pieces(
     })
 }
 
-fn convert(model: &Model) -> Result<Value, String> {
-    if model.whitespace_as_suffix {
-        return Err("whitespace as a suffix of pieces is not supported".into());
+/// Gives pieces the texts that `added_tokens_decoder` has for their numbers, unless other pieces have
+/// these.
+pub(super) fn rename(m: &mut Model, decoder: &Value) {
+    let mut known: HashSet<String> = m.pieces.iter().map(|p| p.text.clone()).collect();
+    for (id, token) in decoder.as_object().into_iter().flatten() {
+        let Some(text) = token["content"].as_str().filter(|text| text.len() <= LONGEST_PIECE) else { continue };
+        if !known.insert(text.to_string()) {
+            continue;
+        }
+        if let Some(piece) = id.parse::<usize>().ok().and_then(|id| m.pieces.get_mut(id)) {
+            piece.text = text.to_string();
+        }
     }
+}
+
+/// The `tokenizer.json` that behaves like the file's own normalizer and algorithm.
+///
+/// # Errors
+/// What is not supported.
+pub(super) fn convert(model: &Model) -> Result<Value, String> {
+    model.has_prefixes()?;
     let algorithm = match model.algorithm {
         1 => unigram(model),
         2 => bpe(model)?,
@@ -121,10 +141,15 @@ fn convert(model: &Model) -> Result<Value, String> {
 }
 
 impl Model {
-    fn read(bytes: &[u8]) -> Result<Model, String> {
+    /// Reads a serialized `ModelProto`.
+    ///
+    /// # Errors
+    /// It is malformed.
+    pub(super) fn read(bytes: &[u8]) -> Result<Model, String> {
         let mut m = Model {
             pieces: vec![],
             algorithm: 1,
+            unknown_id: 0,
             charsmap: vec![],
             add_dummy_prefix: true,
             remove_extra_whitespaces: true,
@@ -151,6 +176,7 @@ impl Model {
             match field? {
                 (3, Field::Int(n)) => self.algorithm = n,
                 (24, Field::Int(n)) => self.whitespace_as_suffix = n != 0,
+                (40, Field::Int(n)) => self.unknown_id = n,
                 _ => {}
             }
         }
@@ -170,12 +196,24 @@ impl Model {
         Some(())
     }
 
+    /// Spaces are before words.
+    ///
+    /// # Errors
+    /// They are behind them.
+    pub(super) fn has_prefixes(&self) -> Result<(), String> {
+        match self.whitespace_as_suffix {
+            true => Err("whitespace as a suffix of pieces is not supported".into()),
+            false => Ok(()),
+        }
+    }
+
     /// True if unknown characters fall back to byte pieces.
-    fn has_bytes(&self) -> bool {
+    pub(super) fn has_bytes(&self) -> bool {
         self.pieces.iter().any(|p| p.kind == Kind::Byte)
     }
 
-    fn unknown(&self) -> Option<usize> {
+    /// The number of the unknown piece.
+    pub(super) fn unknown(&self) -> Option<usize> {
         self.pieces.iter().position(|p| p.kind == Kind::Unknown)
     }
 }
@@ -212,7 +250,8 @@ fn added_tokens(m: &Model) -> Vec<Value> {
     m.pieces.iter().enumerate().filter(|(_, p)| fixed(p)).map(entry).collect()
 }
 
-fn replace(pattern: Value, content: &str) -> Value {
+/// A step that replaces a pattern.
+pub(super) fn replace(pattern: Value, content: &str) -> Value {
     json!({ "type": "Replace", "pattern": pattern, "content": content })
 }
 
@@ -241,9 +280,14 @@ fn normalizer(m: &Model) -> Value {
 }
 
 fn decoder(m: &Model) -> Value {
+    decoder_of(m.add_dummy_prefix)
+}
+
+/// The decoder; without the first space if so wanted.
+pub(super) fn decoder_of(stripped: bool) -> Value {
     let mut steps =
         vec![replace(json!({ "String": SPACE }), " "), json!({ "type": "ByteFallback" }), json!({ "type": "Fuse" })];
-    if m.add_dummy_prefix {
+    if stripped {
         steps.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
     }
     json!({ "type": "Sequence", "decoders": steps })
@@ -254,20 +298,38 @@ fn unigram(m: &Model) -> Value {
     json!({ "type": "Unigram", "unk_id": m.unknown(), "vocab": vocab, "byte_fallback": m.has_bytes() })
 }
 
+/// As [`bpe`], for the classes of Transformers: pieces that the trainer's user fixed are merged, too,
+/// and of equal merges those with the shorter left part come first.
+pub(super) fn bpe_of(m: &Model) -> Result<Value, String> {
+    m.has_prefixes()?;
+    bpe_with(
+        m,
+        |kind| matches!(kind, Kind::Normal | Kind::UserDefined | Kind::Unused),
+        |m, x| {
+            let chars = |id: usize| m.pieces[id].text.chars().count();
+            (chars(x.left), chars(x.right))
+        },
+    )
+}
+
 fn bpe(m: &Model) -> Result<Value, String> {
+    bpe_with(m, |kind| kind == Kind::Normal, |_, x| (x.left, x.right))
+}
+
+fn bpe_with(m: &Model, takes: fn(Kind) -> bool, order: fn(&Model, &Merge) -> (usize, usize)) -> Result<Value, String> {
     let mut ids = HashMap::new();
     for (id, p) in m.pieces.iter().enumerate() {
         if ids.insert(p.text.as_str(), id).is_some() {
             return Err(format!("piece {:?} appears twice", p.text));
         }
     }
-    let mut merges = merges(m, &ids);
+    let mut merges = merges(m, &ids, takes);
     if merges.len() > MOST_MERGES {
         return Err(format!("its pieces join in {} ways (at most {MOST_MERGES})", merges.len()));
     }
-    // Best score first; among equals the order of pieces, then of their left parts.
-    merges
-        .sort_by(|a, b| b.score.total_cmp(&a.score).then((a.piece, a.left, a.right).cmp(&(b.piece, b.left, b.right))));
+    // Best score first; among equals the order of pieces, then of their parts.
+    let place = |x: &Merge| (x.piece, order(m, x));
+    merges.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| place(a).cmp(&place(b))));
     let text = |id: usize| m.pieces[id].text.as_str();
     let merges: Vec<_> = merges.iter().map(|x| json!([text(x.left), text(x.right)])).collect();
     let vocab: serde_json::Map<_, _> = m.pieces.iter().enumerate().map(|(id, p)| (p.text.clone(), json!(id))).collect();
@@ -293,14 +355,14 @@ struct Merge {
     right: usize,
 }
 
-/// Every way to form a normal piece from two normal ones.
-fn merges(m: &Model, ids: &HashMap<&str, usize>) -> Vec<Merge> {
-    let normal = |text: &str| ids.get(text).copied().filter(|id| m.pieces[*id].kind == Kind::Normal);
+/// Every way to form a piece from two others, of kinds that take part.
+fn merges(m: &Model, ids: &HashMap<&str, usize>, takes: fn(Kind) -> bool) -> Vec<Merge> {
+    let part = |text: &str| ids.get(text).copied().filter(|id| takes(m.pieces[*id].kind));
     let mut merges = vec![];
-    for (id, p) in m.pieces.iter().enumerate().filter(|(_, p)| p.kind == Kind::Normal) {
+    for (id, p) in m.pieces.iter().enumerate().filter(|(_, p)| takes(p.kind)) {
         for (cut, _) in p.text.char_indices().skip(1) {
             let (left, right) = p.text.split_at(cut);
-            if let (Some(left), Some(right)) = (normal(left), normal(right)) {
+            if let (Some(left), Some(right)) = (part(left), part(right)) {
                 merges.push(Merge { score: p.score, piece: id, left, right });
             }
         }

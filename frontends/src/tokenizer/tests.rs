@@ -1,3 +1,4 @@
+mod folders;
 mod programs;
 mod vectors;
 
@@ -41,17 +42,29 @@ fn settings_of_the_text_side() {
     let files = [
         ("tokenizer.json", tokenizer(json!({}))),
         ("tokenizer_config.json", settings.to_string()),
-        ("special_tokens_map.json", json!({ "pad_token": "<p>", "bos_token": "ignored" }).to_string()),
+        // It counts more than tokenizer_config.json, where that has no `added_tokens_decoder`.
+        ("special_tokens_map.json", json!({ "pad_token": "ab", "unk_token": { "content": "b" } }).to_string()),
         ("generation_config.json", generation.to_string()),
     ];
     let (_folder, ckpt) = folder(json!({ "eos_token_id": 5 }), &files.each_ref().map(|(n, t)| (*n, t.as_str())));
     let text = TextAssets::load(&ckpt).unwrap();
     let expected = json!({
-        "bos_token": "<s>", "eos_token": "</s>", "special_tokens": { "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<p>" },
+        "bos_token": "<s>", "eos_token": "</s>",
+        "special_tokens": { "bos_token": "<s>", "eos_token": "</s>", "pad_token": "ab", "unk_token": "b" },
         "bos_token_id": 0, "eos_token_ids": [7, 1, 5], "add_bos": false, "add_eos_id": null, "chat_template": "{{ x }}", "model_max_length": 64,
         "clean_up_tokenization_spaces": false,
     });
     assert_eq!(text.text_config, expected);
+    let json: Value = serde_json::from_slice(&text.tokenizer_json.unwrap()).unwrap();
+    let added: Vec<(&Value, &Value)> =
+        json["added_tokens"].as_array().unwrap().iter().map(|t| (&t["id"], &t["special"])).collect();
+    let special = json!(true);
+    assert_eq!(added, [0, 1, 3, 4].map(|id| json!(id)).each_ref().map(|id| (id, &special)));
+    assert_eq!(json["model"], serde_json::from_str::<Value>(&tokenizer(json!({}))).unwrap()["model"]);
+
+    let plain = [&files[0], &files[1]];
+    let (_folder, ckpt) = folder(json!({}), &plain.map(|(n, t)| (*n, t.as_str())));
+    let text = TextAssets::load(&ckpt).unwrap();
     assert_eq!(text.tokenizer_json.as_deref(), Some(tokenizer(json!({})).as_bytes()), "passed through unchanged");
 }
 
@@ -128,11 +141,11 @@ fn tokenizers_that_do_not_fit() {
     let neither = "IQ== 0\nIg== 2\n";
     assert_eq!(
         load_error(json!({}), &[("tokenizer.model", neither)]),
-        format!("DIR/tokenizer.model: neither a SentencePiece model nor a file of tiktoken; {save}")
+        format!("DIR/tokenizer.model: neither a SentencePiece model nor a file of tiktoken; {}", source::SAVE)
     );
     assert_eq!(
         load_error(json!({}), &[("vocab.json", "{}")]),
-        format!("DIR/vocab.json: this vocabulary has no merges.txt beside it; {save}")
+        format!("DIR/vocab.json: this vocabulary has no merges.txt beside it; {}", source::SAVE)
     );
 }
 

@@ -4,7 +4,7 @@
 //! Such a file says no merges. They follow from the ranks: a token was made by the last merge of its
 //! own bytes.
 
-use super::byte_level::{ByteLevel, added_token};
+use super::byte_level::ByteLevel;
 use super::cuts::Cut;
 use llmcc_text::alphabet::character;
 use llmcc_text::base64;
@@ -77,9 +77,4 @@ pub(super) fn llama3_specials() -> Vec<String> {
     out.push("<|eot_id|>".into());
     out.extend((5..251).map(reserved));
     out
-}
-
-/// The tokens of these texts, numbered from `first` on.
-pub(super) fn specials(first: usize, texts: &[String]) -> Vec<Value> {
-    texts.iter().enumerate().map(|(i, t)| added_token((first + i) as u64, t, true)).collect()
 }

@@ -16,6 +16,7 @@ pub mod jinja;
 pub mod json;
 mod long;
 mod longest;
+mod lossy;
 mod pieces;
 mod template;
 mod tokenizer;
@@ -23,6 +24,7 @@ mod tokenizer;
 use std::fmt;
 
 use json::Json;
+pub use lossy::Lossy;
 pub use template::{Clock, Template, Trial, local_time};
 pub use tokenizer::Tokenizer;
 

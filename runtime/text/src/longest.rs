@@ -4,7 +4,7 @@
 //! whose tokens all look alike. The `tokenizers` crate searches these in cubic time, so they are
 //! searched here.
 
-use crate::alphabet;
+use crate::{Result, alphabet, lossy};
 use tokenizers::{ModelWrapper, NormalizerWrapper, OffsetReferential, OffsetType, PreTokenizerWrapper};
 
 /// The tokens in the order of their bytes.
@@ -38,28 +38,31 @@ impl Longest {
         Some(Longest { bytes, tokens })
     }
 
-    /// Ids of a text; added tokens written out in it are recognised. Bytes that no token begins with
-    /// are left out; a vocabulary has all bytes as tokens.
-    pub fn encode(&self, tokenizer: &tokenizers::Tokenizer, text: &str) -> Vec<i32> {
+    /// Ids of a text; added tokens written out in it are recognised.
+    ///
+    /// # Errors
+    /// No token begins with some byte.
+    pub fn encode(&self, tokenizer: &tokenizers::Tokenizer, text: &str) -> Result<Vec<i32>> {
         let added = tokenizer.get_added_vocabulary();
         let split = added.extract_and_normalize(None::<&NormalizerWrapper>, text);
         let mut ids = Vec::new();
         for (part, _, tokens) in split.get_splits(OffsetReferential::Original, OffsetType::Byte) {
             match tokens {
                 Some(tokens) => ids.extend(tokens.iter().map(|t| t.id as i32)),
-                None => self.part(part.as_bytes(), &mut ids),
+                None => self.part(part, &mut ids)?,
             }
         }
-        ids
+        Ok(ids)
     }
 
-    fn part(&self, text: &[u8], ids: &mut Vec<i32>) {
-        let mut rest = text;
-        while !rest.is_empty() {
-            let (id, len) = self.first(rest).map_or((None, 1), |(id, len)| (Some(id), len));
-            ids.extend(id.map(|id| id as i32));
-            rest = &rest[len..];
+    fn part(&self, text: &str, ids: &mut Vec<i32>) -> Result<()> {
+        let mut rest = text.as_bytes();
+        while let Some(byte) = rest.first() {
+            let (id, len) = self.first(rest).ok_or_else(|| lossy::refusal(text, &[*byte]))?;
+            ids.push(id as i32);
+            rest = rest.get(len..).unwrap_or_default();
         }
+        Ok(())
     }
 
     /// The longest token that a text begins with, and its length.
@@ -114,11 +117,11 @@ mod tests {
             ("a a b", &[1, 7, 6, 2]),
             ("é", &[10]),
             ("ab<|endoftext|>c", &[4, 0, 3]),
-            // No token has these bytes.
-            ("xaé中", &[1, 10]),
         ] {
             assert_eq!(tokenizer.encode(text, true).unwrap(), ids, "{text:?}");
         }
+        let error = tokenizer.encode("aé中", true).unwrap_err().message;
+        assert!(error.contains("no token for: '中'"), "{error}");
         assert_eq!(tokenizer.decode(&[4, 0, 10, 7], true).unwrap(), "ab<|endoftext|>é a");
         assert_eq!(tokenizer.bytes(8).unwrap(), [0xc3]);
         // The crate's own search finds the same.

@@ -2,6 +2,7 @@
 
 use crate::long::Long;
 use crate::longest::Longest;
+use crate::lossy::Lossy;
 use crate::{Config, Error, Kind, Result};
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -18,7 +19,11 @@ pub struct Tokenizer {
     longest: Option<Longest>,
     /// How long texts are walked; `None` inside: only the crate knows.
     long: OnceLock<Option<Long>>,
+    /// Of a vocabulary that lacks bytes.
+    lossy: Option<Lossy>,
     bos: Option<(u32, String)>,
+    /// The post-processor puts BOS before a text.
+    writes_bos: bool,
     add_bos: Option<bool>,
     add_eos: Option<i32>,
     untyped: bool,
@@ -41,12 +46,15 @@ impl Tokenizer {
         let bos = config
             .bos_id
             .and_then(|id| Some((id as u32, config.bos_token.clone().or_else(|| inner.id_to_token(id as u32))?)));
-        let longest = Longest::of(&inner);
+        let (longest, lossy) = (Longest::of(&inner), Lossy::of(&inner));
+        let writes_bos = longest.is_none() && bos.as_ref().is_some_and(|(bos, _)| comes_first(&inner, *bos));
         Ok(Tokenizer {
             inner,
             longest,
             long: OnceLock::new(),
+            lossy,
             bos,
+            writes_bos,
             add_bos: config.add_bos,
             add_eos: config.add_eos,
             untyped: config.untyped,
@@ -67,26 +75,25 @@ impl Tokenizer {
         let text = prompted.as_ref();
         let mut ids = self.ids(text, add_special)?;
         if let (true, Some((bos, bos_text))) = (add_special, &self.bos) {
-            let has = ids.first() == Some(&(*bos as i32));
             match self.add_bos {
-                Some(true) if !has => ids.insert(0, *bos as i32),
-                Some(false) if has && !text.starts_with(bos_text.as_str()) => drop(ids.remove(0)),
+                // Whatever the text itself begins with, as everywhere else.
+                Some(true) if !self.writes_bos => ids.insert(0, *bos as i32),
+                Some(false) if self.writes_bos && !text.starts_with(bos_text.as_str()) => {
+                    ids = ids.into_iter().skip(1).collect();
+                }
                 _ => {}
             }
         }
-        if let (true, Some(eos)) = (add_special, self.add_eos)
-            && ids.last() != Some(&eos)
-        {
-            ids.push(eos);
-        }
+        ids.extend(self.add_eos.filter(|_| add_special));
         Ok(ids)
     }
 
     fn ids(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
         if let Some(longest) = &self.longest {
-            return Ok(longest.encode(&self.inner, text));
+            return longest.encode(&self.inner, text);
         }
         if text.len() > LONG
+            && self.lossy.is_none()
             && let Some(long) = self.long.get_or_init(|| Long::of(&self.inner, None))
             && let Some(ids) = long.encode(&self.inner, text)
         {
@@ -114,11 +121,14 @@ impl Tokenizer {
     fn room(&self, most: usize) -> usize {
         let added = self.added(false);
         // (Without a post-processor the start is added later, as the end may be.)
-        let start = added == 0 && self.add_bos == Some(true);
+        let start = !self.writes_bos && self.add_bos == Some(true);
         most.saturating_sub(added + usize::from(start) + usize::from(self.add_eos.is_some()))
     }
 
     fn encoding(&self, text: &str, add_special: bool) -> Result<Encoding> {
+        if let Some(lossy) = &self.lossy {
+            lossy.check(&self.inner, text)?;
+        }
         let Some(most) = self.most.filter(|_| add_special) else {
             return self.inner.encode_fast(text, add_special).map_err(refused);
         };
@@ -185,6 +195,14 @@ impl Tokenizer {
     pub fn token_id(&self, text: &str) -> Option<i32> {
         self.inner.token_to_id(text).map(|id| id as i32)
     }
+}
+
+/// Whether the post-processor puts a token before a text.
+fn comes_first(tokenizer: &tokenizers::Tokenizer, bos: u32) -> bool {
+    // A token that no vocabulary has stands for the text.
+    let text = Encoding::from_tokens(vec![Token::new(u32::MAX, String::new(), (0, 0))], 0);
+    let whole = tokenizer.post_process(text, None, true);
+    whole.is_ok_and(|whole| whole.get_ids().first() == Some(&bos))
 }
 
 /// A text, or two, of no more than `max_length` tokens.
