@@ -76,6 +76,12 @@ pub(crate) fn config(model_type: &str) -> Value {
         "kv_source_layers",
         "activation_sparsity_pattern",
         "num_attention_heads_per_layer",
+        // These follow from others.
+        "attention_head_dim",
+        "attention_hidden_size",
+        "hybrid_layer_ids",
+        "mamba_d_head",
+        "mamba_headdim",
     ];
     // Not off: without, it would be another one.
     let kept =
@@ -101,9 +107,23 @@ pub(crate) fn config(model_type: &str) -> Value {
     let of_parts = ["head_dim", "num_key_value_heads", "partial_rotary_factor"];
     let parts = |name: &str| of_parts.contains(&name) && arch.field("qk_rope_head_dim").is_some();
     let declared = |name: &str| arch.field(name).is_some_and(|f| f.name == name);
-    let counts = |name: &str| (declared(name) || name == "sliding_window") && !parts(name);
+    // These say so in `rope_parameters` only, and have other bases where nothing is said there.
+    let own: &[&str] = match model_type {
+        "olmo3" | "mellum" | "laguna" => &["rope_theta"],
+        "mimo_v2_flash" => &["rope_theta", "partial_rotary_factor"],
+        // These follow from others.
+        "bamba" | "jamba" => &["layers_block_type"],
+        _ => &[],
+    };
+    let counts = |name: &str| (declared(name) || name == "sliding_window") && !parts(name) && !own.contains(&name);
     let read = sizes.as_object().unwrap().iter().filter(|(name, _)| counts(name));
-    with(config, read.map(|(name, v)| (name.clone(), v.clone())).collect())
+    let config = with(config, read.map(|(name, v)| (name.clone(), v.clone())).collect());
+    if model_type != "mimo_v2_flash" {
+        return config;
+    }
+    // Where nothing is said, it turns a part that small heads do not have.
+    let half = json!({ "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5 });
+    with(config, json!({ "rope_parameters": { "full_attention": half, "sliding_attention": half } }))
 }
 
 /// With each field under the first of its names.

@@ -5,6 +5,7 @@
 //! written in order, so memory does not grow with the checkpoint. Every operation of a weight
 //! expression rounds once to f32, as [`llmcc_ir::eval::eval_weight`] defines.
 
+mod hidden;
 pub(crate) mod rows;
 #[cfg(test)]
 mod tests;
@@ -149,6 +150,7 @@ pub fn pack(
     sink: &mut dyn std::io::Write,
     progress: &mut dyn FnMut(u64),
 ) -> Result<PackReport, PackError> {
+    hidden::check(plan, module, source)?;
     let last_use = last_uses(plan);
     let mut report = PackReport::default();
     for (i, weight) in plan.weights.iter().enumerate() {
