@@ -113,6 +113,7 @@ pub(crate) fn config(model_type: &str) -> Value {
         "mimo_v2_flash" => &["rope_theta", "partial_rotary_factor"],
         // These follow from others.
         "bamba" | "jamba" => &["layers_block_type"],
+        "jetmoe" => &["num_attention_heads"],
         _ => &[],
     };
     let counts = |name: &str| (declared(name) || name == "sliding_window") && !parts(name) && !own.contains(&name);
@@ -157,6 +158,8 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
         "mellum" | "lfm3" | "laguna" | "muse_glimmer_text" | "flint" | "zaya" => &["sliding_window"],
         "gemma4_text" => &["use_double_wide_mlp", "vocab_size_per_layer_input"],
         "gemma4_unified_text" => &["use_double_wide_mlp"],
+        // A window that is given counts.
+        "modernbert" | "modernbert-decoder" => &["local_attention"],
         "step3p5" => &["sliding_window", "num_sliding_attention_heads", "attention_other_setting", "moe_layers_enum"],
         "cohere2_moe" => &["layer_norm_eps", "sliding_window_pattern"],
         "minimax_m3_vl_text" => &[

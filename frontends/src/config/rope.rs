@@ -3,7 +3,6 @@
 use super::common::TOKENS;
 use super::error::{ConfigError, list, show};
 use super::fields::{Accepts, Field, Fields, Given};
-use super::rope_kinds::COMPRESS;
 use crate::rope::{LongRopeFactors, RopeConfig, RopeScaling};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
@@ -14,6 +13,9 @@ pub(super) const ROPE: &[Field] = &[
     Field::new("type", Accepts::Text),
     Field::new("rope_theta", Accepts::Number),
 ];
+
+/// Where DeepSeek-V4 has the second of its embeddings, which has a base of its own.
+pub(super) const COMPRESS: &str = "rope_parameters.compress.";
 
 /// What is read besides, of architectures that rotate a part of each head.
 const PARTIAL: &[Field] = &[Field::new("partial_rotary_factor", Accepts::Number)];

@@ -6,7 +6,7 @@
 
 use super::error::{ConfigError, show};
 use super::fields::{Accepts, Field, Fields};
-use super::rope::{ROPE, base, kind, object, part_of_head, plain, read_described, read_object};
+use super::rope::{COMPRESS, ROPE, base, kind, object, part_of_head, plain, read_described, read_object};
 use crate::rope::{RopeConfig, RopeScaling};
 use serde_json::{Map, Value};
 
@@ -296,6 +296,3 @@ pub(crate) fn read_compressed(
     }
     Ok(ropes)
 }
-
-/// Where the second of these is.
-pub(super) const COMPRESS: &str = "rope_parameters.compress.";
