@@ -368,18 +368,18 @@ fn values_that_would_be_hidden() {
     let row = |index| op(Op::Row { index }, [w(0)]);
     let exp = op(Op::Unary(UnaryOp::Exp), [w(1)]);
     let vector = Storage::Vector { len: 4 };
-    let pack = |weights: Vec<WeightExpr>, source: &Memory| {
+    let packed = |weights: Vec<WeightExpr>, source: &Memory| {
         let plan = plan(&module, weights.into_iter().map(|e| (e, vector.clone())).collect());
-        super::super::pack(&plan, &module, source, &mut vec![], &mut |_| ()).map_err(|e| e.to_string())
+        pack(&plan, &module, source, &mut vec![], &mut |_| ()).map_err(|e| e.to_string())
     };
-    assert!(pack(vec![row(0), exp.clone()], &source).is_ok());
+    assert!(packed(vec![row(0), exp.clone()], &source).is_ok());
     for x in [f32::NAN, f32::INFINITY] {
-        let said = pack(vec![row(0), exp.clone()], &with(0, 6, x)).unwrap_err();
+        let said = packed(vec![row(0), exp.clone()], &with(0, 6, x)).unwrap_err();
         assert!(said.starts_with("types: row 1, column 2: ") && said.contains("not a finite number"), "{said}");
     }
-    let said = pack(vec![row(0), exp.clone()], &with(1, 3, f32::NEG_INFINITY)).unwrap_err();
+    let said = packed(vec![row(0), exp.clone()], &with(1, 3, f32::NEG_INFINITY)).unwrap_err();
     assert!(said.starts_with("log: row 3, column 0: -inf"), "{said}");
     // Rows that are packed, all together, are looked at there.
     let slices = vec![row(0), row(1), op(Op::Row { index: 2 }, [w(0)])];
-    assert!(pack(slices, &with(0, 6, f32::NAN)).unwrap_err().contains("types: row 2, column 0"));
+    assert!(packed(slices, &with(0, 6, f32::NAN)).unwrap_err().contains("types: row 2, column 0"));
 }
