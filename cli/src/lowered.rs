@@ -54,6 +54,8 @@ pub struct Lowered {
     pub adapters: Option<AdapterTable>,
     /// What of the checkpoint was left aside.
     pub warnings: Vec<String>,
+    /// The longest sequence for which LongRoPE has its short factors, of models that have longer ones.
+    pub original_context: Option<usize>,
     /// Format of the matrix weights; with an error budget, the checkpoint's own.
     pub format: Format,
     /// Formats of matrices that the checkpoint has as codes, which stay as they are.
@@ -74,6 +76,8 @@ pub struct Lifted {
     pub adapters: Option<AdapterTable>,
     /// What of the checkpoint was left aside.
     pub warnings: Vec<String>,
+    /// The longest sequence for which LongRoPE has its short factors, of models that have longer ones.
+    pub original_context: Option<usize>,
 }
 
 /// The model compiled for one target.
@@ -119,7 +123,19 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
         }
         None => None,
     };
-    Ok(Lifted { checkpoint, module, adapters, warnings })
+    let original_context = llmcc_frontends::arch::config(&checkpoint)?.original_context;
+    warnings.extend(long_factors(options, original_context, module.info.max_context));
+    Ok(Lifted { checkpoint, module, adapters, warnings, original_context })
+}
+
+/// What to say of a context that nobody asked for, and that gives short sequences other positions than they were
+/// trained with.
+fn long_factors(options: &CompileOptions, original: Option<usize>, context: usize) -> Option<String> {
+    let original = original.filter(|n| options.max_context.is_none() && context > *n)?;
+    Some(format!(
+        "positions have the long factors of LongRoPE, as the context is {context} tokens; Transformers takes the short \
+         ones for sequences of at most {original}: --max-context {original} compiles them"
+    ))
 }
 
 /// Makes room for adapters.
@@ -210,7 +226,7 @@ pub fn stored_format(module: &Module) -> Format {
 /// `deny_fallback`.
 pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered, Error> {
     let mut phases = Phases::default();
-    let Lifted { checkpoint, module, adapters, warnings } = phases.time("read", || lift(options))?;
+    let Lifted { checkpoint, module, adapters, warnings, original_context } = phases.time("read", || lift(options))?;
     let texts = phases.time("tokenizer", || TextAssets::load(&checkpoint))?;
     let format = weight_format(options, &module);
     // What is not packed is not measured by packing either.
@@ -218,7 +234,7 @@ pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered,
         (options.place == WeightsPlace::Absent && options.choose.error_budget.is_some()).then(Measured::new);
     let versions = versions(options, (&checkpoint, &module), backend, whole.as_mut(), &mut phases)?;
     let coded = coded(options, &module).into_keys().collect();
-    Ok(Lowered { checkpoint, texts, module, adapters, warnings, format, coded, versions, phases })
+    Ok(Lowered { checkpoint, texts, module, adapters, warnings, original_context, format, coded, versions, phases })
 }
 
 impl Lowered {

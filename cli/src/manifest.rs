@@ -91,6 +91,27 @@ pub struct Info {
     pub max_context: usize,
     /// Layers with a cache.
     pub attention_layers: usize,
+    /// Which factors of LongRoPE all positions have, of models that have two sets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub long_rope: Option<LongRope>,
+}
+
+/// The choice between the two sets of factors of LongRoPE.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LongRope {
+    /// The longest sequence that the short factors are for.
+    pub original_context: usize,
+    /// `short`, or `long` where the artifact has a longer context.
+    pub factors: String,
+}
+
+impl LongRope {
+    /// The choice for a context.
+    pub fn choose(original_context: usize, context: usize) -> LongRope {
+        let factors = if context > original_context { "long" } else { "short" };
+        LongRope { original_context, factors: factors.into() }
+    }
 }
 
 /// Generated code.

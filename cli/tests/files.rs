@@ -113,3 +113,28 @@ fn adapters_are_described() {
     }
     assert!(about(&["--json"]).contains("\"method\": \"DoRA\""));
 }
+
+/// An artifact says which factors of LongRoPE its positions have, and `compile` does where nobody chose.
+#[test]
+fn factors_of_longrope_are_said() {
+    let folder = Folder::new();
+    let path = golden("phi3-longrope");
+    let path = path.to_str().expect("UTF-8");
+    let compiled = |more: &[&str]| {
+        let out = folder.llmcc(&[&["compile", path, "-o", "m.so", "--no-golden"], more].concat());
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        (text(&out.stderr), folder.says(&[], &["inspect", "m.so"]))
+    };
+    let (warned, about) = compiled(&[]);
+    assert!(warned.contains("long factors of LongRoPE") && warned.contains("--max-context 64"), "{warned}");
+    assert!(about.contains("positions   long factors of LongRoPE for all"), "{about}");
+    for (context, line) in [
+        ("64", "positions   short factors of LongRoPE for all, as the context is at most the original 64"),
+        ("65", "positions   long factors of LongRoPE for all, as the context is longer than the original 64"),
+    ] {
+        let (warned, about) = compiled(&["--max-context", context]);
+        assert!(about.contains(line) && !warned.contains("LongRoPE"), "{context}: {about}{warned}");
+    }
+    let about = folder.says(&[], &["inspect", path]);
+    assert!(about.contains("positions   short factors of LongRoPE with --max-context 64 and less"), "{about}");
+}

@@ -10,6 +10,7 @@ pub mod known;
 pub(crate) mod parts;
 pub(crate) mod rope;
 pub(crate) mod rope_base;
+pub(crate) mod rope_kinds;
 
 pub use common::Facts;
 pub use error::ConfigError;

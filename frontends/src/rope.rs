@@ -62,44 +62,51 @@ pub enum RopeScaling {
         /// Divisor.
         factor: f64,
     },
-    /// LongRoPE (arXiv 2402.13753): each frequency divided by a factor of its own, positions beyond
-    /// the context of pretraining having other factors than those before.
+    /// LongRoPE (arXiv 2402.13753): each frequency divided by a factor of its own. Sequences longer than
+    /// the context of pretraining have other factors than shorter ones, for all of their positions.
     LongRope {
-        /// Divisors of positions below `original`, one per pair.
-        short: Vec<f64>,
-        /// Divisors of the others; none where there are no others.
-        long: Option<Vec<f64>>,
-        /// Multiplies sines and cosines.
-        attention_factor: f64,
+        /// Of sequences of at most `original` tokens.
+        short: LongRopeFactors,
+        /// Of longer ones.
+        long: LongRopeFactors,
         /// Context of pretraining.
         original: usize,
     },
 }
 
+/// One of the two sets of numbers of LongRoPE.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LongRopeFactors {
+    /// Divisors of the frequencies, one per pair.
+    pub divisors: Vec<f64>,
+    /// Multiplies sines and cosines.
+    pub attention_factor: f64,
+}
+
 /// Frequencies of a rotary embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
-    /// Radians per position of each pair `(j, j + dim/2)`: `[dim/2]`; with a border those of
-    /// positions before it, then those of the others.
+    /// Radians per position of each pair `(j, j + dim/2)`: `[dim/2]`.
     pub inv_freq: Vec<f32>,
     /// Multiplies sines and cosines.
     pub scale: f32,
-    /// First position with frequencies of its own; 0 = all have the same.
-    pub border: usize,
 }
 
 impl Rope {
     /// The operation that makes the table of them.
     pub fn table(&self) -> Op {
-        Op::RopeTable { scale: F32::new(self.scale), border: self.border }
+        Op::RopeTable { scale: F32::new(self.scale), border: 0 }
     }
 }
 
-/// The frequencies that a configuration describes.
-pub fn frequencies(c: &RopeConfig) -> Rope {
+/// The frequencies that a configuration describes, for sequences of up to `max_context` tokens.
+///
+/// LongRoPE's depend on it. Keys in a cache are rotated already when a sequence outgrows the context of
+/// pretraining, so the longest sequence decides for all, as in vLLM and llama.cpp.
+pub fn frequencies(c: &RopeConfig, max_context: usize) -> Rope {
     let wavelengths = powers(c);
     let plain = wavelengths.iter().map(|w| 1.0 / w);
-    let same = |inv_freq, scale| Rope { inv_freq, scale, border: 0 };
+    let same = |inv_freq, scale| Rope { inv_freq, scale };
     match c.scaling {
         RopeScaling::Default => same(plain.collect(), 1.0),
         RopeScaling::Linear { factor } => same(plain.map(|f| f / factor as f32).collect(), 1.0),
@@ -112,16 +119,10 @@ pub fn frequencies(c: &RopeConfig) -> Rope {
             same(plain.map(|f| llama3(f, factor, low, high, original)).collect(), 1.0)
         }
         RopeScaling::Yarn { attention_factor, .. } => same(yarn(c, &wavelengths), attention_factor as f32),
-        RopeScaling::LongRope { ref short, ref long, attention_factor, original } => {
-            let divided = |by: &Vec<f64>| -> Vec<f32> {
-                wavelengths.iter().zip(by).map(|(w, by)| 1.0 / (*by as f32 * w)).collect()
-            };
-            let mut rope = same(divided(short), attention_factor as f32);
-            if let Some(long) = long {
-                rope.inv_freq.extend(divided(long));
-                rope.border = original;
-            }
-            rope
+        RopeScaling::LongRope { ref short, ref long, original } => {
+            let LongRopeFactors { divisors, attention_factor } = if max_context > original { long } else { short };
+            let divided = wavelengths.iter().zip(divisors).map(|(w, by)| 1.0 / (*by as f32 * w));
+            same(divided.collect(), *attention_factor as f32)
         }
     }
 }
@@ -187,11 +188,11 @@ mod tests {
         let (module, _) = Model::parse(json).unwrap().imagined().unwrap();
         let inv_freq = module.weights.iter().find(|w| w.name == "$rope.inv_freq").unwrap().data.clone().unwrap();
         let table = |op: &Op| match op {
-            Op::RopeTable { scale, border } => Some((scale.get(), *border)),
+            Op::RopeTable { scale, border: 0 } => Some(scale.get()),
             _ => None,
         };
-        let (scale, border) = module.funcs[0].nodes.iter().find_map(|n| table(&n.op)).unwrap();
-        Rope { inv_freq, scale, border }
+        let scale = module.funcs[0].nodes.iter().find_map(|n| table(&n.op)).unwrap();
+        Rope { inv_freq, scale }
     }
 
     /// Against Transformers. Its power function is not always correctly rounded (1 in 200 values

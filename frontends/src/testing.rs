@@ -76,6 +76,12 @@ pub(crate) fn config(model_type: &str) -> Value {
         "kv_source_layers",
         "activation_sparsity_pattern",
         "num_attention_heads_per_layer",
+        // These follow from others.
+        "attention_head_dim",
+        "attention_hidden_size",
+        "hybrid_layer_ids",
+        "mamba_d_head",
+        "mamba_headdim",
     ];
     // Not off: without, it would be another one.
     let kept =
@@ -101,9 +107,24 @@ pub(crate) fn config(model_type: &str) -> Value {
     let of_parts = ["head_dim", "num_key_value_heads", "partial_rotary_factor"];
     let parts = |name: &str| of_parts.contains(&name) && arch.field("qk_rope_head_dim").is_some();
     let declared = |name: &str| arch.field(name).is_some_and(|f| f.name == name);
-    let counts = |name: &str| (declared(name) || name == "sliding_window") && !parts(name);
+    // These say so in `rope_parameters` only, and have other bases where nothing is said there.
+    let own: &[&str] = match model_type {
+        "olmo3" | "mellum" | "laguna" => &["rope_theta"],
+        "mimo_v2_flash" => &["rope_theta", "partial_rotary_factor"],
+        // These follow from others.
+        "bamba" | "jamba" => &["layers_block_type"],
+        "jetmoe" => &["num_attention_heads"],
+        _ => &[],
+    };
+    let counts = |name: &str| (declared(name) || name == "sliding_window") && !parts(name) && !own.contains(&name);
     let read = sizes.as_object().unwrap().iter().filter(|(name, _)| counts(name));
-    with(config, read.map(|(name, v)| (name.clone(), v.clone())).collect())
+    let config = with(config, read.map(|(name, v)| (name.clone(), v.clone())).collect());
+    if model_type != "mimo_v2_flash" {
+        return config;
+    }
+    // Where nothing is said, it turns a part that small heads do not have.
+    let half = json!({ "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5 });
+    with(config, json!({ "rope_parameters": { "full_attention": half, "sliding_attention": half } }))
 }
 
 /// With each field under the first of its names.
@@ -137,6 +158,8 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
         "mellum" | "lfm3" | "laguna" | "muse_glimmer_text" | "flint" | "zaya" => &["sliding_window"],
         "gemma4_text" => &["use_double_wide_mlp", "vocab_size_per_layer_input"],
         "gemma4_unified_text" => &["use_double_wide_mlp"],
+        // A window that is given counts.
+        "modernbert" | "modernbert-decoder" => &["local_attention"],
         "step3p5" => &["sliding_window", "num_sliding_attention_heads", "attention_other_setting", "moe_layers_enum"],
         "cohere2_moe" => &["layer_norm_eps", "sliding_window_pattern"],
         "minimax_m3_vl_text" => &[

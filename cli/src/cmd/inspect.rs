@@ -5,7 +5,7 @@ mod checkpoint;
 use crate::Error;
 use crate::args::InspectArgs;
 use crate::digest::hex;
-use crate::manifest::{GoldenRecord, Manifest, Version};
+use crate::manifest::{GoldenRecord, Info, Manifest, Version};
 use crate::report::bytes;
 use llmcc_abi::{PAGE_TOKENS, layout};
 use llmcc_codegen::locate;
@@ -103,6 +103,27 @@ fn lifetimes(m: &Manifest) -> String {
     s
 }
 
+/// Sizes in words.
+fn sizes(i: &Info) -> String {
+    let mut s = format!(
+        "sizes       vocabulary {}, hidden {}, context {}, {} attention layers\n",
+        i.vocab, i.hidden, i.max_context, i.attention_layers
+    );
+    if let Some(rope) = &i.long_rope {
+        let (factors, original) = (&rope.factors, rope.original_context);
+        let than = if factors == "long" { "longer than" } else { "at most" };
+        let _ = writeln!(
+            s,
+            "positions   {factors} factors of LongRoPE for all, as the context is {than} the original {original}"
+        );
+    }
+    // (Manifests of older versions do not say it.)
+    if !i.output.is_empty() {
+        let _ = writeln!(s, "output      {}", i.output);
+    }
+    s
+}
+
 /// A manifest in words.
 pub fn describe(m: &Manifest, tensors: bool) -> String {
     let (o, i, w, y) = (&m.options, &m.info, &m.weights, &m.memory);
@@ -121,15 +142,7 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
         o.weights,
         o.place
     );
-    let _ = writeln!(
-        s,
-        "sizes       vocabulary {}, hidden {}, context {}, {} attention layers",
-        i.vocab, i.hidden, i.max_context, i.attention_layers
-    );
-    // (Manifests of older versions do not say it.)
-    if !i.output.is_empty() {
-        let _ = writeln!(s, "output      {}", i.output);
-    }
+    s += &sizes(i);
     for f in &m.source {
         let _ = writeln!(s, "source      {} {} sha256 {}", f.file, bytes(f.bytes as f64), f.sha256);
     }

@@ -1,8 +1,8 @@
 //! The manifest of a model that was compiled.
 
 use super::{
-    Certificate, Code, FORMAT_VERSION, GoldenRecord, Info, Manifest, Memory, Options, StateGroup, Tensor, Version,
-    Weights,
+    Certificate, Code, FORMAT_VERSION, GoldenRecord, Info, LongRope, Manifest, Memory, Options, StateGroup, Tensor,
+    Version, Weights,
 };
 use crate::certificate;
 use crate::digest::SourceFile;
@@ -57,6 +57,7 @@ impl Manifest {
                 hidden: plan.info.hidden,
                 max_context: plan.info.max_context,
                 attention_layers: plan.kv().count(),
+                long_rope: f.lowered.original_context.map(|n| LongRope::choose(n, plan.info.max_context)),
             },
             code: Code { bytes: f.code_bytes, kernels: kernels(plan), generic: generic(version) },
             weights: Weights {

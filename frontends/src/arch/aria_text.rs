@@ -4,12 +4,13 @@
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
 use super::experts::{Experts, Shared, Stored};
+use super::experts_like::silu_alone;
 use super::names::{
     EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, Names, ROUTER, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
 };
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
 use crate::config::fields::{Accepts, Field, IDENTITY};
-use llmcc_ir::graph::{Router, UnaryOp};
+use llmcc_ir::graph::Router;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "aria_text",
@@ -22,13 +23,7 @@ pub(super) const ARCH: Arch = Arch {
         let defaults = Defaults { vocab: Some(32_000), heads: Some(32), ffn: Some(1), ..Defaults::LLAMA };
         let bias = f.flag("attention_bias");
         let d = Decoder::read(f, &defaults)?.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias));
-        // Of experts alone the class says it, whatever stands here.
-        if let Some(layer) = d.layers.first()
-            && layer.mlp.act != UnaryOp::Silu
-        {
-            let help = "this architecture has experts that are activated by silu";
-            return Err(f.unsupported("hidden_act", f.text("hidden_act").unwrap_or_default().into(), help.into()));
-        }
+        silu_alone(f, &d)?;
         let router = Router::softmax(f.size("moe_topk").or(2), true);
         let experts = Experts::like(&d, router, f.size("moe_num_experts").or(8));
         let beside = f.size("moe_num_shared_experts").or(2);

@@ -5,20 +5,20 @@ use super::entry::Arch;
 use super::mamba_fields::{EXPAND, MAMBA, MIXER, mixer};
 use super::mixer::Mixer;
 use super::names::{HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Names, Table};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, PARTIAL_ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, PARTIAL_ROTARY_OF_KINDS};
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::known::{Neutral, Unread};
+use crate::config::{ConfigError, rope};
+use crate::rope::RopeConfig;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "bamba",
     class: "BambaForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, MAMBA, EXPAND, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY_OF_KINDS, MLP, ATTENTION_BIAS, MLP_BIAS, MAMBA, EXPAND, OWN],
     // What a head has follows from `mamba_expand`; the rest is how it is computed, and training.
     fixed: &[
-        ("mamba_d_head", Neutral::Any),
         ("mamba_chunk_size", Neutral::Any),
         ("attn_rotary_emb", Neutral::Any),
-        ("layers_block_type", Neutral::Any),
     ],
     goldens: &["bamba"],
     names: Names(&[NAMES, MIXER, HUGGING_FACE]),
@@ -29,25 +29,38 @@ pub(super) const ARCH: Arch = Arch {
             kv_heads: Some(8),
             max_position: 262_144,
             eps: 1e-5,
-            partial: 0.5,
             ..Defaults::LLAMA
         };
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
-        let d = Decoder::read(f, &defaults)?;
-        if d.ropes.iter().zip(&d.layers).any(|(rope, l)| 2 * rope.dim != l.attention.heads.dim) {
-            let found = f.number("partial_rotary_factor").map_or("not 0.5".into(), |n| n.to_string());
-            let help = "this architecture has half of each head rotated".to_string();
-            return Err(f.unsupported("partial_rotary_factor", found, help));
-        }
+        let d = Decoder::read_with(f, &defaults, |heads, max| Ok(vec![rotation(f, heads.dim, max)?]))?;
         let mixer = mixer(f, f.size("mamba_expand").or(2).saturating_mul(d.facts.hidden))?;
         let attend = f.numbers("attn_layer_indices").unwrap_or_default();
+        common::follow(f, "layers_block_type", d.facts.layers, |kind, i| match kind {
+            "attention" | "full_attention" => attend.contains(&(i as f64)),
+            "mamba" | "linear_attention" => !attend.contains(&(i as f64)),
+            _ => false,
+        })?;
         let d = d.with_mixers(|i| (!attend.contains(&(i as f64))).then_some(Mixer::Mamba2(mixer)));
         let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },
 };
 
-const OWN: &[Field] = &[Field::new("attn_layer_indices", Accepts::Numbers)];
+/// Half of each head turns: the class takes another part from `rope_parameters` only.
+fn rotation(f: &Fields, head_dim: usize, max_position: usize) -> Result<RopeConfig, ConfigError> {
+    const PART: &str = "partial_rotary_factor";
+    let (at, map) = rope::object(f)?;
+    let mut map = map.clone();
+    map.entry(PART).or_insert(0.5.into());
+    if let Some(part) = f.number(PART).filter(|part| *part != 0.5) {
+        f.leave(Unread { others: vec![format!("`{PART}` is {part}")], ..Unread::default() });
+    }
+    let theta = f.number("rope_theta").unwrap_or(10_000.0);
+    rope::read_described(&f.bare(), (at, &map), true, (head_dim, max_position), theta)
+}
+
+const OWN: &[Field] =
+    &[Field::new("attn_layer_indices", Accepts::Numbers), Field::new("layers_block_type", Accepts::Any)];
 
 const NAMES: Table = &[
     (NORM, "model.final_layernorm"),

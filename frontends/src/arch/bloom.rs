@@ -4,6 +4,7 @@
 use super::blocks::Norm;
 use super::decoder::{Decoder, Defaults};
 use super::entry::Arch;
+use super::layer::Norms;
 use super::names::{
     ATTN_NORM, ATTN_OUT, ATTN_QKV, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, TABLE, TABLE_NORM, Table,
 };
@@ -24,6 +25,9 @@ pub(super) const ARCH: Arch = Arch {
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         d.norm = Norm::layer(d.norm.eps);
         d.table_norm = Some(d.norm);
+        if f.flag("apply_residual_connection_post_layernorm") {
+            d.norms = Norms::Entering;
+        }
         let d = d.with_attention(|_, a| {
             (a.by_group, a.qkv_bias, a.out_bias, a.rotary) = (true, true, true, None);
             a.distance = Some(Distance::Slopes { max: 8.0 });
@@ -33,6 +37,7 @@ pub(super) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = &[
+    Field::new("apply_residual_connection_post_layernorm", Accepts::Flag),
     Field::new("_name_or_path", Accepts::Text).unless(Neutral::Any),
     Field::new("quantization_config", Accepts::Any),
     Field::new("vocab_size", Accepts::Size(1 << 24)),

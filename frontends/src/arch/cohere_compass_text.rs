@@ -14,12 +14,13 @@ pub(super) const ARCH: Arch = Arch {
     model_type: "cohere_compass_text",
     class: "CohereCompassForCausalLM",
     fields: &[IDENTITY, MODEL, DIVIDED, LAYER_NORM_MLP, ATTENTION_BIAS, LOGIT_SCALE, WINDOW, OWN],
-    // The width is divided among the heads, whatever the first says; the second is of classifiers, which
-    // have a class of their own.
-    fixed: &[("head_dim", Neutral::Any), ("pooling", Neutral::Any)],
+    // Of classifiers, which have a class of their own.
+    fixed: &[("pooling", Neutral::Any)],
     goldens: &["cohere_compass"],
     names: Names(&[HUGGING_FACE]),
     read: |f| {
+        let heads = f.required_size("num_attention_heads")?;
+        common::follows(f, "head_dim", f.required_size("hidden_size")? / heads, "`hidden_size` over `num_attention_heads`")?;
         let rotates = rotated_kinds(f)?;
         let mut d = read_with(f, &Defaults { window: WindowRule::None, ..DEFAULTS }, |heads, max| {
             turning(f, rotates, heads.dim, max)
@@ -37,4 +38,4 @@ pub(super) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("rope_parameters", Accepts::Object)];
+const OWN: &[Field] = &[Field::new("rope_parameters", Accepts::Object), Field::new("head_dim", Accepts::Any)];

@@ -332,7 +332,7 @@ fn positions_table(f: &mut Draft, d: &Decoder) -> Value {
 
 /// The frequencies of rotary table `i`, and the operation that makes it of them.
 pub(super) fn inv_freq(f: &mut Draft, rope: &RopeConfig, i: usize) -> (Value, Op) {
-    let rope = rope::frequencies(rope);
+    let rope = rope::frequencies(rope, f.max_context());
     let table = rope.table();
     let number = if i == 0 { String::new() } else { i.to_string() };
     (f.computed(&format!("inv_freq{number}"), &format!("$rope.inv_freq{number}"), rope.inv_freq), table)
@@ -435,9 +435,9 @@ fn residual(
             let x = added(f, d, x, |f| block(f, x));
             normed(f, first, before, x)
         }
-        Norms::Before | Norms::BeforeMlp | Norms::Parallel { .. } => {
+        Norms::Before | Norms::Entering | Norms::BeforeMlp | Norms::Parallel { .. } => {
             let h = normed(f, first, before, own);
-            added(f, d, x, |f| block(f, h))
+            added(f, d, if norms == Norms::Entering { h } else { x }, |f| block(f, h))
         }
         Norms::After | Norms::Both => {
             let h = if norms == Norms::After { own } else { normed(f, first, before, own) };

@@ -22,7 +22,7 @@ use super::yields::Yields;
 use crate::config::common::{self, ATTENTION, Facts, MODEL};
 use crate::config::fields::{Fields, IDENTITY};
 use crate::config::known::Neutral;
-use crate::config::{ConfigError, rope};
+use crate::config::{ConfigError, rope_kinds};
 use crate::error::FrontendError;
 use attention::{ForLayer, WindowSizes, Windows, attention, first_of};
 use fields::{OWN, by_token, experts, rotated, windows};
@@ -61,7 +61,7 @@ fn read(f: &Fields) -> Result<Box<dyn Shape>, ConfigError> {
         ..Defaults::LLAMA
     };
     let d = Decoder::read_with(f, &defaults, |heads, max| {
-        rope::read_compressed(f, [rotated(f, heads.dim)?, heads.dim], max)
+        rope_kinds::read_compressed(f, [rotated(f, heads.dim)?, heads.dim], max)
     })?;
     let heads = d.layers.first().map_or(common::Heads { queries: 1, kv: 1, dim: 2 }, |l| l.attention.heads);
     if heads.kv != 1 {

@@ -1,7 +1,8 @@
 //! DistilBERT (arXiv 1910.01108): BERT with half of its layers, without kinds of tokens.
 
-use super::encoder::{ClassHead, Encoder, Positions};
+use super::encoder::{ClassHead, Encoder};
 use super::entry::Arch;
+use super::learned_positions::Positions;
 use super::names::{
     ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER,
     POSITIONS, TABLE, TABLE_NORM, Table,
@@ -34,7 +35,7 @@ pub(super) const ARCH: Arch = Arch {
         let (ffn, act) = (f.size("hidden_dim").or(3072), common::activation(f, "activation", UnaryOp::Gelu));
         let rows = facts.max_position;
         let mut e = Encoder::alike(facts, heads, (ffn, act), 1e-12);
-        e.positions = Some(Positions { rows, first: 0 });
+        e.positions = Some(Positions { rows, first: 0, filler: None });
         e.classes = ClassHead { pool: Pool::First, act: UnaryOp::Relu, ..ClassHead::BERT };
         e.spare = &["vocab_transform.", "vocab_layer_norm.", "vocab_projector."];
         Ok(Box::new(e))

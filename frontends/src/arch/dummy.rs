@@ -114,7 +114,8 @@ impl Shape for Dummy {
     }
 
     fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
-        let rope = frequencies(&RopeConfig { theta: 10_000.0, dim: self.heads.dim, scaling: RopeScaling::Default });
+        let rope = RopeConfig { theta: 10_000.0, dim: self.heads.dim, scaling: RopeScaling::Default };
+        let rope = frequencies(&rope, self.facts.max_position);
         let mut f = l.func("embed");
         let table = f.weight(TABLE, Kind::Table, &[self.facts.vocab, self.facts.hidden]);
         let (tokens, positions) = (f.input(Input::Tokens), f.input(Input::Positions));

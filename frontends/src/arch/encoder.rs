@@ -7,6 +7,7 @@ use super::ends::{gathered, projected};
 use super::entry::Shape;
 use super::experts::{Experts, mixture};
 use super::groups::Groups;
+use super::learned_positions::{Positions, rows_without};
 use super::lifter::{Carried, Draft, Lifter};
 use super::masks::scaled_for_masks;
 use super::mlp::{Mlp, mlp};
@@ -88,15 +89,6 @@ pub(super) const WIDEN: Part = Part("widen");
 pub(super) const TURNS: Part = Part("turns");
 /// Frequencies of rotary positions, which count in place of those that follow from the configuration.
 pub(super) const FREQUENCIES: Part = Part("inv_freq");
-
-/// A table of learned positions.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Positions {
-    /// Rows.
-    pub rows: usize,
-    /// The row of the first token.
-    pub first: usize,
-}
 
 /// A layer of an [`Encoder`].
 #[derive(Clone, Copy, Debug)]
@@ -205,7 +197,8 @@ impl Encoder {
         let heads = Heads::read(f, facts.hidden, DefaultHeads::default())?;
         let (ffn, act) = (f.required_size("intermediate_size")?, common::activation(f, "hidden_act", d.act));
         let mut e = Encoder::alike(facts, heads, (ffn, act), common::eps(f, "layer_norm_eps", d.eps)?);
-        e.positions = Some(Positions { rows, first });
+        let filler = first.checked_sub(1).filter(|filler| *filler < e.facts.vocab);
+        e.positions = Some(Positions { rows, first, filler });
         e.types = f.size("type_vocab_size").or(d.types);
         e.spare = d.spare;
         Ok(e)
@@ -300,9 +293,9 @@ impl Encoder {
     ) -> (Option<Value>, Option<Value>) {
         let mut learned = self.positions.map(|p| {
             let table = f.weight(POSITIONS, Kind::Table, &[p.rows, width]);
-            match p.first {
+            match p.start() {
                 0 => table,
-                first => f.op(Op::SliceRows { start: first, len: p.rows.saturating_sub(first) }, &[table]),
+                start => f.op(Op::SliceRows { start, len: p.rows.saturating_sub(start) }, &[table]),
             }
         });
         // The first type's row is the same for all tokens of a single text: it may as well be in
@@ -331,13 +324,22 @@ impl Encoder {
         let mut f = l.func("embed");
         let (table, learned, others) = self.tables(&mut f);
         let tokens = f.input(Input::Tokens);
-        let early = learned.is_some() || self.dropped.is_some();
+        let filler = self.positions.and_then(|p| Some((p, p.filler?)));
+        let early = learned.is_some() && filler.is_none() || self.dropped.is_some();
         let positions = early.then(|| f.input(Input::Positions));
         let mut x = match self.dropped.zip(positions) {
             Some((mask, positions)) => scaled_for_masks(&mut f, table, tokens, positions, mask),
             None => f.op(Op::Embed, &[table, tokens]),
         };
-        x = placed(&mut f, x, learned.zip(positions), others);
+        let counted = match (learned, filler) {
+            (Some(table), Some((p, filler))) => {
+                let y = rows_without(&mut f, (table, p.rows.saturating_sub(p.start())), tokens, filler);
+                x = f.add(x, y);
+                None
+            }
+            _ => learned.zip(positions),
+        };
+        x = placed(&mut f, x, counted, others);
         if self.table_norm {
             x = norm(&mut f, TABLE_NORM, self.norm, x, hidden);
         }
@@ -351,7 +353,10 @@ impl Encoder {
             let stored = f.stores(FREQUENCIES, Kind::Bare);
             for (i, rope) in self.ropes.iter().enumerate() {
                 let (inv_freq, table) = match stored {
-                    true => (f.weight(FREQUENCIES, Kind::Bare, &[rope.dim / 2]), frequencies(rope).table()),
+                    true => {
+                        let table = frequencies(rope, f.max_context()).table();
+                        (f.weight(FREQUENCIES, Kind::Bare, &[rope.dim / 2]), table)
+                    }
                     false => inv_freq(&mut f, rope, i),
                 };
                 results.push(f.op(table, &[positions, inv_freq]));

@@ -2,6 +2,8 @@
 
 use super::decoder::Decoder;
 use super::experts::{Experts, Stored};
+use crate::config::ConfigError;
+use crate::config::fields::Fields;
 use llmcc_ir::graph::{Router, UnaryOp};
 
 impl Experts {
@@ -35,6 +37,17 @@ impl Experts {
             zero: 0,
             out_norm: false,
             row: None,
+        }
+    }
+}
+
+/// Refuses another activation than silu: of classes whose experts have it, whatever the file says of MLPs.
+pub(super) fn silu_alone(f: &Fields, d: &Decoder) -> Result<(), ConfigError> {
+    match d.layers.first().map(|layer| layer.mlp.act) {
+        Some(UnaryOp::Silu) | None => Ok(()),
+        Some(_) => {
+            let help = "this architecture has experts that are activated by silu";
+            Err(f.unsupported("hidden_act", f.text("hidden_act").unwrap_or_default().into(), help.into()))
         }
     }
 }

@@ -18,7 +18,6 @@ pub(super) const ARCH: Arch = Arch {
     class: "FalconH1ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, MAMBA, OWN],
     fixed: &[
-        ("mamba_d_head", Neutral::Any),
         ("mamba_chunk_size", Neutral::Any),
         ("mamba_expand", Neutral::Any),
         ("mamba_use_mlp", Neutral::On),

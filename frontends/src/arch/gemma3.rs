@@ -6,17 +6,17 @@ use super::decoder::{Decoder, Defaults, Norms};
 use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names, POST_NORMS, SANDWICH_NORMS};
 use crate::config::common::{
-    self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, RMS_NORM, ROTARY, WIDTH, WINDOW, WindowRule,
+    self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, RMS_NORM, ROTARY_OF_KINDS, WIDTH, WINDOW, WindowRule,
 };
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
-use crate::config::rope;
+use crate::config::rope_kinds::{Beside, TwoRopes, read_two};
 use llmcc_ir::graph::UnaryOp;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "gemma3_text",
     class: "Gemma3ForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, ATTENTION_BIAS, WINDOW, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY_OF_KINDS, ATTENTION_BIAS, WINDOW, OWN],
     fixed: &[],
     goldens: &["gemma3", "embedding_gemma"],
     names: Names(&[SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),
@@ -34,9 +34,9 @@ pub(super) const ARCH: Arch = Arch {
             act: ("hidden_activation", UnaryOp::GeluTanh),
             ..Defaults::LLAMA
         };
-        let mut d = Decoder::read_with(f, &defaults, |heads, max| rope::read_two(f, heads.dim, max, [1e6, 1e4]))?;
+        let mut d = Decoder::read_with(f, &defaults, |heads, max| read_two(f, heads.dim, max, ROPES))?;
         (d.norms, d.norm.from_one, d.scales.embedding_root) = (Norms::Both, true, true);
-        d.scales.cap = common::factor(f, "final_logit_softcapping")?;
+        d.scales.cap = common::limit(f, "final_logit_softcapping")?;
         let scale = (1.0 / f.factor_or("query_pre_attn_scalar", 256.0)?.sqrt()) as f32;
         Ok(Box::new(d.with_attention(|_, a| {
             (a.qkv_bias, a.out_bias, a.qk_norm, a.scale) = (bias, bias, Some(QkNorm::Head), scale);
@@ -47,6 +47,12 @@ pub(super) const ARCH: Arch = Arch {
             }
         })))
     },
+};
+
+/// Its rotary embeddings: files of older versions have the bases beside a scaling of the first.
+const ROPES: TwoRopes = TwoRopes {
+    beside: Beside::Scaling { bases: ["rope_theta", "rope_local_base_freq"], both: false },
+    ..TwoRopes::new([1e6, 1e4])
 };
 
 const OWN: &[Field] = &[

@@ -18,11 +18,12 @@ use super::row_sums::normal_quantile;
 use super::shared_cache::share_last;
 use super::yields::Yields;
 use crate::config::common::{
-    self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, Facts, MODEL, RMS_NORM, ROTARY, WIDTH, WINDOW, WindowRule,
+    self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, Facts, MODEL, RMS_NORM, ROTARY_OF_KINDS, WIDTH, WINDOW, WindowRule,
 };
 use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
 use crate::config::known::Neutral;
-use crate::config::{ConfigError, rope};
+use crate::config::ConfigError;
+use crate::config::rope_kinds::{Beside, TwoRopes, read_two};
 use crate::error::FrontendError;
 use llmcc_ir::graph::{Input, Op, UnaryOp, Value};
 use llmcc_ir::output::Pool;
@@ -31,7 +32,7 @@ use std::f64::consts::FRAC_1_SQRT_2;
 pub(super) const ARCH: Arch = Arch {
     model_type: "gemma3n_text",
     class: "Gemma3nForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, ATTENTION_BIAS, WINDOW, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY_OF_KINDS, ATTENTION_BIAS, WINDOW, OWN],
     // About learning; and what its class has, and does not read: queries and keys are normalized.
     fixed: &[
         ("altup_coef_clip", Neutral::Any),
@@ -55,11 +56,11 @@ pub(super) const ARCH: Arch = Arch {
             act: ("hidden_activation", UnaryOp::GeluTanh),
             ..Defaults::LLAMA
         };
-        let mut d = Decoder::read_with(f, &defaults, |heads, max| rope::read_two(f, heads.dim, max, [1e6, 1e4]))?;
+        let mut d = Decoder::read_with(f, &defaults, |heads, max| read_two(f, heads.dim, max, ROPES))?;
         (d.norms, d.scales.embedding_root) = (Norms::Both, true);
         d.scales.cap = match f.get("final_logit_softcapping") {
             Given::Absent => Some(30.0),
-            Given::Null | Given::Value(_) => common::factor(f, "final_logit_softcapping")?,
+            Given::Null | Given::Value(_) => common::limit(f, "final_logit_softcapping")?,
         };
         let mut d = d.with_attention(|_, a| {
             (a.qkv_bias, a.out_bias, a.qk_norm, a.value_norm) = (bias, bias, Some(QkNorm::Head), true);
@@ -74,6 +75,12 @@ pub(super) const ARCH: Arch = Arch {
         let rows = rows.checked(f, "hidden_size_per_layer_input", d.facts.layers)?;
         Ok(Box::new(Gemma3n { decoder: d, altup: altup(f)?, rank: f.size("laurel_rank").or(64), rows }))
     },
+};
+
+/// Its rotary embeddings: files of older versions have the bases beside a scaling of the first.
+const ROPES: TwoRopes = TwoRopes {
+    beside: Beside::Scaling { bases: ["rope_theta", "rope_local_base_freq"], both: false },
+    ..TwoRopes::new([1e6, 1e4])
 };
 
 /// All streams together.

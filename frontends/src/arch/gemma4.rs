@@ -11,7 +11,7 @@ use super::shared_cache::share_last;
 use crate::config::ConfigError;
 use crate::config::common::{self, ACTIVATIONS, Heads, RMS_NORM, WIDTH, WindowRule};
 use crate::config::fields::{Accepts, Field, Fields, Given};
-use crate::config::rope;
+use crate::config::rope_kinds::read_proportional;
 use llmcc_ir::graph::{Router, UnaryOp};
 use serde_json::Value;
 
@@ -75,10 +75,10 @@ pub(super) fn decoder(
     };
     let (bias, wide) = (f.flag("attention_bias"), WideHeads::read(f, full)?);
     let mut d = Decoder::read_with(f, &defaults, |heads, max| {
-        rope::read_proportional(f, [wide.dim.unwrap_or(heads.dim), heads.dim], full.rotated, max)
+        read_proportional(f, [wide.dim.unwrap_or(heads.dim), heads.dim], full.rotated, max)
     })?;
     (d.norms, d.scales.embedding_root) = (Norms::Both, true);
-    d.scales.cap = common::factor(f, "final_logit_softcapping")?;
+    d.scales.cap = common::limit(f, "final_logit_softcapping")?;
     let of_heads = d.layers.first().map(|l| l.attention.heads);
     let (one, full) = (f.flag("attention_k_eq_v"), wide.of(f, of_heads)?);
     let last = d.layers.len().saturating_sub(1);

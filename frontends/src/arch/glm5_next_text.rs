@@ -14,6 +14,7 @@ use super::decoder::{self, Decoder, Defaults};
 use super::ends::gathered;
 use super::entry::{Arch, Shape};
 use super::experts::{CORRECTION, Experts, Shared, mixture, sparse_by_types};
+use super::experts_like::silu_alone;
 use super::kimi_delta;
 use super::latent::{self, LATENT, Latent};
 use super::latent_experts::{MIXTURE, experts, sigmoids};
@@ -68,6 +69,7 @@ pub(super) const ARCH: Arch = Arch {
             ..Defaults::LLAMA
         };
         let d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
+        silu_alone(f, &d)?;
         let latent = Latent { nope: 256, rope: 0, value: 256, eps: d.norm.eps, ..Latent::DEEPSEEK };
         let latent = Latent { bias: f.flag("attention_bias"), interleaved: false, ..latent };
         let (latent, heads) = Latent::read(f, f.size_or("num_attention_heads", Some(64))?, latent)?;

@@ -8,7 +8,7 @@ use super::names::{
     ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Names, POSITIONS, TABLE, Table,
 };
 use crate::config::ConfigError;
-use crate::config::common::{ACTIVATIONS, TOKENS, WIDTH};
+use crate::config::common::{self, ACTIVATIONS, TOKENS, WIDTH};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
 use serde_json::Value;
@@ -17,8 +17,7 @@ pub(super) const ARCH: Arch = Arch {
     model_type: "gpt_neo",
     class: "GPTNeoForCausalLM",
     fields: &[IDENTITY, OWN],
-    // What the class makes of `attention_types`.
-    fixed: &[("attention_layers", Neutral::Any)],
+    fixed: &[],
     goldens: &["gpt_neo"],
     names: Names(&[NAMES]),
     read: |f| {
@@ -26,6 +25,8 @@ pub(super) const ARCH: Arch = Arch {
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         (d.norm, d.learned) = (Norm::layer(d.norm.eps), Some(0));
         let slides = local_layers(f, d.facts.layers)?;
+        let local = |kind: &str, i: usize| kind == if slides[i] { "local" } else { "global" };
+        common::follow(f, "attention_layers", d.facts.layers, local)?;
         let window = f.size("window_size").or(256);
         let d = d.with_attention(|i, a| {
             (a.out_bias, a.rotary, a.scale) = (true, None, 1.0);
@@ -50,6 +51,7 @@ const OWN: &[Field] = &[
     Field::new("eos_token_id", Accepts::Tokens),
     Field::new("layer_norm_epsilon", Accepts::Number),
     Field::new(TYPES, Accepts::Any),
+    Field::new("attention_layers", Accepts::Any),
     Field::new("window_size", TOKENS),
 ];
 

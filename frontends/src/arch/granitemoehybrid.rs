@@ -17,7 +17,6 @@ pub(super) const ARCH: Arch = Arch {
     class: "GraniteMoeHybridForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MULTIPLIERS, MAMBA, EXPAND, OWN],
     fixed: &[
-        ("mamba_d_head", Neutral::Any),
         ("mamba_chunk_size", Neutral::Any),
         ("normalization_function", Neutral::Words(&["rmsnorm"])),
         ("rope", Neutral::Any),

@@ -7,6 +7,7 @@ use super::decoder::{Decoder, Defaults, embedding, feed, output};
 use super::ends::gathered;
 use super::entry::{Arch, Shape};
 use super::experts::{CORRECTION, Experts, sparse_by_types};
+use super::experts_like::silu_alone;
 use super::gates::Gate;
 use super::independent_streams::{ATTN_SITE, HEAD_SITE, IndependentStreams, MLP_SITE, STREAMS};
 use super::latent::{self, LATENT, Latent};
@@ -54,6 +55,7 @@ pub(super) const ARCH: Arch = Arch {
         let latent =
             Latent { bias: f.flag("attention_bias"), nope: 192, value: 256, interleaved: false, ..Latent::DEEPSEEK };
         let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
+        silu_alone(f, &d)?;
         let d = d.with_attention(|_, a| (a.gate, a.sinks) = (Some(Gate::Columns), true));
         let limit = common::limit(f, "swiglu_limit")?.unwrap_or(10.0);
         let experts = Experts {

@@ -26,8 +26,6 @@ pub(super) const ARCH: Arch = Arch {
         ("use_mamba_kernels", Neutral::Any),
         ("use_mambapy", Neutral::Any),
         ("use_associative_scan", Neutral::Any),
-        ("layers_block_type", Neutral::Any),
-        ("layer_types", Neutral::Any),
         ("mamba_inner_layernorms", Neutral::On),
     ],
     goldens: &["jamba"],
@@ -50,6 +48,13 @@ pub(super) const ARCH: Arch = Arch {
             1 => None,
             _ => Some(experts.checked(f, ["num_experts", "num_experts_per_tok"])?),
         };
+        for field in ["layers_block_type", "layer_types"] {
+            common::follow(f, field, d.facts.layers, |kind, i| match kind {
+                "attention" | "full_attention" => attends(i),
+                "mamba" | "linear_attention" => !attends(i),
+                _ => false,
+            })?;
+        }
         let d = d.with_mixers(|i| (!attends(i)).then_some(Mixer::Mamba1(mixer)));
         let d = d.with_experts(|i| experts.filter(|_| routed(i)));
         Ok(Box::new(d.with_attention(|_, a| a.rotary = None)))
@@ -57,6 +62,8 @@ pub(super) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = &[
+    Field::new("layers_block_type", Accepts::Any),
+    Field::new("layer_types", Accepts::Any),
     Field::new("attn_layer_period", Accepts::Size(4096)),
     Field::new("attn_layer_offset", Accepts::Count),
     Field::new("expert_layer_period", Accepts::Size(4096)),

@@ -13,7 +13,7 @@ use super::names::{
 use super::scores::{Scoring, attended, heads_of};
 use super::weights::split_rows;
 use super::yields::Yields;
-use crate::config::common::{ACTIVATIONS, ATTENTION, Facts, Heads, MODEL, RMS_NORM, ROTARY, WIDTH};
+use crate::config::common::{self, ACTIVATIONS, ATTENTION, Facts, Heads, MODEL, RMS_NORM, ROTARY, WIDTH};
 use crate::config::fields::{Accepts, Field, IDENTITY};
 use crate::config::known::Neutral;
 use crate::error::FrontendError;
@@ -25,8 +25,6 @@ pub(super) const ARCH: Arch = Arch {
     class: "JetMoeForCausalLM",
     fields: &[IDENTITY, MODEL, &[ATTENTION[1]], ROTARY, &[RMS_NORM], OWN],
     fixed: &[
-        // As many as heads of keys, for each expert of a token.
-        ("num_attention_heads", Neutral::Any),
         // Of the authors' files.
         ("bias", Neutral::On),
         ("glu", Neutral::On),
@@ -36,6 +34,7 @@ pub(super) const ARCH: Arch = Arch {
     read: |f| {
         let (top, count) = (f.size("num_experts_per_tok").or(2), f.size("num_local_experts").or(8));
         let (kv, dim) = (f.size("num_key_value_heads").or(16), f.size("kv_channels").or(128));
+        // As many as heads of keys, for each expert of a token.
         let heads = Heads { queries: kv.saturating_mul(top), kv, dim };
         let defaults = Defaults {
             vocab: Some(32_000),
@@ -52,12 +51,15 @@ pub(super) const ARCH: Arch = Arch {
         let router = Router { score: Score::Chosen, ..Router::softmax(top, false) };
         let experts = Experts { stored: Stored::Joined, ..Experts::like(&d, router, count) };
         let experts = experts.checked(f, ["num_local_experts", "num_experts_per_tok"])?;
+        let from = "`num_key_value_heads` times `num_experts_per_tok`";
+        common::follows(f, "num_attention_heads", heads.queries, from)?;
         Ok(Box::new(JetMoe { decoder: d, experts }))
     },
 };
 
 /// The second names are those of the authors' files.
 const OWN: &[Field] = &[
+    Field::new("num_attention_heads", Accepts::Any),
     Field::new("kv_channels", Accepts::Size(1 << 14)),
     Field::new("intermediate_size", WIDTH).or(&["ffn_hidden_size"]),
     Field::new("activation_function", Accepts::OneOf(ACTIVATIONS)),

@@ -8,17 +8,17 @@ use super::experts::{CORRECTION, Experts, Shared, sparse_by_types};
 use super::gates::Gate;
 use super::names::{ATTN_GATE, HUGGING_FACE, Names, QWEN_EXPERTS, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table};
 use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY, WIDTH, WINDOW};
+use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY_OF_KINDS, WIDTH, WINDOW};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
-use crate::config::rope;
+use crate::config::rope_kinds::{TwoRopes, read_two};
 use llmcc_ir::graph::{F32, Router, Score, UnaryOp};
 use serde_json::Value;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "laguna",
     class: "LagunaForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, WINDOW, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY_OF_KINDS, MLP, ATTENTION_BIAS, WINDOW, OWN],
     fixed: &[("moe_apply_router_weight_on_input", Neutral::Off)],
     goldens: &["laguna", "laguna_columns"],
     names: Names(&[NAMES, QWEN_EXPERTS, HUGGING_FACE]),
@@ -32,8 +32,8 @@ pub(super) const ARCH: Arch = Arch {
             ..Defaults::LLAMA
         };
         let d = Decoder::read_with(f, &defaults, |heads, max| {
-            let parts = if f.object("rope_parameters").is_some() { [1.0; 2] } else { [0.5, 1.0] };
-            rope::read_two_partial(f, heads.dim, max, [5e5, 1e4], parts)
+            let class = TwoRopes { parts: [0.5, 1.0], partial: true, ..TwoRopes::new([5e5, 1e4]) };
+            read_two(f, heads.dim, max, class)
         })?;
         let layers = d.facts.layers;
         let (gate, queries) = (gate(f)?, queries(f, layers)?);

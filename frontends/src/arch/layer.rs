@@ -63,6 +63,8 @@ pub(super) enum Half {
 pub(super) enum Norms {
     /// `x += f(norm(x))`
     Before,
+    /// `x = norm(x)`, then `x += f(x)`
+    Entering,
     /// `x += attention(x)`, then `x += mlp(norm(x))`
     BeforeMlp,
     /// `x += norm(f(x))`

@@ -11,7 +11,7 @@ use super::names::{
 };
 use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MODEL, TOKENS, WIDTH};
 use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::rope;
+use crate::config::rope_kinds::read_proportional;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "lfm3",
@@ -33,7 +33,7 @@ pub(super) const ARCH: Arch = Arch {
             ..Defaults::LLAMA
         };
         let mut d = Decoder::read_with(f, &defaults, |heads, max| {
-            rope::read_proportional(f, [heads.dim, heads.dim], 0.5, max)
+            read_proportional(f, [heads.dim, heads.dim], 0.5, max)
         })?;
         let named = common::layer_types(f, d.facts.layers)?;
         let kind = |i: usize| match &named {

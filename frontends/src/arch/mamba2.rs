@@ -18,7 +18,6 @@ pub(super) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, OWN],
     // Heads say how wide the mixers are; the rest is about training, or how it is computed.
     fixed: &[
-        ("expand", Neutral::Any),
         ("intermediate_size", Neutral::Any),
         ("chunk_size", Neutral::Any),
         ("time_step_rank", Neutral::Any),
@@ -32,6 +31,7 @@ pub(super) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = &[
+    Field::new("expand", Accepts::Number),
     Field::new("num_heads", Accepts::Size(1 << 14)),
     Field::new("head_dim", Accepts::Size(1 << 14)),
     Field::new("state_size", WIDTH),
@@ -64,6 +64,11 @@ fn read(f: &Fields) -> Result<Mixers, ConfigError> {
         parts: None,
         scale: None,
     };
+    let inner = mixer.heads.saturating_mul(mixer.head_dim);
+    if let Some(expand) = f.number("expand").filter(|x| x * facts.hidden as f64 != inner as f64) {
+        let expected = format!("the {inner} columns of all heads together over `hidden_size` ({}), or absent", facts.hidden);
+        return Err(f.invalid("expand", &expand, expected));
+    }
     if !mixer.heads.is_multiple_of(mixer.groups) {
         let help = format!("this architecture has groups that divide its {} heads", mixer.heads);
         return Err(f.unsupported("n_groups", mixer.groups.to_string(), help));

@@ -12,6 +12,7 @@ use llmcc_ir::graph::UnaryOp;
 pub(super) const MAMBA: &[Field] = &[
     Field::new("mamba_n_heads", Accepts::Size(1 << 14)),
     Field::new("mamba_n_groups", Accepts::Size(1 << 14)),
+    Field::new("mamba_d_head", Accepts::Any),
     Field::new("mamba_d_state", WIDTH),
     Field::new("mamba_d_conv", Accepts::Size(64)),
     Field::new("mamba_conv_bias", Accepts::Flag).unless(Neutral::Any),
@@ -43,6 +44,7 @@ pub(super) fn mixer(f: &Fields, inner: usize) -> Result<Mamba2, ConfigError> {
             return Err(f.unsupported(field, n.to_string(), help));
         }
     }
+    common::follows(f, "mamba_d_head", inner / heads, "the mixer's columns over `mamba_n_heads`")?;
     let conv = size("mamba_d_conv", 4);
     if conv < 2 {
         return Err(f.invalid("mamba_d_conv", &conv, "at least 2".into()));

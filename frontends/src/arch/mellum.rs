@@ -11,16 +11,16 @@ use super::entry::Arch;
 use super::experts::{Experts, sparse_by_types};
 use super::layer::Layer;
 use super::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, WIDTH, WINDOW};
+use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY_OF_KINDS, WIDTH, WINDOW};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
-use crate::config::rope;
+use crate::config::rope_kinds::{TwoRopes, read_two};
 use llmcc_ir::graph::Router;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "mellum",
     class: "MellumForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, WINDOW, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY_OF_KINDS, MLP, ATTENTION_BIAS, WINDOW, OWN],
     fixed: &[("use_qk_norm", Neutral::On), ("qk_norm", Neutral::On), ("num_mtp_layers", Neutral::Any)],
     goldens: &["mellum"],
     names: Names(&[QWEN_EXPERTS, HUGGING_FACE]),
@@ -34,7 +34,7 @@ pub(super) const ARCH: Arch = Arch {
             max_position: 131_072,
             ..Defaults::LLAMA
         };
-        let d = Decoder::read_with(f, &defaults, |heads, max| rope::read_two(f, heads.dim, max, [5e5, 1e4]))?;
+        let d = Decoder::read_with(f, &defaults, |heads, max| read_two(f, heads.dim, max, TwoRopes::new([5e5, 1e4])))?;
         let window = f.size("sliding_window").or_null(1024);
         let sliding = common::sliding_layers(f, d.layers.len())?;
         let d = d.with_attention(|i, a| {

@@ -10,16 +10,16 @@ use super::latent_experts::sigmoids;
 use super::names::{ATTN_SINKS, DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
 use crate::config::ConfigError;
 use crate::config::common::{
-    self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, PARTIAL_ROTARY, TOKENS, WIDTH, WINDOW,
+    self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, PARTIAL_ROTARY_OF_KINDS, TOKENS, WIDTH, WINDOW,
 };
 use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
 use crate::config::known::Neutral;
-use crate::config::rope;
+use crate::config::rope_kinds::{TwoRopes, read_two};
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "mimo_v2_flash",
     class: "MiMoV2FlashForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, ATTENTION_BIAS, WINDOW, OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY_OF_KINDS, ATTENTION_BIAS, WINDOW, OWN],
     // The last ones are in files of the authors' own class.
     fixed: &[
         ("scoring_func", Neutral::Words(&["sigmoid"])),
@@ -46,7 +46,8 @@ pub(super) const ARCH: Arch = Arch {
             ..Defaults::LLAMA
         };
         let d = Decoder::read_with(f, &defaults, |heads, max| {
-            rope::read_two_partial(f, heads.dim, max, [5e6, 1e4], [0.334; 2])
+            let class = TwoRopes { parts: [0.334; 2], part: 0.334, partial: true, ..TwoRopes::new([5e6, 1e4]) };
+            read_two(f, heads.dim, max, class)
         })?;
         let layers = d.facts.layers;
         let kv = d.layers.first().map_or(0, |l| l.attention.heads.kv.saturating_mul(2));

@@ -2,8 +2,9 @@
 //! whose embeddings are made of a token's row and those of its neighbours.
 
 use super::blocks::{Attention, attend, linear};
-use super::encoder::{ClassHead, Encoder, FIELDS, Positions, WIDEN, placed};
+use super::encoder::{ClassHead, Encoder, FIELDS, WIDEN, placed};
 use super::entry::{Arch, Shape};
+use super::learned_positions::Positions;
 use super::lifter::{Carried, Draft, Lifter};
 use super::names::{
     ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, Kind, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER,
@@ -91,7 +92,7 @@ fn read(f: &Fields) -> Result<MobileBert, ConfigError> {
     };
     let rows = facts.max_position;
     let mut encoder = Encoder::alike(facts, heads, (ffn, act), eps);
-    encoder.positions = Some(Positions { rows, first: 0 });
+    encoder.positions = Some(Positions { rows, first: 0, filler: None });
     encoder.classes = ClassHead { dense: f.flag_or("classifier_activation", true), ..ClassHead::BERT };
     encoder.types = f.size("type_vocab_size").or(2);
     encoder.spare = &["mobilebert.pooler.", "pooler.", "cls.", "mobilebert.embeddings.embedding_transformation."];

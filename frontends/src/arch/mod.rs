@@ -44,6 +44,7 @@ mod latent_decoder;
 mod latent_experts;
 mod layer;
 mod layer_rows;
+mod learned_positions;
 mod lifter;
 mod lightning;
 mod limits;
@@ -61,6 +62,7 @@ mod norm_gates;
 mod olmo_experts;
 mod options;
 mod origin;
+mod other_parts;
 mod output;
 mod phi_decoder;
 mod plain_attention;
@@ -77,6 +79,7 @@ mod selective;
 mod shared_block;
 mod shared_cache;
 mod short_names;
+mod short_windows;
 mod sines;
 mod soft_caps;
 mod state_spaces;
@@ -351,6 +354,8 @@ pub struct Model {
     pub arch: &'static Arch,
     /// Fields that are not read and not known, each as `name` is value.
     pub unread: Vec<String>,
+    /// The longest sequence for which LongRoPE has its short factors, of models that have longer ones.
+    pub original_context: Option<usize>,
     shape: Box<dyn Shape>,
     /// A part of a larger model.
     nested: bool,
@@ -386,7 +391,7 @@ impl Model {
             return Err(KNOWN.unknown(arch.model_type, found));
         }
         f.leave(known::unread(map, |name| f.reads(name), arch.fixed, elsewhere));
-        let Unread { changes, others: mut unread } = left.take();
+        let Unread { changes, others: mut unread, original_context } = left.take();
         let nested = inside.is_some();
         let ahead = ["num_nextn_predict_layers", "num_mtp_layers"]
             .iter()
@@ -395,7 +400,7 @@ impl Model {
         let ahead = usize::try_from(ahead).unwrap_or(0);
         unread.extend(nested::left_out(whole).filter(|_| nested));
         match changes {
-            fields if fields.is_empty() => Ok(Model { arch, unread, shape, nested, top, ahead }),
+            fields if fields.is_empty() => Ok(Model { arch, unread, original_context, shape, nested, top, ahead }),
             fields => Err(ConfigError::Unread { fields, class: arch.class }),
         }
     }

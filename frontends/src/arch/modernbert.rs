@@ -8,13 +8,14 @@ use super::names::{
     ATTN_NORM, ATTN_OUT, ATTN_QKV, CLASSES, MLP_DOWN, MLP_GATE_UP, MLP_NORM, NORM, Names, POOLER, POOLER_NORM, TABLE,
     TABLE_NORM, Table,
 };
+use super::short_windows::{ROPES, reach};
 use crate::config::ConfigError;
 use crate::config::common::{
     self, ACTIVATIONS, ATTENTION_BIAS, DefaultHeads, Facts, Heads, MLP_BIAS, MODEL, TOKENS, WIDTH,
 };
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
-use crate::config::rope;
+use crate::config::rope_kinds::read_two;
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::output::Pool;
 
@@ -39,10 +40,12 @@ const FIELDS: &[Field] = &[
     Field::new("norm_eps", Accepts::Number),
     Field::new("norm_bias", Accepts::Flag),
     Field::new("local_attention", TOKENS),
+    Field::new("sliding_window", TOKENS),
     Field::new("global_attn_every_n_layers", Accepts::Size(4096)),
     Field::new("layer_types", Accepts::ListOf(&["full_attention", "sliding_attention"])),
-    Field::new("rope_theta", Accepts::Number).or(&["global_rope_theta"]),
-    Field::new("rope_local_base_freq", Accepts::Number).or(&["local_rope_theta"]),
+    Field::new("global_rope_theta", Accepts::Number),
+    Field::new("local_rope_theta", Accepts::Number),
+    Field::new("rope_scaling", Accepts::Object),
     Field::new("rope_parameters", Accepts::Object),
     Field::new("classifier_pooling", Accepts::Text).unless(Neutral::Words(&["cls", "mean"])),
     Field::new("classifier_bias", Accepts::Flag),
@@ -57,8 +60,8 @@ fn read(f: &Fields) -> Result<Encoder, ConfigError> {
     let sliding = common::sliding_layers(f, facts.layers)?
         .unwrap_or_else(|| (0..facts.layers).map(|i| !i.is_multiple_of(every)).collect());
     // So many tokens on either side, and the token itself.
-    let window = f.size("local_attention").or(128) / 2 + 1;
-    let ropes = rope::read_two(f, heads.dim, facts.max_position, [160_000.0, 10_000.0])?;
+    let window = reach(f)?.saturating_add(1);
+    let ropes = read_two(f, heads.dim, facts.max_position, ROPES)?;
     let norm_bias = f.flag("norm_bias");
     let eps = common::eps(f, "norm_eps", 1e-5)?;
     let mut e = Encoder::alike(facts, heads, (ffn, act), eps);

@@ -8,22 +8,22 @@ use super::names::{
     ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, MLP_DOWN, MLP_GATE_UP, MLP_NORM, NORM, Names, TABLE, TABLE_NORM,
     Table,
 };
+use super::short_windows::{ROPES, reach};
 use crate::config::ConfigError;
-use crate::config::common::{self, ACTIVATIONS, ATTENTION_BIAS, HEADS, MLP_BIAS, MODEL, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
+use crate::config::common::{self, ACTIVATIONS, ATTENTION_BIAS, HEADS, MLP_BIAS, MODEL, TOKENS, WIDTH};
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
-use crate::config::rope;
+use crate::config::rope_kinds::read_two;
 use llmcc_ir::graph::UnaryOp;
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "modernbert-decoder",
     class: "ModernBertDecoderForCausalLM",
     fields: &[IDENTITY, MODEL, HEADS, ATTENTION_BIAS, MLP_BIAS, OWN],
-    // What files of ModernBERT say besides, and nothing reads; the class makes the window of another field.
+    // What files of ModernBERT say besides, and nothing reads.
     fixed: &[
         ("position_embedding_type", Neutral::Words(&["absolute", "sans_pos"])),
         ("layer_norm_eps", Neutral::Same("norm_eps")),
-        ("sliding_window", Neutral::Any),
         ("classifier_pooling", Neutral::Any),
         ("causal_mask", Neutral::On),
     ],
@@ -37,11 +37,13 @@ const OWN: &[Field] = &[
     Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)),
     Field::new("norm_eps", Accepts::Number),
     Field::new("norm_bias", Accepts::Flag),
-    Field::new("local_attention", Accepts::Size(1 << 28)),
+    Field::new("local_attention", TOKENS),
+    Field::new("sliding_window", TOKENS),
     Field::new("global_attn_every_n_layers", Accepts::Size(4096)),
     Field::new("layer_types", Accepts::ListOf(&["full_attention", "sliding_attention"])),
-    Field::new("rope_theta", Accepts::Number).or(&["global_rope_theta"]),
-    Field::new("rope_local_base_freq", Accepts::Number).or(&["local_rope_theta"]),
+    Field::new("global_rope_theta", Accepts::Number),
+    Field::new("local_rope_theta", Accepts::Number),
+    Field::new("rope_scaling", Accepts::Object),
     Field::new("rope_parameters", Accepts::Object),
     Field::new("decoder_bias", Accepts::Flag).unless(Neutral::Any),
     Field::new("classifier_bias", Accepts::Flag),
@@ -60,7 +62,7 @@ fn read(f: &Fields) -> Result<Decoder, ConfigError> {
         ..Defaults::LLAMA
     };
     let mut d = Decoder::read_with(f, &defaults, |heads, max_position| {
-        rope::read_two(f, heads.dim, max_position, [160_000.0, 10_000.0])
+        read_two(f, heads.dim, max_position, ROPES)
     })?;
     d.norm = Norm { bias: f.flag("norm_bias"), ..Norm::layer(d.norm.eps) };
     d.table_norm = Some(d.norm);
@@ -70,7 +72,12 @@ fn read(f: &Fields) -> Result<Decoder, ConfigError> {
     let every = f.size("global_attn_every_n_layers").or(3);
     let sliding = common::sliding_layers(f, d.facts.layers)?
         .unwrap_or_else(|| (0..d.facts.layers).map(|i| !i.is_multiple_of(every)).collect());
-    let window = window(f)?;
+    // Half of what an encoder sees, which looks both ways.
+    let window = reach(f)?;
+    if window == 0 {
+        let expected = "at least 2: this architecture has windows of half as many tokens".into();
+        return Err(f.invalid("local_attention", &1, expected));
+    }
     // The norm of the embeddings stands in place of the first one.
     d.layers.first_mut().into_iter().for_each(|layer| layer.norms = Some(Norms::BeforeMlp));
     let (bias, mlp_bias) = (f.flag("attention_bias"), f.flag("mlp_bias"));
@@ -79,23 +86,6 @@ fn read(f: &Fields) -> Result<Decoder, ConfigError> {
         (a.rotary, a.window) = (Some(usize::from(sliding[i])), sliding[i].then_some(window));
     });
     Ok(d.with_mlp(|m| (m.fused, m.bias) = (true, mlp_bias)))
-}
-
-/// How many tokens a layer with a window sees: half of what an encoder would, which looks both ways.
-fn window(f: &Fields) -> Result<usize, ConfigError> {
-    const FIELD: &str = "local_attention";
-    let both = match f.size(FIELD) {
-        Given::Absent => 128,
-        Given::Null => {
-            let help = "this architecture has windows in some layers".to_string();
-            return Err(f.unsupported(FIELD, "null".into(), help));
-        }
-        Given::Value(n) => n,
-    };
-    match both / 2 {
-        0 => Err(f.invalid(FIELD, &both, "at least 2: this architecture has windows of half as many tokens".into())),
-        half => Ok(half),
-    }
 }
 
 const NAMES: Table = &[

@@ -26,7 +26,7 @@ pub(super) const ARCH: Arch = Arch {
         d.table_norm = Some(d.norm);
         d.scales.cap = match f.get("final_logit_softcapping") {
             Given::Absent => Some(15.0),
-            Given::Null | Given::Value(_) => common::factor(f, "final_logit_softcapping")?,
+            Given::Null | Given::Value(_) => common::limit(f, "final_logit_softcapping")?,
         };
         for rope in &mut d.ropes {
             if rope.scaling != RopeScaling::Default {

@@ -6,6 +6,7 @@
 //! Transformers.
 
 use super::beyond;
+use super::other_parts::{is_other, within_text};
 use super::yields::Top;
 use crate::checkpoint::Checkpoint;
 use crate::config::parts::PARTS;
@@ -149,6 +150,11 @@ pub(super) fn top(class: Option<&str>) -> Option<Top> {
     }
 }
 
+/// Whether a tensor is one of another part, which is known.
+pub(super) fn of_other_part(tensor: &str) -> bool {
+    within_text(tensor) || !of_text(tensor) && is_other(tensor)
+}
+
 /// Whether a tensor is one of the text model.
 pub(super) fn of_text(tensor: &str) -> bool {
     // (The last two as Mistral AI names them, and Ai2.)
@@ -159,23 +165,5 @@ pub(super) fn of_text(tensor: &str) -> bool {
         Some(rest) => (rest, &[][..]),
         None => (tensor, &BEFORE[..]),
     };
-    // Adapters in the file of the whole are for what is no text, and so are rows of a second table, and a
-    // model in the same layers that makes images and sound.
-    const MORE: [&str; 13] = [
-        ".lora_A.speech.",
-        ".lora_B.speech.",
-        ".lora_A.vision.",
-        ".lora_B.vision.",
-        ".wte.new_embedding",
-        "_moe_gen.",
-        ".self_attn.add_q_proj.",
-        ".self_attn.add_k_proj.",
-        ".self_attn.add_v_proj.",
-        ".self_attn.to_add_out.",
-        ".self_attn.norm_added_q.",
-        ".self_attn.norm_added_k.",
-        ".self_attn.k_norm_und_for_gen.",
-    ];
-    let other = MORE.iter().any(|part| tensor.contains(part));
-    !other && [parts, &INSTEAD[..], &OWN[..]].concat().iter().any(|prefix| tensor.starts_with(prefix))
+    !within_text(tensor) && [parts, &INSTEAD[..], &OWN[..]].concat().iter().any(|prefix| tensor.starts_with(prefix))
 }

@@ -1,9 +1,9 @@
 //! Phi-3 and the Phi-4 of its shape (arXiv 2404.14219, 2412.08905): Mistral with Q, K and V in one
 //! matrix, gate and up in one, and rotation of a part of each head.
 //!
-//! Longrope's frequencies are those of each token's own position (Transformers takes those of the
-//! largest one of a call for all of its tokens, so that a prompt longer than the context of
-//! pretraining differs there from the same tokens one by one).
+//! Longrope's frequencies are the long ones for all positions where sequences may be longer than the context of
+//! pretraining, else the short ones. (Transformers decides by the sequence at hand, and leaves keys in its cache as
+//! they are when one outgrows that context.)
 
 use super::decoder::Defaults;
 use super::entry::Arch;

@@ -1,8 +1,8 @@
 //! Phi-3.5-MoE (arXiv 2404.14219, 2412.08905): LayerNorm, biases in attention and of the head, two
 //! experts of each layer by the sparse mixer (arXiv 2409.12136).
 //!
-//! Longrope has the factors of short contexts everywhere, and a factor for sines and cosines beside
-//! them, as in Transformers; one that changes with the length of the context is refused.
+//! Longrope has the divisors of short contexts everywhere, as in Transformers; what sines and cosines are
+//! multiplied by follows the longest sequence.
 
 use super::blocks::Norm;
 use super::decoder::{Decoder, Defaults};
@@ -14,15 +14,14 @@ use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, TOKENS, WINDO
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
 use crate::config::rope;
-use crate::rope::{RopeConfig, RopeScaling};
+use crate::rope::{LongRopeFactors, RopeConfig, RopeScaling};
 use llmcc_ir::graph::{F32, Router, Score};
 
 pub(super) const ARCH: Arch = Arch {
     model_type: "phimoe",
     class: "PhimoeForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, BASE, MLP, ATTENTION_BIAS, WINDOW, OWN],
-    // It stands in the object, where it is needed.
-    fixed: &[("original_max_position_embeddings", Neutral::Any)],
+    fixed: &[],
     goldens: &["phimoe"],
     names: Names(&[MIXTRAL_EXPERTS, HUGGING_FACE]),
     read: |f| {
@@ -77,19 +76,22 @@ fn rotation(f: &Fields, dim: usize, longest: usize) -> Result<RopeConfig, Config
         let expected = format!("{} positive numbers, one for each pair of rotated elements", dim / 2);
         return Err(r.invalid("short_factor", &short, expected));
     }
-    let original = r.size("original_max_position_embeddings").or(1);
-    let (attention_factor, long) = (r.factor("short_mscale", 0.0)?, r.factor("long_mscale", 0.0)?);
-    if long != attention_factor && longest > original {
-        let help = format!(
-            "beyond {original} tokens this architecture has the factor before them (`short_mscale`, {attention_factor})"
-        );
-        return Err(r.unsupported("long_mscale", long.to_string(), help));
+    let original = r.size(ORIGINAL).or(longest);
+    if let Some(outer) = f.size(ORIGINAL).value().filter(|n| *n != original) {
+        return Err(f.invalid(ORIGINAL, &outer, format!("as `{at}{ORIGINAL}` ({original}), or absent")));
     }
-    Ok(RopeConfig { theta, dim, scaling: RopeScaling::LongRope { short, long: None, attention_factor, original } })
+    let scales = [r.factor("short_mscale", 0.0)?, r.factor("long_mscale", 0.0)?];
+    if longest > original && scales[0] != scales[1] {
+        r.leave_original(original);
+    }
+    let [short, long] = scales.map(|attention_factor| LongRopeFactors { divisors: short.clone(), attention_factor });
+    Ok(RopeConfig { theta, dim, scaling: RopeScaling::LongRope { short, long, original } })
 }
 
 /// The base of the frequencies where none is given.
 const THETA: f64 = 1e6;
+
+const ORIGINAL: &str = "original_max_position_embeddings";
 
 const LONGROPE: &[Field] = &[
     Field::new("rope_type", Accepts::Text),
@@ -100,10 +102,12 @@ const LONGROPE: &[Field] = &[
     Field::new("long_factor", Accepts::Numbers),
     Field::new("short_mscale", Accepts::Number),
     Field::new("long_mscale", Accepts::Number),
-    Field::new("original_max_position_embeddings", TOKENS),
+    Field::new(ORIGINAL, TOKENS),
 ];
 
 const BASE: &[Field] = &[
+    // Without longrope nothing reads it.
+    Field::new(ORIGINAL, TOKENS),
     Field::new("rope_theta", Accepts::Number),
     Field::new("rope_scaling", Accepts::Object),
     Field::new("rope_parameters", Accepts::Object),
@@ -140,18 +144,24 @@ mod tests {
         let found = module.weights.iter().find(|w| w.name == "$rope.inv_freq").unwrap().data.clone().unwrap();
         assert_eq!(found, [1.0, 1.0 / (1.5 * 100.0)]);
         let table = |op: &Op| {
-            let Op::RopeTable { scale, border } = op else { return None };
-            Some((scale.get(), *border))
+            let Op::RopeTable { scale, .. } = op else { return None };
+            Some(scale.get())
         };
-        assert_eq!(module.funcs[0].nodes.iter().find_map(|n| table(&n.op)), Some((1.25, 0)));
-        // It does not matter where they are the same, or no context is long.
-        assert!(Model::parse(&longrope(json!({ "long_mscale": 1.5, "original_max_position_embeddings": 64 }))).is_ok());
+        assert_eq!(module.funcs[0].nodes.iter().find_map(|n| table(&n.op)), Some(1.25));
+        // The longest sequence decides.
+        for (original, scale) in [(16, 1.5), (64, 1.25)] {
+            let json = longrope(json!({ "long_mscale": 1.5, "original_max_position_embeddings": original }));
+            let model = Model::parse(&json).unwrap();
+            assert_eq!(model.original_context, Some(original).filter(|n| *n == 16));
+            let (module, _) = model.imagined().unwrap();
+            assert_eq!(module.funcs[0].nodes.iter().find_map(|n| table(&n.op)), Some(scale));
+        }
     }
 
     #[test]
     fn what_is_refused() {
         for (changes, expected) in [
-            (json!({ "long_mscale": 1.5 }), "field `rope_scaling.long_mscale` is 1.5"),
+            (json!({ "long_mscale": 0 }), "field `rope_scaling.long_mscale` is 0"),
             (json!({ "short_mscale": "absent" }), "field `rope_scaling.short_mscale` is missing"),
             (json!({ "short_factor": [1.0] }), "field `rope_scaling.short_factor` is [1.0]"),
             (json!({ "type": "yarn", "factor": 2.0 }), "field `rope_scaling` is yarn, which is not supported"),

@@ -13,7 +13,7 @@ pub(super) const ARCH: Arch = Arch {
     model_type: "qwen3_5_moe_text",
     class: "Qwen3_5MoeForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, ATTENTION_BIAS, DELTA, LAYERS, EXPERTS, OWN],
-    fixed: &[("norm_topk_prob", Neutral::On), ("attn_output_gate", Neutral::On)],
+    fixed: &[("norm_topk_prob", Neutral::On), ("attn_output_gate", Neutral::On), ("intermediate_size", Neutral::Any)],
     goldens: &["qwen3_5_moe"],
     names: Names(&[NAMES, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {

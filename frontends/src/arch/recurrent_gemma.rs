@@ -22,7 +22,6 @@ pub(super) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, HEADS, PARTIAL_ROTARY, ATTENTION_BIAS, OWN],
     // The classes divide the width among the heads, and multiply embeddings.
     fixed: &[
-        ("head_dim", Neutral::Any),
         ("embeddings_scale_by_sqrt_dim", Neutral::On),
         ("final_w_init_variance_scale", Neutral::Any),
         ("w_init_variance_scale", Neutral::Any),
@@ -42,6 +41,8 @@ pub(super) const ARCH: Arch = Arch {
             ..Defaults::LLAMA
         };
         let (unit, bias) = (unit(f)?, f.flag("attention_bias"));
+        let heads = f.size("num_attention_heads").or(10);
+        common::follows(f, "head_dim", f.required_size("hidden_size")? / heads, "`hidden_size` over `num_attention_heads`")?;
         let mut d = Decoder::read(f, &defaults)?;
         let kinds = kinds(f)?;
         d.norm.from_one = true;
@@ -55,6 +56,7 @@ pub(super) const ARCH: Arch = Arch {
 };
 
 const OWN: &[Field] = &[
+    Field::new("head_dim", Accepts::Any),
     RMS_NORM,
     Field::new("num_key_value_heads", Accepts::Size(1 << 14)),
     Field::new("intermediate_size", WIDTH),

@@ -1,8 +1,9 @@
 //! RoFormer (arXiv 2104.09864): BERT with rotary positions, of which files have the sines and cosines, and
 //! with tables that may be narrower than its layers.
 
-use super::encoder::{ClassHead, Defaults, Encoder, FIELDS, Positions, TURNS, WIDEN};
+use super::encoder::{ClassHead, Defaults, Encoder, FIELDS, TURNS, WIDEN};
 use super::entry::Arch;
+use super::learned_positions::Positions;
 use super::names::{
     ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER, TABLE,
     TABLE_NORM, TYPES, Table,

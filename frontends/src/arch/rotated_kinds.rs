@@ -2,7 +2,7 @@
 
 use crate::config::ConfigError;
 use crate::config::fields::Fields;
-use crate::config::rope;
+use crate::config::rope_kinds::read_one;
 use crate::rope::RopeConfig;
 use serde_json::Value;
 
@@ -16,9 +16,8 @@ pub(super) fn turning(
     head_dim: usize,
     max_position: usize,
 ) -> Result<Vec<RopeConfig>, ConfigError> {
-    let turns = rotates.map(|of| of == Some(true));
-    let both = if turns.contains(&true) { rope::read_two(f, head_dim, max_position, [1e4; 2])? } else { vec![] };
-    Ok(both.into_iter().zip(turns).filter(|(_, turns)| *turns).map(|(rope, _)| rope).collect())
+    let turning = (0..2).filter(|i| rotates[*i] == Some(true));
+    turning.map(|i| read_one(f, i, head_dim, max_position, 1e4)).collect()
 }
 
 /// Which of these a layer of a kind has.

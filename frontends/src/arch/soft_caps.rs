@@ -48,6 +48,6 @@ pub(super) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
 fn cap(f: &Fields, name: &str, default: f32) -> Result<Option<f32>, ConfigError> {
     match f.get(name) {
         Given::Absent => Ok(Some(default)),
-        Given::Null | Given::Value(_) => common::factor(f, name),
+        Given::Null | Given::Value(_) => common::limit(f, name),
     }
 }

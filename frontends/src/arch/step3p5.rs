@@ -13,10 +13,10 @@ use super::names::{
     SHARED_GATE, SHARED_UP, Table,
 };
 use crate::config::ConfigError;
-use crate::config::common::{ACTIVATIONS, ATTENTION_BIAS, MODEL, RMS_NORM, TOKENS, WIDTH, WINDOW};
+use crate::config::common::{ACTIVATIONS, ATTENTION_BIAS, MODEL, RMS_NORM, WIDTH, WINDOW};
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
-use crate::config::rope;
+use crate::config::rope_kinds::{Beside, TwoRopes, read_two};
 use llmcc_ir::graph::{F32, Router, Score};
 use serde_json::Value;
 
@@ -58,11 +58,7 @@ pub(super) const ARCH: Arch = Arch {
                 None => by_kind(f, "rope_theta", &slides, 1e4)?,
             };
             let parts = by_kind(f, PARTS, &slides, 1.0)?;
-            if let (Some(v), Some(_)) = (f.get(PARTS).value(), f.number("partial_rotary_factor")) {
-                let help = "this architecture has either this or `partial_rotary_factor`".into();
-                return Err(f.unsupported(PARTS, v.to_string(), help));
-            }
-            rope::read_two_partial(f, heads.dim, max, theta, parts)
+            read_two(f, heads.dim, max, TwoRopes { parts, partial: true, beside: Beside::Older, ..TwoRopes::new(theta) })
         })?;
         d.norm.from_one = true;
         let (bias, window) = (f.flag("attention_bias"), f.size("sliding_window").value());
@@ -226,8 +222,6 @@ const ROTATION: &[Field] = &[
     Field::new("rope_theta", Accepts::Any),
     Field::new("rope_scaling", Accepts::Object),
     Field::new("rope_parameters", Accepts::Object),
-    Field::new("original_max_position_embeddings", TOKENS),
-    Field::new("partial_rotary_factor", Accepts::Number).unless(Neutral::One),
     Field::new(PARTS, Accepts::Any),
 ];
 

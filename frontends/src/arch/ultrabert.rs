@@ -14,7 +14,7 @@ use crate::config::common::{
 };
 use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::known::Neutral;
-use crate::config::rope;
+use crate::config::rope_kinds::{Beside, TwoRopes, read_two};
 use llmcc_ir::graph::UnaryOp;
 use llmcc_ir::output::Pool;
 use serde_json::Value;
@@ -33,7 +33,8 @@ pub(super) const ARCH: Arch = Arch {
         let (ffn, act) = (f.size("intermediate_size").or(11_008), common::activation(f, "hidden_act", UnaryOp::Silu));
         let eps = common::eps(f, "rms_norm_eps", 1e-6)?;
         let (sliding, window) = windows(f, facts.layers)?;
-        let ropes = rope::read_two(f, heads.dim, facts.max_position, bases(f, &sliding)?)?;
+        let class = TwoRopes { beside: Beside::Older, ..TwoRopes::new(bases(f, &sliding)?) };
+        let ropes = read_two(f, heads.dim, facts.max_position, class)?;
         let (bias, mlp_bias) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let mut e = Encoder::alike(facts, heads, (ffn, act), eps);
         (e.norm, e.norm_first, e.table_norm, e.ropes) = (Norm::rms(eps), true, false, ropes);

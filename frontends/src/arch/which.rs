@@ -25,7 +25,7 @@ impl Model {
     /// Whether a tensor is one of a part that is left out of a model with this output.
     pub(crate) fn leaves_out(&self, tensor: &str, output: Output) -> bool {
         let name = names::alone(tensor);
-        self.nested && !nested::of_text(tensor)
+        self.nested && nested::of_other_part(tensor)
             || self.layer_of(&name).is_some_and(|i| self.leaves_out_of_layer(i, &name))
             || self.shape.chooses(tensor)
             || output != Output::Logits && self.spares(&name)

@@ -1,8 +1,9 @@
 //! XLM (arXiv 1901.07291), trained on masked tokens of one or many languages: BERT with an MLP of four times its
 //! width. Embeddings of languages are added where a language is said, which of a text alone it is not.
 
-use super::encoder::{ClassHead, Encoder, Positions};
+use super::encoder::{ClassHead, Encoder};
 use super::entry::Arch;
+use super::learned_positions::Positions;
 use super::names::{
     ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POSITIONS,
     TABLE, TABLE_NORM, Table,
@@ -62,7 +63,7 @@ fn read(f: &Fields) -> Result<Encoder, ConfigError> {
     let (rows, hidden) = (facts.max_position, facts.hidden);
     let eps = common::eps(f, "layer_norm_eps", 1e-12)?;
     let mut e = Encoder::alike(facts, heads, (hidden.saturating_mul(4), act), eps);
-    e.positions = Some(Positions { rows, first: 0 });
+    e.positions = Some(Positions { rows, first: 0, filler: None });
     e.classes = ClassHead { dense: false, ..ClassHead::BERT };
     e.spare = &["pred_layer.", "transformer.lang_embeddings.", "lang_embeddings."];
     Ok(e)

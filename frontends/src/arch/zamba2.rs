@@ -18,15 +18,10 @@ pub(super) const ARCH: Arch = Arch {
     model_type: "zamba2",
     class: "Zamba2ForCausalLM",
     fields: &[IDENTITY, MODEL, ROTARY, OWN],
-    // What follows from other fields, how the same is computed, and training.
+    // What nothing reads, how the same is computed, and training.
     fixed: &[
-        ("head_dim", Neutral::Any),
-        ("attention_head_dim", Neutral::Any),
-        ("attention_hidden_size", Neutral::Any),
         ("kv_channels", Neutral::Any),
         ("num_query_groups", Neutral::Any),
-        ("hybrid_layer_ids", Neutral::Any),
-        ("mamba_headdim", Neutral::Any),
         ("chunk_size", Neutral::Any),
         ("use_conv_bias", Neutral::On),
         ("use_mem_eff_path", Neutral::Any),
@@ -60,6 +55,11 @@ const OWN: &[Field] = &[
     Field::new("mamba_d_conv", Accepts::Size(64)),
     Field::new("mamba_expand", Accepts::Size(64)),
     Field::new("time_step_min", Accepts::Number).unless(Neutral::Any),
+    // These follow from others.
+    Field::new(HEAD_DIM, Accepts::Any).or(&["head_dim"]),
+    Field::new("attention_hidden_size", Accepts::Any),
+    Field::new("mamba_headdim", Accepts::Any),
+    Field::new("hybrid_layer_ids", Accepts::Any),
 ];
 
 const NAMES: Table = &[
@@ -89,14 +89,24 @@ fn read(f: &Fields) -> Result<Zamba, ConfigError> {
     let facts = Facts::read(f, Some(32_000), 4096, true)?;
     let norm = Norm::rms(common::eps(f, "rms_norm_eps", 1e-5)?);
     let hybrid = hybrid(f, facts.layers)?.ok_or_else(|| f.missing("layers_block_type"))?;
+    let listed: Vec<usize> = hybrid.iter().enumerate().filter(|(_, is)| **is).map(|(i, _)| i).collect();
+    if let Some(ids) = common::layer_numbers(f, "hybrid_layer_ids")?.filter(|ids| *ids != listed) {
+        let expected = "the numbers of the layers that are `hybrid` in `layers_block_type`, or absent".into();
+        return Err(f.invalid("hybrid_layer_ids", &ids, expected));
+    }
     let (mixer, block) = (Mixer::Mamba2(mixer(f, facts.hidden)?), block(f, &facts)?);
     Ok(Zamba { facts, norm, mixer, hybrid, block })
 }
+
+/// Elements of a head of attention.
+const HEAD_DIM: &str = "attention_head_dim";
 
 fn block(f: &Fields, facts: &Facts) -> Result<SharedBlock, ConfigError> {
     let default = DefaultHeads { queries: Some(32), kv: None, dim: None };
     let wide = facts.hidden.saturating_mul(2);
     let heads = Heads::read(f, wide, default)?;
+    common::follows(f, "attention_hidden_size", wide, "twice `hidden_size`")?;
+    common::follows(f, HEAD_DIM, heads.dim, "twice `hidden_size` over `num_attention_heads`")?;
     // Heads are twice as wide as those of the model's width, scores as if they were not.
     let scale = (1.0 / (heads.dim as f64 / 2.0).sqrt()) as f32;
     let rotated = f.flag("use_mem_rope");
@@ -122,6 +132,7 @@ fn mixer(f: &Fields, hidden: usize) -> Result<Mamba2, ConfigError> {
             return Err(f.unsupported(field, n.to_string(), format!("this architecture has {of} of what it divides")));
         }
     }
+    common::follows(f, "mamba_headdim", inner / heads, "`mamba_expand` times `hidden_size` over `n_mamba_heads`")?;
     let conv = f.size("mamba_d_conv").or(4);
     if conv < 2 {
         return Err(f.invalid("mamba_d_conv", &conv, "at least 2".into()));

@@ -9,6 +9,8 @@ use super::quantized::Wrong;
 use super::safetensors::TensorInfo;
 use super::stored::{Entry, Order};
 use super::views::{Join, Slices, View};
+use crate::config::known::Neutral;
+use crate::config::show;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -76,11 +78,15 @@ const KEYS: &[(&str, &str)] = &[
     ("rope_theta", "rope_theta"),
     ("sliding_window", "sliding_window"),
     ("max_seq_len", "max_position_embeddings"),
+    ("tied_embeddings", "tie_word_embeddings"),
     ("bos_id", "bos_token_id"),
     ("eos_id", "eos_token_id"),
 ];
 
-/// Members that are read in their own ways, or follow from tensors.
+/// Members that a model cannot do without, so that `null` is none of their values.
+const NEEDED: &[&str] = &["dim", "n_layers", "n_heads", "norm_eps"];
+
+/// Members that are read in their own ways, follow from tensors, or are of training and of programs.
 const OTHER_KEYS: &[&str] = &[
     "multiple_of",
     "ffn_dim_multiplier",
@@ -131,12 +137,21 @@ pub(super) fn describe(
         }
     }
     let shape = |name: &str| index.get(name).map(|e: &Entry| e.info.shape.clone());
-    config.insert("tie_word_embeddings".into(), (!index.contains_key("lm_head.weight")).into());
-    config.extend(shape("model.embed_tokens.weight").and_then(|s| Some(("vocab_size".into(), (*s.first()?).into()))));
+    config.entry("tie_word_embeddings").or_insert_with(|| (!index.contains_key("lm_head.weight")).into());
     let gate = ["mlp.gate_proj", "block_sparse_moe.experts.0.w1"];
     let gate = gate.into_iter().find_map(|name| shape(&format!("model.layers.0.{name}.weight")));
-    config.extend(gate.and_then(|s| Some(("intermediate_size".into(), (*s.first()?).into()))));
-    let notes = guessed(params, &mut config);
+    for (key, field, shape) in
+        [("vocab_size", "vocab_size", shape("model.embed_tokens.weight")), ("hidden_dim", "intermediate_size", gate)]
+    {
+        let Some(rows) = shape.and_then(|s| s.first().copied()) else { continue };
+        // Llama's first files have -1 for the vocabulary.
+        let other = params[key].as_u64().filter(|said| *said != rows as u64);
+        if let Some(said) = other {
+            return Err((format!("`{key}` is {said} in {PARAMS}, and {rows} by the tensors"), OTHER));
+        }
+        config.insert(field.into(), rows.into());
+    }
+    let notes = guessed(params, &mut config)?;
     Ok(Described { config: config.into(), index, notes })
 }
 
@@ -203,6 +218,7 @@ fn joined(name: &str, views: Vec<View>, cut: Cut, head_dim: usize) -> Result<Ent
 
 fn config(params: &Value) -> Result<Map<String, Value>, Wrong> {
     let Some(members) = params.as_object() else { return Err((format!("{PARAMS} is no object"), OTHER)) };
+    known(members)?;
     let get = |key: &str| members.get(key).filter(|v| !v.is_null());
     let (model_type, class) = match (get("moe"), get("sliding_window")) {
         (Some(_), _) => ("mixtral", "MixtralForCausalLM"),
@@ -225,26 +241,66 @@ fn config(params: &Value) -> Result<Map<String, Value>, Wrong> {
     if get("n_kv_heads").is_none() {
         config.extend(get("n_heads").map(|n| ("num_key_value_heads".to_string(), n.clone())));
     }
-    // What nobody knows is judged as fields of config.json that are not read.
-    for (key, value) in members {
-        if !OTHER_KEYS.contains(&key.as_str()) && KEYS.iter().all(|(known, _)| known != key) {
-            config.insert(format!("{PARAMS}: {key}"), value.clone());
-        }
+    // Their code takes these where nothing is said.
+    for (field, number) in [("rms_norm_eps", 1e-5), ("rope_theta", 1e4)] {
+        config.entry(field).or_insert_with(|| number.into());
     }
     Ok(config)
 }
 
+/// Refuses members that nobody reads, unless they are switched off, and `null` where something must stand.
+fn known(members: &Map<String, Value>) -> Result<(), Wrong> {
+    let off = |v: &Value| Neutral::Off.accepts(v, members);
+    for (key, value) in members {
+        let read = OTHER_KEYS.contains(&key.as_str()) || KEYS.iter().any(|(known, _)| known == key);
+        if !read && !off(value) {
+            let what = format!(
+                "`{key}` is {} in {PARAMS}, which may change what the model computes, and is not read",
+                show(value)
+            );
+            return Err((what, OTHER));
+        }
+        if value.is_null() && NEEDED.contains(&key.as_str()) {
+            return Err((format!("`{key}` is null in {PARAMS}"), "use the model's own file"));
+        }
+    }
+    let of_experts = members.get("moe").and_then(Value::as_object).into_iter().flatten();
+    for (key, value) in of_experts {
+        if !["num_experts", "num_experts_per_tok"].contains(&key.as_str()) && !off(value) {
+            let what = format!("`moe.{key}` is {} in {PARAMS}, which is not read", show(value));
+            return Err((what, OTHER));
+        }
+    }
+    // Mistral's code takes another base than Meta's where nothing is said.
+    let silent = |key: &str| members.get(key).is_none_or(Value::is_null);
+    if !silent("hidden_dim") && silent("rope_theta") && silent("sliding_window") {
+        let what = format!("{PARAMS} says neither `rope_theta` nor `sliding_window`");
+        return Err((what, "programs for such files take different bases of rotary positions: add `rope_theta`"));
+    }
+    Ok(())
+}
+
 /// What [`PARAMS`] leaves to the program that reads it: the longest context and the factor of rotary
 /// frequencies, as in Meta's releases.
-fn guessed(params: &Value, config: &mut Map<String, Value>) -> Vec<String> {
+fn guessed(params: &Value, config: &mut Map<String, Value>) -> Result<Vec<String>, Wrong> {
     let mut notes = vec![];
     let (theta, eps) = (params["rope_theta"].as_f64().unwrap_or(1e4), params["norm_eps"].as_f64().unwrap_or(1e-5));
-    let scaled = params["use_scaled_rope"] == true;
+    let scaled = match &params["use_scaled_rope"] {
+        Value::Null | Value::Bool(false) => false,
+        Value::Bool(true) => true,
+        v if v == 0 => false,
+        v if v == 1 => true,
+        v => return Err((format!("`use_scaled_rope` is {} in {PARAMS}, not true or false", show(v)), OTHER)),
+    };
     if scaled {
         // Llama 3.2's text models are narrower than all of 3.1.
         let small = params["dim"].as_u64().is_some_and(|dim| dim <= 3072);
-        let factor = params["rope_scaling_factor"].as_f64().unwrap_or(if small { 32.0 } else { 8.0 });
-        if params["rope_scaling_factor"].is_null() {
+        let given = &params["rope_scaling_factor"];
+        if !given.is_null() && !given.as_f64().is_some_and(|x| x >= 1.0) {
+            return Err((format!("`rope_scaling_factor` is {} in {PARAMS}, no factor", show(given)), OTHER));
+        }
+        let factor = given.as_f64().unwrap_or(if small { 32.0 } else { 8.0 });
+        if given.is_null() {
             let what = format!("{PARAMS} has `use_scaled_rope` without `rope_scaling_factor`: {factor} is assumed");
             notes.push(format!("{what}, as in Llama 3.{}", if small { 2 } else { 1 }));
         }
@@ -266,11 +322,63 @@ fn guessed(params: &Value, config: &mut Map<String, Value>) -> Vec<String> {
         notes
             .push(format!("{PARAMS} says nothing of the longest context: {context} is assumed; `max_seq_len` says it"));
     }
-    notes
+    Ok(notes)
 }
 
 fn head_dim(config: &Map<String, Value>) -> Option<usize> {
     let size = |name: &str| config.get(name)?.as_u64();
     let dim = size("head_dim").or_else(|| size("hidden_size")?.checked_div(size("num_attention_heads")?))?;
     usize::try_from(dim).ok().filter(|n| *n > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(changes: Value) -> Result<Value, String> {
+        let mut params = json!({ "dim": 32, "n_layers": 2, "n_heads": 4, "norm_eps": 1e-5, "vocab_size": -1 });
+        params.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        match describe(&params, vec![], BTreeMap::new()) {
+            Ok(model) => Ok(model.config),
+            Err((what, help)) => Err(format!("{what}; {help}")),
+        }
+    }
+
+    /// Members that nobody reads may change what the model computes.
+    #[test]
+    fn members_that_are_not_read_are_refused() {
+        for (changes, expected) in [
+            (json!({ "yarn": { "beta": 32, "alpha": 1, "factor": 16 } }), "`yarn` is {"),
+            (json!({ "llama_4_scaling": { "beta": 0.1 } }), "`llama_4_scaling`"),
+            (json!({ "use_qk_norm": true }), "`use_qk_norm` is true"),
+            (json!({ "attention_chunk_size": 8192 }), "`attention_chunk_size` is 8192"),
+            (json!({ "something": "else" }), "`something` is \"else\""),
+            (
+                json!({ "moe": { "num_experts": 8, "num_experts_per_tok": 2, "capacity": 1.5 } }),
+                "`moe.capacity` is 1.5",
+            ),
+            (json!({ "norm_eps": null }), "`norm_eps` is null"),
+            (json!({ "use_scaled_rope": "yes" }), "`use_scaled_rope` is \"yes\""),
+            (json!({ "use_scaled_rope": true, "rope_scaling_factor": "8" }), "`rope_scaling_factor` is \"8\""),
+            (json!({ "hidden_dim": 64 }), "neither `rope_theta` nor `sliding_window`"),
+        ] {
+            let said = described(changes).unwrap_err();
+            assert!(said.contains(expected) && said.contains(PARAMS), "{said}");
+        }
+        // These are switched off.
+        let off =
+            json!({ "use_qk_norm": false, "yarn": null, "attention_chunk_size": 0, "moe": null, "quantization": {} });
+        assert!(described(off).is_ok());
+    }
+
+    #[test]
+    fn members_are_read_as_by_their_programs() {
+        for on in [json!(true), json!(1)] {
+            let config = described(json!({ "use_scaled_rope": on })).unwrap();
+            assert_eq!(config["rope_scaling"]["rope_type"], "llama3", "{on}");
+        }
+        let config = described(json!({ "use_scaled_rope": 0 })).unwrap();
+        assert_eq!((&config["rope_scaling"], &config["rope_theta"]), (&Value::Null, &json!(1e4)));
+        assert_eq!(config["rms_norm_eps"], 1e-5);
+    }
 }

@@ -109,7 +109,8 @@ impl Sizes {
     fn params(&self) -> Value {
         json!({
             "dim": self.dim, "hidden_dim": self.hidden, "n_layers": self.layers, "n_heads": self.heads,
-            "n_kv_heads": self.kv_heads, "norm_eps": 1e-5, "max_seq_len": self.context, "bos_id": 1, "eos_id": 2,
+            "n_kv_heads": self.kv_heads, "norm_eps": 1e-5, "rope_theta": 1e4, "max_seq_len": self.context,
+            "bos_id": 1, "eos_id": 2,
         })
     }
 

@@ -31,8 +31,8 @@ pub const MODEL: &[Field] = &[
     Field::new("num_hidden_layers", Accepts::Size(MAX_LAYERS)),
     Field::new("max_position_embeddings", TOKENS),
     Field::new("tie_word_embeddings", Accepts::Flag).or(&["tie_embedding"]),
-    Field::new("bos_token_id", Accepts::Tokens),
-    Field::new("eos_token_id", Accepts::Tokens),
+    Field::new("bos_token_id", Accepts::Tokens).unless(Neutral::Any),
+    Field::new("eos_token_id", Accepts::Tokens).unless(Neutral::Any),
 ];
 
 /// What is needed of any model, as GPT-2 called it.
@@ -44,8 +44,8 @@ pub const GPT_MODEL: &[Field] = &[
     Field::new("num_hidden_layers", Accepts::Size(MAX_LAYERS)).or(&["n_layer"]),
     Field::new("max_position_embeddings", TOKENS).or(&["n_positions"]).unless(Neutral::Any),
     Field::new("tie_word_embeddings", Accepts::Flag),
-    Field::new("bos_token_id", Accepts::Tokens),
-    Field::new("eos_token_id", Accepts::Tokens),
+    Field::new("bos_token_id", Accepts::Tokens).unless(Neutral::Any),
+    Field::new("eos_token_id", Accepts::Tokens).unless(Neutral::Any),
     Field::new("num_attention_heads", Accepts::Size(MAX_HEADS)).or(&["n_head"]),
     Field::new("intermediate_size", WIDTH).or(&["n_inner"]),
     Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)).or(&["activation_function"]),
@@ -97,6 +97,12 @@ pub const PARTIAL_ROTARY: &[Field] = &[
     Field::new("original_max_position_embeddings", TOKENS),
     Field::new("partial_rotary_factor", Accepts::Number).unless(Neutral::One),
 ];
+
+/// Rotary positions of two kinds of layers: what an object for a kind leaves out is not taken from beside it.
+pub const ROTARY_OF_KINDS: &[Field] = ROTARY.split_at(3).0;
+
+/// The same, of a part of each head.
+pub const PARTIAL_ROTARY_OF_KINDS: &[Field] = &[ROTARY[0], ROTARY[1], ROTARY[2], PARTIAL_ROTARY[4]];
 
 /// What RMSNorm adds to the mean square.
 pub const RMS_NORM: Field = Field::new("rms_norm_eps", Accepts::Number);
@@ -307,6 +313,40 @@ pub(crate) fn limit(f: &Fields, field: &str) -> Result<Option<f32>, ConfigError>
         None => Ok(None),
         Some(x) if (x as f32).is_normal() && x > 0.0 => Ok(Some(x as f32)),
         Some(x) => Err(f.invalid(field, &x, "a number above 0".into())),
+    }
+}
+
+/// Refuses a size that is not what follows from others, which `from` names. It may be left out, or stand as `auto`.
+///
+/// # Errors
+/// It says something else.
+pub(crate) fn follows(f: &Fields, field: &str, size: usize, from: &str) -> Result<(), ConfigError> {
+    match f.get(field).value() {
+        Some(v) if v != "auto" && v.as_f64() != Some(size as f64) => {
+            Err(f.invalid_value(field, v, format!("{size}, which is {from}, or absent")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a list of kinds of layers that is not what follows from other fields: `is` says whether a name is the kind
+/// of a layer.
+///
+/// # Errors
+/// It says something else.
+pub(crate) fn follow(
+    f: &Fields,
+    field: &str,
+    layers: usize,
+    is: impl Fn(&str, usize) -> bool,
+) -> Result<(), ConfigError> {
+    let Some(v) = f.get(field).value() else { return Ok(()) };
+    let agrees = |list: &Vec<Value>| {
+        list.len() == layers && list.iter().enumerate().all(|(i, v)| v.as_str().is_some_and(|kind| is(kind, i)))
+    };
+    match v.as_array().is_some_and(agrees) {
+        true => Ok(()),
+        false => Err(f.invalid_value(field, v, "what follows from other fields, or absent".into())),
     }
 }
 

@@ -9,6 +9,7 @@ use super::known::{self, Neutral, Unread};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::fmt;
+use std::sync::LazyLock;
 
 /// A field that is read, and what may stand there besides `null`.
 #[derive(Clone, Copy, Debug)]
@@ -147,6 +148,12 @@ impl<'a> Fields<'a> {
         Fields { absent, ..self }
     }
 
+    /// The same fields, of a file that says nothing of them.
+    pub(crate) fn bare(&self) -> Fields<'a> {
+        static NOTHING: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+        Fields { map: &NOTHING, ..*self }
+    }
+
     /// What a part of a larger model has where its file does not say.
     fn absent_size(&self, field: &str) -> Option<usize> {
         self.absent.iter().find(|(name, _)| self.part && *name == field).map(|(_, n)| *n)
@@ -202,6 +209,11 @@ impl<'a> Fields<'a> {
         let mut unread = self.unread.borrow_mut();
         unread.changes.extend(rest.changes);
         unread.others.extend(rest.others);
+    }
+
+    /// Keeps the longest sequence for which LongRoPE has its short factors.
+    pub(crate) fn leave_original(&self, context: usize) {
+        self.unread.borrow_mut().original_context = Some(context);
     }
 
     /// Whether a field is declared.

@@ -296,13 +296,15 @@ const METADATA: &str = "transformers_version for_llm_compressor torch_dtype dtyp
      attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add skip_bias_add_qkv \
      slow_but_exact embedding_fraction init_device";
 
-/// What an architecture does not read of an object.
+/// What reading an object leaves to be said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unread {
-    /// Fields that change the mathematics: `name` is value.
+    /// Fields that are not read and change the mathematics: `name` is value.
     pub changes: Vec<String>,
-    /// Others, in the same form.
+    /// Others that are not read, in the same form.
     pub others: Vec<String>,
+    /// The longest sequence for which LongRoPE has its short factors, where there are longer ones.
+    pub original_context: Option<usize>,
 }
 
 /// The unread fields of `config.json`: those that `reads` says no to. `fixed` has the fields that

@@ -3,7 +3,7 @@
 use super::common::TOKENS;
 use super::error::{ConfigError, list, show};
 use super::fields::{Accepts, Field, Fields, Given};
-use crate::rope::{RopeConfig, RopeScaling};
+use crate::rope::{LongRopeFactors, RopeConfig, RopeScaling};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
@@ -14,6 +14,9 @@ pub(super) const ROPE: &[Field] = &[
     Field::new("rope_theta", Accepts::Number),
 ];
 
+/// Where DeepSeek-V4 has the second of its embeddings, which has a base of its own.
+pub(super) const COMPRESS: &str = "rope_parameters.compress.";
+
 /// What is read besides, of architectures that rotate a part of each head.
 const PARTIAL: &[Field] = &[Field::new("partial_rotary_factor", Accepts::Number)];
 
@@ -21,10 +24,6 @@ const PARTIAL: &[Field] = &[Field::new("partial_rotary_factor", Accepts::Number)
 const TUNED: &[Field] = &[Field::new(BETA, Accepts::Number), Field::new(ORIGINAL, TOKENS)];
 const BETA: &str = "llama_4_scaling_beta";
 const ORIGINAL: &str = "original_max_position_embeddings";
-
-/// What a rotation of the first pairs of whole heads is read from.
-const PROPORTIONAL: &[Field] =
-    &[Field::new("partial_rotary_factor", Accepts::Number), Field::new("factor", Accepts::Number)];
 
 /// What each scaling of the rotary frequencies reads, besides [`ROPE`].
 const SCALINGS: &[(&str, &[Field])] = &[
@@ -95,122 +94,6 @@ pub(crate) fn says_part(f: &Fields) -> Result<bool, ConfigError> {
     Ok(f.reads(FIELD) && (f.number(FIELD).is_some() || inside.contains_key(FIELD)))
 }
 
-/// Reads two rotary embeddings, of layers that see everything and of those with a window: an object
-/// each in `rope_parameters`, or `rope_theta` with `rope_scaling` for the former and
-/// `rope_local_base_freq` for the latter.
-pub(crate) fn read_two(
-    f: &Fields,
-    head_dim: usize,
-    max_position: usize,
-    theta: [f64; 2],
-) -> Result<Vec<RopeConfig>, ConfigError> {
-    let kinds = [
-        ("full_attention", "rope_parameters.full_attention."),
-        ("sliding_attention", "rope_parameters.sliding_attention."),
-    ];
-    let of = |kind: &str| f.object("rope_parameters").and_then(|m| m.get(kind)?.as_object());
-    if kinds.iter().all(|(kind, _)| of(kind).is_none()) {
-        let local = f.factor_or("rope_local_base_freq", theta[1])?;
-        let full = read(f, head_dim, max_position, theta[0])?;
-        return Ok(vec![full, plain(f, "rope_local_base_freq", head_dim, local)?]);
-    }
-    let empty = Map::new();
-    let given = [f.number("rope_theta").unwrap_or(theta[0]), f.number("rope_local_base_freq").unwrap_or(theta[1])];
-    let each = kinds.iter().zip(given);
-    each.map(|((kind, at), theta)| read_object(f, at, of(kind).unwrap_or(&empty), head_dim, max_position, theta))
-        .collect()
-}
-
-/// As [`read_two`], of `parts` of each head where the file does not say how much is rotated.
-pub(crate) fn read_two_partial(
-    f: &Fields,
-    head_dim: usize,
-    max_position: usize,
-    theta: [f64; 2],
-    parts: [f64; 2],
-) -> Result<Vec<RopeConfig>, ConfigError> {
-    const FIELD: &str = "partial_rotary_factor";
-    let mut ropes = read_two(f, head_dim, max_position, theta)?;
-    let said = |kind: &str| f.object("rope_parameters").and_then(|m| m.get(kind)?.get(FIELD)).is_some();
-    for (rope, (kind, part)) in ropes.iter_mut().zip(["full_attention", "sliding_attention"].into_iter().zip(parts)) {
-        if f.number(FIELD).is_none() && !said(kind) {
-            rope.dim = part_of_head(f, head_dim, part)?;
-        }
-    }
-    Ok(ropes)
-}
-
-/// Reads two rotary embeddings as Gemma 4 has them: of layers that see everything, whose heads of
-/// `dims[0]` elements turn in part (`part` of them where nothing is said), and of those with a window, with heads of `dims[1]`.
-pub(crate) fn read_proportional(
-    f: &Fields,
-    dims: [usize; 2],
-    part: f64,
-    max_position: usize,
-) -> Result<Vec<RopeConfig>, ConfigError> {
-    const FULL: &str = "rope_parameters.full_attention.";
-    let empty = Map::new();
-    let of = |kind: &str| f.object("rope_parameters").and_then(|m| m.get(kind)?.as_object());
-    let sliding = of("sliding_attention").unwrap_or(&empty);
-    let sliding = read_object(f, "rope_parameters.sliding_attention.", sliding, dims[1], max_position, 1e4)?;
-    let Some(map) = of("full_attention") else {
-        let scaling = RopeScaling::Proportional { part, factor: 1.0 };
-        return Ok(vec![RopeConfig { theta: 1e6, dim: part_of_head(f, dims[0], 1.0)?, scaling }, sliding]);
-    };
-    if kind(&f.inside(map, FULL, &[ROPE])?)? != "proportional" {
-        return Ok(vec![read_object(f, FULL, map, dims[0], max_position, 1e6)?, sliding]);
-    }
-    let tables: [&[Field]; 2] = [ROPE, PROPORTIONAL];
-    let r = f.inside_rope(map, FULL, &tables)?;
-    let part = r.number("partial_rotary_factor").unwrap_or(1.0);
-    if !(part > 0.0 && part <= 1.0) {
-        return Err(r.invalid("partial_rotary_factor", &part, "above 0 and at most 1".into()));
-    }
-    let scaling = RopeScaling::Proportional { part, factor: r.factor_or("factor", 1.0)? };
-    Ok(vec![RopeConfig { theta: base(f, &r, FULL, 1e6)?, dim: part_of_head(f, dims[0], 1.0)?, scaling }, sliding])
-}
-
-/// Reads two rotary embeddings as DeepSeek-V4 has them, of `dim` elements of heads of `head_dim`: of
-/// layers with a window alone, and of the others. They are objects in `rope_parameters`, or the former
-/// has `rope_theta`, the latter all the rest and `compress_rope_theta`.
-pub(crate) fn read_compressed(
-    f: &Fields,
-    [dim, head_dim]: [usize; 2],
-    max_position: usize,
-) -> Result<Vec<RopeConfig>, ConfigError> {
-    const OTHER: &str = "compress_rope_theta";
-    let theta = [f.number("rope_theta").unwrap_or(1e4), f.number(OTHER).unwrap_or(160_000.0)];
-    let of = |kind: &str| f.object("rope_parameters").and_then(|m| m.get(kind)?.as_object());
-    let mut ropes = match [of("main"), of("compress")] {
-        [Some(main), Some(compress)] => vec![
-            read_object(f, "rope_parameters.main.", main, head_dim, max_position, theta[0])?,
-            read_object(f, COMPRESS, compress, head_dim, max_position, theta[1])?,
-        ],
-        _ => {
-            let (at, map) = object(f)?;
-            let mut rest = read_object(f, at, map, head_dim, max_position, theta[1])?;
-            rest.theta = plain(f, OTHER, dim, theta[1])?.theta;
-            if let RopeScaling::Yarn { attention_factor, .. } = &mut rest.scaling
-                && !map.contains_key("attention_factor")
-            {
-                *attention_factor = 1.0;
-            }
-            vec![plain(f, "rope_theta", dim, theta[0])?, rest]
-        }
-    };
-    for rope in &mut ropes {
-        if rope.dim != dim && rope.dim != head_dim {
-            let help = format!("this architecture rotates the same {dim} of {head_dim} elements everywhere");
-            return Err(f.unsupported("partial_rotary_factor", format!("{} of {head_dim}", rope.dim), help));
-        }
-        rope.dim = dim;
-    }
-    Ok(ropes)
-}
-
-/// Where the second of these is.
-const COMPRESS: &str = "rope_parameters.compress.";
-
 /// Whether a rotary embedding is described, beside its base.
 pub(crate) fn described(f: &Fields) -> Result<bool, ConfigError> {
     Ok(!object(f)?.1.is_empty())
@@ -263,7 +146,7 @@ pub(crate) fn check_rotary_dim(f: &Fields, dim: usize, head_dim: usize) -> Resul
 }
 
 /// Frequencies that nothing is done to.
-fn plain(f: &Fields, field: &str, head_dim: usize, theta: f64) -> Result<RopeConfig, ConfigError> {
+pub(super) fn plain(f: &Fields, field: &str, head_dim: usize, theta: f64) -> Result<RopeConfig, ConfigError> {
     if !(theta > 1.0 && (theta as f32).is_finite()) {
         return Err(f.invalid(field, &theta, "a finite number above 1".into()));
     }
@@ -332,7 +215,6 @@ pub(super) fn base(f: &Fields, r: &Fields, at: &str, default: f64) -> Result<f64
     for name in ["rope_theta", "original_max_position_embeddings", "partial_rotary_factor"] {
         if let (Some(outer), Some(inner)) = (f.number(name), r.number(name))
             && outer != inner
-            && !at.ends_with("_attention.")
             && at != COMPRESS
         {
             return Err(f.invalid(name, &outer, format!("as `{at}{name}` ({inner:?}), or absent")));
@@ -371,7 +253,7 @@ pub(super) fn part_of_head(f: &Fields, head_dim: usize, part: f64) -> Result<usi
 
 /// The object that describes the rotary embedding, and its name with a point. As in Transformers,
 /// `rope_scaling` counts if it is there.
-pub(super) fn object<'a>(f: &Fields<'a>) -> Result<(&'static str, &'a Map<String, Value>), ConfigError> {
+pub(crate) fn object<'a>(f: &Fields<'a>) -> Result<(&'static str, &'a Map<String, Value>), ConfigError> {
     static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
     let given = |name: &str| f.object(name).filter(|m| !m.is_empty());
     let (at, map) = match (given("rope_scaling"), given("rope_parameters")) {
@@ -436,8 +318,11 @@ fn longrope(r: &Fields, original: usize, max_position: usize, dim: usize) -> Res
     if !(attention_factor as f32).is_finite() {
         return Err(r.invalid("original_max_position_embeddings", &original, "above 1".into()));
     }
-    let long = (max_position > original).then_some(long);
-    Ok(RopeScaling::LongRope { short, long, attention_factor, original })
+    if max_position > original && short != long {
+        r.leave_original(original);
+    }
+    let [short, long] = [short, long].map(|divisors| LongRopeFactors { divisors, attention_factor });
+    Ok(RopeScaling::LongRope { short, long, original })
 }
 
 fn yarn(r: &Fields, original: f64, max_position: usize) -> Result<RopeScaling, ConfigError> {

@@ -5,11 +5,11 @@
 //! written in order, so memory does not grow with the checkpoint. Every operation of a weight
 //! expression rounds once to f32, as [`llmcc_ir::eval::eval_weight`] defines.
 
+mod hidden;
 pub(crate) mod rows;
 mod small;
 #[cfg(test)]
 mod tests;
-mod unread;
 
 use llmcc_ir::graph::Module;
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
@@ -184,7 +184,7 @@ pub fn pack(
     sink: &mut dyn std::io::Write,
     progress: &mut dyn FnMut(u64),
 ) -> Result<PackReport, PackError> {
-    unread::check(plan, module, source)?;
+    hidden::check(plan, module, source)?;
     let last_use = last_uses(plan);
     let mut report = PackReport::default();
     for (i, weight) in plan.weights.iter().enumerate() {

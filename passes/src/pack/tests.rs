@@ -420,3 +420,31 @@ fn scales_that_are_no_numbers_are_located() {
     let error = pack(&plan, &module, &source, &mut vec![], &mut |_| ()).unwrap_err().to_string();
     assert!(error.starts_with("w: row 21, column 256: ") && error.contains("not a finite number"), "{error}");
 }
+
+/// A value that is no number is told where no packed weight would show it.
+#[test]
+fn values_that_would_be_hidden() {
+    let (module, source) = setup(&[("types", DType::F32, &[3, 4]), ("log", DType::F32, &[4])]);
+    let with = |tensor: usize, at: usize, x: f32| {
+        let mut tensors = source.tensors.clone();
+        tensors[tensor].3[4 * at..][..4].copy_from_slice(&x.to_le_bytes());
+        Memory { tensors, released: Mutex::new(vec![]) }
+    };
+    let row = |index| op(Op::Row { index }, [w(0)]);
+    let exp = op(Op::Unary(UnaryOp::Exp), [w(1)]);
+    let vector = Storage::Vector { len: 4 };
+    let packed = |weights: Vec<WeightExpr>, source: &Memory| {
+        let plan = plan(&module, weights.into_iter().map(|e| (e, vector.clone())).collect());
+        pack(&plan, &module, source, &mut vec![], &mut |_| ()).map_err(|e| e.to_string())
+    };
+    assert!(packed(vec![row(0), exp.clone()], &source).is_ok());
+    for x in [f32::NAN, f32::INFINITY] {
+        let said = packed(vec![row(0), exp.clone()], &with(0, 6, x)).unwrap_err();
+        assert!(said.starts_with("types: row 1, column 2: ") && said.contains("not a finite number"), "{said}");
+    }
+    let said = packed(vec![row(0), exp.clone()], &with(1, 3, f32::NEG_INFINITY)).unwrap_err();
+    assert!(said.starts_with("log: row 3, column 0: -inf"), "{said}");
+    // Rows that are packed, all together, are looked at there.
+    let slices = vec![row(0), row(1), op(Op::Row { index: 2 }, [w(0)])];
+    assert!(packed(slices, &with(0, 6, f32::NAN)).unwrap_err().contains("types: row 2, column 0"));
+}

@@ -41,6 +41,7 @@ pub fn describe(path: &Path) -> Result<Value, Error> {
         json!({
             "architecture": m.arch.model_type, "class": m.arch.class, "name": f.name, "layers": f.layers,
             "hidden": f.hidden, "vocabulary": f.vocab, "context": f.max_position, "tied": f.tied, "unread": m.unread,
+            "original_context": m.original_context,
             "draft_heads": m.draft_heads(&checkpoint),
         })
     });
@@ -103,6 +104,10 @@ pub fn words(about: &Value) -> String {
         let [layers, hidden, vocabulary, context] =
             ["layers", "hidden", "vocabulary", "context"].map(|name| text(&model[name]));
         let _ = writeln!(s, "sizes       {layers} layers, hidden {hidden}, vocabulary {vocabulary}, context {context}");
+    }
+    if let Some(original) = model["original_context"].as_u64() {
+        let _ =
+            writeln!(s, "positions   short factors of LongRoPE with --max-context {original} and less, else long ones");
     }
     if model["draft_heads"].as_u64().is_some_and(|n| n > 0) {
         let _ = writeln!(s, "draft heads {} (--draft-head)", model["draft_heads"]);

@@ -311,7 +311,7 @@ fn samples(rule: Neutral) -> (Vec<Value>, Vec<Value>) {
 /// name with each value that would change something.
 #[test]
 fn fields_that_change_the_mathematics() {
-    let listed = MATHEMATICS.iter().flat_map(|(rule, names)| names.split_whitespace().map(|name| (name, *rule)));
+    let listed = MATHEMATICS.iter().flat_map(|(rule, names)| names.split_whitespace().map(|n| (n, *rule)));
     let of_others = ARCHS.iter().flat_map(|a| fields_of(a)).map(|f| (f.name, f.neutral));
     let mut rules: BTreeMap<&str, Neutral> = BTreeMap::new();
     // The first that says something counts.
@@ -322,8 +322,7 @@ fn fields_that_change_the_mathematics() {
         let base = config(arch.model_type);
         let parsed = |field: &str, v: &Value| Model::parse(&with(base.clone(), json!({ field: v })));
         for (name, rule) in rules.iter().map(|(name, rule)| (*name, *rule)) {
-            // A rule that compares with a field of the file says nothing where the architecture has
-            // no such field.
+            // A rule that compares with a field of the file says nothing where there is no such field.
             let beside = match rule {
                 Neutral::Same(other) => other,
                 Neutral::HeadDim | Neutral::AttentionScale => "head_dim",
@@ -332,7 +331,8 @@ fn fields_that_change_the_mathematics() {
             };
             // With latent attention heads are what their parts say, not those of the samples.
             let of_parts = ["head_dim", "num_key_value_heads"].contains(&beside);
-            if of_parts && arch.field("qk_rope_head_dim").is_some() {
+            let absent = beside == "rope_theta" && base.get(beside).is_none();
+            if absent || of_parts && arch.field("qk_rope_head_dim").is_some() {
                 continue;
             }
             if arch.field(name).is_none() && arch.field(beside).is_some() {

@@ -8,6 +8,19 @@ use serde_json::{Value, json};
 /// Of two layers of these the second has a window where nothing else is said.
 pub(super) const UPPER: &[&str] = &["cwm", "mimo_v2_flash", "cohere2_moe", "granite_swa", "granitemoe_swa"];
 
+/// Fields that only repeat what follows from others, where they may be anything.
+const FOLLOWING: &[&str] = &[
+    "attention_head_dim",
+    "attention_hidden_size",
+    "attention_layers",
+    "head_dim",
+    "layer_types",
+    "layers_block_type",
+    "mamba_d_head",
+    "mamba_headdim",
+    "num_attention_heads",
+];
+
 /// A value that a field may not have, and one that changes what `base` means. `upper`: the second of two
 /// layers has a window.
 pub(super) fn field_samples(
@@ -53,7 +66,7 @@ pub(super) fn field_samples(
                 "expand_k" | "expand_v" => json!(1.5),
                 "max_relative_positions" => json!(14),
                 "position_buckets" => json!(6),
-                name if name.contains("rope") => json!(5e5),
+                name if name.contains("rope") => json!(4e5),
                 _ => json!(3e-3),
             },
         ),
@@ -91,6 +104,8 @@ pub(super) fn field_samples(
         Accepts::Any if name == "rope_theta" => (json!("x"), json!(12345.0)),
         Accepts::Any if name == "partial_rotary_factors" => (json!("x"), json!([0.5, 0.5])),
         Accepts::Any if name.starts_with("swiglu_limits") => (json!("x"), json!([0.75, 0.25])),
+        Accepts::Any if name == "hybrid_layer_ids" => (json!("x"), json!([0, 1])),
+        Accepts::Any if FOLLOWING.contains(&name) => (json!("x"), json!(3)),
         Accepts::Any => (json!({ "quant_method": "gptq" }), json!(null)),
     }
 }

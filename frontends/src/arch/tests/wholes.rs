@@ -153,6 +153,7 @@ fn cosmos_3_by_either_names() {
         ("to_out.", "o_proj."),
         ("up_proj.", "fc1."),
         ("down_proj.", "fc2."),
+        ("VISUAL", "model.visual"),
     ];
     means_the_same("cosmos3_edge", &file("cosmos3_edge"), &renamed("cosmos3_edge", IN_MEMORY, OTHERS));
 }

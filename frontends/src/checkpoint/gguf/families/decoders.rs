@@ -64,6 +64,12 @@ pub(super) const FAMILIES: &[Family] = &[
         suits: |f| f.get("attention.sliding_window").is_some(),
         keys: &[WINDOW],
         names: &[POST_NORMS],
+        adapt: |f, config| {
+            let base = f.number("rope.freq_base").unwrap_or(1e4);
+            let each = json!({ "rope_type": "default", "rope_theta": base });
+            config.insert("rope_parameters".into(), json!({ "full_attention": each, "sliding_attention": each }));
+            without(config, &["rope_theta"])
+        },
         ..PLAIN
     },
     Family { name: "olmo2", model_type: ("olmo2", "Olmo2ForCausalLM"), names: &[POST_NORMS], ..PLAIN },

@@ -115,7 +115,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
                 _ => return f.refused(format_args!("does not say in `{POOLED}` what its head of classes is given")),
             };
             config.insert("classifier_pooling".into(), pooled.into());
-            without(config, &["num_key_value_heads", "rms_norm_eps"])
+            modern(f, config)
         },
         ..MODERN_BERT
     },
@@ -158,6 +158,14 @@ fn distilbert(f: &File, config: &mut Config) -> Result<(), Wrong> {
     without(config, &["num_key_value_heads", "tie_word_embeddings", "bos_token_id", "eos_token_id", "_name_or_path"])
 }
 
+/// The base of layers without a window has a name of its own.
+fn modern(_: &File, config: &mut Config) -> Result<(), Wrong> {
+    if let Some(theta) = config.remove("rope_theta") {
+        config.insert("global_rope_theta".into(), theta);
+    }
+    without(config, &["num_key_value_heads", "rms_norm_eps"])
+}
+
 const MODERN_BERT: Family = Family {
     model_type: ("modernbert", "ModernBertModel"),
     keys: &[&[
@@ -165,7 +173,7 @@ const MODERN_BERT: Family = Family {
         ("attention.layer_norm_epsilon", "norm_eps"),
         ("attention.sliding_window", "local_attention"),
         ("attention.sliding_window_pattern", "global_attn_every_n_layers"),
-        ("rope.freq_base_swa", "rope_local_base_freq"),
+        ("rope.freq_base_swa", "local_rope_theta"),
         ("hidden_activation", "hidden_activation"),
     ]],
     quiet: &["attention.causal", POOLED],
@@ -176,7 +184,7 @@ const MODERN_BERT: Family = Family {
         ("norm_bias", "output_norm.bias"),
         ("classifier_bias", "cls.bias"),
     ],
-    adapt: |_, config| without(config, &["num_key_value_heads", "rms_norm_eps"]),
+    adapt: modern,
     ..PLAIN
 };
 

@@ -1,0 +1,98 @@
+//! Values that are no numbers and that packing would hide: in rows that no packed weight has, and where what is
+//! computed of them is a number again (`exp(-inf)`, `1/inf`).
+
+use super::rows::Rows;
+use super::{PackError, WeightSource, not_finite};
+use llmcc_ir::graph::{BinaryOp, Module, Op};
+use llmcc_ir::plan::{Plan, WeightExpr};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// Elements that are looked at together.
+const AT_ONCE: usize = 1 << 20;
+
+/// What plans read of tensors.
+#[derive(Default)]
+struct Read {
+    /// All of these, where nothing hides what they are.
+    whole: BTreeSet<usize>,
+    /// Rows of these.
+    rows: BTreeMap<usize, Vec<Range<usize>>>,
+    /// What is computed of these may hide what they are.
+    hidden: BTreeSet<usize>,
+}
+
+impl Read {
+    fn add(&mut self, e: &WeightExpr) {
+        match e {
+            WeightExpr::Weight(i) => {
+                self.whole.insert(*i);
+            }
+            WeightExpr::Op(op, args) => match (op, args.as_slice()) {
+                (Op::SliceRows { start, len }, [WeightExpr::Weight(i)]) => {
+                    self.rows.entry(*i).or_default().push(*start..start.saturating_add(*len));
+                }
+                (Op::Row { index }, [WeightExpr::Weight(i)]) => {
+                    self.rows.entry(*i).or_default().push(*index..index.saturating_add(1));
+                }
+                (op, args) if hides(op) => args.iter().for_each(|e| {
+                    e.leaves(&mut |i| {
+                        self.hidden.insert(i);
+                    });
+                }),
+                (_, args) => args.iter().for_each(|e| self.add(e)),
+            },
+        }
+    }
+
+    /// Tensors that may have values that nobody would see.
+    fn suspects(mut self, module: &Module) -> BTreeSet<usize> {
+        let rows = |i: usize| module.weights.get(i).and_then(|w| w.ty.shape.first()?.known());
+        for (i, mut parts) in self.rows {
+            parts.sort_by_key(|part| part.start);
+            let covered = parts.iter().fold(0, |end, part| if part.start <= end { end.max(part.end) } else { end });
+            if !self.whole.contains(&i) && rows(i).is_none_or(|n| covered < n) {
+                self.hidden.insert(i);
+            }
+        }
+        self.hidden
+    }
+}
+
+/// Whether a number may come of what is none.
+fn hides(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Unary(_)
+            | Op::Binary(BinaryOp::Div | BinaryOp::Min | BinaryOp::Max)
+            | Op::SliceRows { .. }
+            | Op::Row { .. }
+            | Op::LookUp
+    )
+}
+
+/// Refuses such values, with their place.
+///
+/// # Errors
+/// [`PackError::Value`] names the tensor.
+pub(super) fn check(plan: &Plan, module: &Module, source: &dyn WeightSource) -> Result<(), PackError> {
+    let mut read = Read::default();
+    plan.weights.iter().for_each(|w| read.add(&w.expr));
+    for i in read.suspects(module) {
+        let Some(weight) = module.weights.get(i).filter(|w| w.data.is_none()) else { continue };
+        let rows = Rows::new(&WeightExpr::Weight(i), module, source).map_err(|e| e.into_error(&weight.name))?;
+        let (n, k) = rows.shape();
+        let step = (AT_ONCE / k.max(1)).max(1);
+        let mut values = vec![];
+        for first in (0..n).step_by(step) {
+            values.resize(step.min(n - first) * k, 0.0);
+            rows.fill(first, &mut values);
+            if let Some(at) = values.iter().position(|v| !v.is_finite()) {
+                let (row, col) = (first + at / k, at % k);
+                let what = not_finite(&weight.name);
+                return Err(PackError::Value { tensor: weight.name.clone(), row, col, value: values[at], what });
+            }
+        }
+    }
+    Ok(())
+}
