@@ -104,3 +104,11 @@ pub(super) fn parse_scale(text: &str) -> Result<f32, String> {
         _ => Err("must be 0 or a positive number".into()),
     }
 }
+
+/// A factor, which 0 cannot be.
+pub(super) fn parse_penalty(text: &str) -> Result<f32, String> {
+    match text.parse() {
+        Ok(x) if x > 0.0 && x <= f32::MAX => Ok(x),
+        _ => Err("must be a positive number (1 = off)".into()),
+    }
+}
