@@ -13,10 +13,13 @@
  *  - Functions return LLMCC_OK (0) or another llmcc_status; llmcc_last_error() then says what is wrong and what to do about it.
  *    A failed call changes nothing: neither the model nor what its pointers refer to, but for `*needed` when a buffer is too small.
  *    (Exceptions: callbacks that have been made, and after a fault of the machine itself the contents of `logits`.)
- *  - Structures start with `size`: set it to sizeof the structure, and every field you do not need to zero, which means the default.
+ *  - Structures start with `size`: set it to sizeof the structure, and every field you do not need to zero, which means the default
+ *    (but for llmcc_sampling, which LLMCC_SAMPLING_INIT initialises).
  *    Later versions may append fields; programs compiled with an older header keep working.
  *  - Results of unknown length: pass a buffer and its capacity in elements. `*needed` (may be NULL) receives the length; with a NULL buffer only
  *    that happens. A buffer too small gives LLMCC_E_BUFFER. Text results are UTF-8 and get a final NUL, which the length does not count but the capacity must.
+ *  - Where the system refuses memory, a call fails with LLMCC_E_SYSTEM: each puts by what it needs before it begins. (Memory that the system promises and
+ *    does not have, so that it ends processes, is its own matter.)
  *  - Functions may be called from any thread; calls on one model wait for each other.
  *  - Handles are numbers that are looked up, not addresses. One that was closed or freed gives LLMCC_E_INVALID; closing or freeing it again, or NULL, does nothing.
  *  - The child of a fork has no models: handles of the parent give LLMCC_E_INVALID there (closing them does nothing). Open the model in the child. If another thread was inside this
@@ -36,7 +39,7 @@ extern "C" {
 #endif
 
 /* Version this header describes. Compatible when the upper 16 bits of llmcc_abi_version() are the same and the lower are not smaller. */
-#define LLMCC_ABI_VERSION 0x00010003u
+#define LLMCC_ABI_VERSION 0x00010004u
 
 typedef int32_t llmcc_status;
 enum {
@@ -51,7 +54,8 @@ enum {
     LLMCC_E_UNSUPPORTED = 8,  /* the artifact has no tokenizer or chat template, or is older than this header */
     LLMCC_E_TEMPLATE = 9,     /* the chat template refused the conversation or failed */
     LLMCC_E_NUMERIC = 10,     /* the logits hold NaN */
-    LLMCC_E_INTERNAL = 11     /* a bug in llmcc */
+    LLMCC_E_INTERNAL = 11,    /* a bug in llmcc */
+    LLMCC_E_INTERRUPTED = 12  /* llmcc_interrupt ended the call */
 };
 
 typedef struct llmcc_model llmcc_model; /* an open model: its threads, cache and sequences */
@@ -68,10 +72,10 @@ const char *llmcc_last_error(void);
 
 typedef struct llmcc_options {
     size_t size;
-    uint32_t threads;          /* 0: one per physical core this process may use */
+    uint32_t threads;          /* 0: one per physical core this process may use. Where the system gives fewer, the model has those: llmcc_model_info.threads */
     uint32_t flags;            /* LLMCC_OPEN_* */
     uint64_t max_tokens;       /* tokens the KV cache holds for all sequences together; 0: the longest context, at least 16384, or what fits half
-                                  of the memory with the windows of max_tokens / 4096 sequences, at least 8. Memory is used as the cache fills, not before; but on a GPU, where 0 means what fits, at once.
+                                  of the memory (the machine's, or what control groups, RLIMIT_AS and RLIMIT_DATA leave of it) with the windows of max_tokens / 4096 sequences, at least 8. Memory is used as the cache fills, not before; but on a GPU, where 0 means what fits, at once.
                                   There, layers with a shorter sliding window than others have pages for the windows of max_tokens / 4096
                                   sequences, at least 8. */
     uint64_t max_batch_tokens; /* tokens taken through the kernels at once, larger batches are cut; 0: 512, on a GPU 2048. Bounds the memory for
@@ -95,6 +99,11 @@ llmcc_status llmcc_open(const llmcc_options *options, llmcc_model **out);
  * them ends after its token, with LLMCC_E_INVALID. In a callback it does not wait: the model ends with the last call under way, this one included. Generations still alive keep the
  * model until they are freed. */
 void llmcc_close(llmcc_model *model);
+
+/* Ends the calls that other threads have under way on this model, within a kernel or so (some milliseconds; in text work, some 20): they fail with
+ * LLMCC_E_INTERRUPTED and leave everything as a failed call does. Calls that begin later go on. For a thread that hears of signals, say; not for handlers of
+ * signals themselves. What works with text may go on for nobody until it is done, and llmcc_close waits for that. On a GPU a step ends after its chunk. */
+llmcc_status llmcc_interrupt(const llmcc_model *model);
 
 typedef struct llmcc_model_info {
     size_t size;
@@ -234,20 +243,29 @@ typedef struct llmcc_logit_bias {
     float value;
 } llmcc_logit_bias;
 
-/* How to choose a token; all zero: the most probable one. The steps run in this order (that of Hugging Face Transformers):
- * bias, repetition penalty, temperature, top-k, top-p, min-p. */
+/* How to choose a token. Begin with LLMCC_SAMPLING_INIT, which takes the most probable one, and set what you want otherwise:
+ *
+ *     llmcc_sampling sampling = LLMCC_SAMPLING_INIT;
+ *     sampling.temperature = 0.8f;
+ *
+ * The steps run in this order (that of Hugging Face Transformers): bias, repetition penalty, temperature, top-k, top-p, min-p.
+ * A structure whose fields from temperature to repetition_window are all zero means LLMCC_SAMPLING_INIT. In any other a zero is a number like others, so
+ * that a top_p or repetition_penalty of 0 is LLMCC_E_INVALID. (Before 1.4 they were off; they are still in an llmcc_gen_params of the size of before.)
+ * Values that are out of range, infinite or NaN are LLMCC_E_INVALID. */
 typedef struct llmcc_sampling {
-    float temperature;          /* 0: always the most probable token */
+    float temperature;          /* >= 0; 0: always the most probable token */
     uint32_t top_k;             /* keep the k most probable; 0: all */
-    float top_p;                /* keep the most probable with this sum of probabilities; 0 and 1: all */
-    float min_p;                /* drop tokens less probable than this fraction of the most probable; 0: none */
-    float repetition_penalty;   /* > 1 makes tokens seen before less probable; 0 and 1: off */
+    float top_p;                /* > 0, <= 1: keep the fewest most probable with this sum of probabilities, at least one; 1: all */
+    float min_p;                /* >= 0, <= 1: drop tokens less probable than this fraction of the most probable; 0: none */
+    float repetition_penalty;   /* > 0: above 1 it makes tokens seen before less probable; 1: off */
     uint32_t repetition_window; /* tokens that count as seen; 0: all */
     uint64_t seed;              /* equal seeds give equal choices, on every machine */
     const llmcc_logit_bias *bias; /* [n_bias] needed during the call only; a token listed twice gets both values */
     uint32_t n_bias;
     uint32_t reserved;          /* zero */
 } llmcc_sampling;
+
+#define LLMCC_SAMPLING_INIT {0.0f, 0, 1.0f, 0.0f, 1.0f, 0, 0, NULL, 0, 0}
 
 /* Chooses a token from one row of logits. `sampling` may be NULL (greedy). `history` is the sequence so far, used by the repetition penalty.
  * `draw` numbers the choices of one seed: 0, 1, 2... */
@@ -313,7 +331,10 @@ typedef struct llmcc_gen_params {
     uint32_t top_logprobs;       /* with LLMCC_GEN_LOGPROBS: also those of so many of the most probable tokens */
     int32_t adapter;             /* of the sequence that is made for the generation, 0: none; a sequence that is given has its own */
     uint32_t reserved;           /* 0 */
+    uint64_t reserved_1_4;       /* 0. Tells programs for 1.4 and later from those before, whose `sampling` had another meaning of zeros. */
 } llmcc_gen_params;
+
+#define LLMCC_GEN_PARAMS_INIT {sizeof(llmcc_gen_params), 0, LLMCC_SAMPLING_INIT, NULL, 0, NULL, 0, 0, 0, 0, 0, 0}
 
 enum {
     LLMCC_GEN_IGNORE_EOS = 1,   /* go on after end-of-sequence tokens */

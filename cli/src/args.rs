@@ -28,9 +28,21 @@ impl Args {
     /// Reads the command line; ends the process with a message where it makes no sense.
     pub fn read() -> Args {
         // `-n -1` is a value to be refused as such, not an option that is not known.
-        let matches = negative_numbers_are_values(Args::command()).get_matches();
+        let matches = negative_numbers_are_values(Args::command()).try_get_matches().unwrap_or_else(|e| shown(&e));
         Args::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
     }
+}
+
+/// Shows help, a version or what is wrong with the command line, and ends.
+fn shown(e: &clap::Error) -> ! {
+    let code = match e.print() {
+        Err(cause) if !e.use_stderr() && cause.kind() != std::io::ErrorKind::BrokenPipe => {
+            eprintln!("error: cannot write to standard output: {cause}");
+            1
+        }
+        _ => e.exit_code(),
+    };
+    std::process::exit(code)
 }
 
 fn negative_numbers_are_values(command: clap::Command) -> clap::Command {

@@ -5,6 +5,9 @@
 //! opens an artifact; [`cmd`] has a file per subcommand. Errors are values of [`Error`], printed
 //! once, here.
 
+#[macro_use]
+mod say;
+
 pub mod args;
 pub mod backends;
 pub mod certificate;
@@ -23,6 +26,7 @@ pub mod report;
 pub mod session;
 pub mod shared;
 pub mod speculate;
+mod stamp;
 
 pub use error::Error;
 

@@ -1,10 +1,12 @@
 //! Files that a command writes: never over a file of the checkpoint, whole or not at all, and
 //! nothing of them left behind when a signal ends the process.
+//!
+//! Where the file system has files without a name, there is nothing to leave. Elsewhere, and for
+//! artifacts with their weights in a second file, handlers of signals remove temporary files.
 
 use crate::Error;
 use llmcc_codegen::link::{Pending, remove_unfinished};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::low_level::{emulate_default_handler, register};
 use std::fs::{self, Metadata};
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -63,20 +65,41 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), Error> {
     }
 }
 
-/// Removes what is unfinished when a signal ends the process: from the terminal (`SIGINT`), from
-/// outside (`SIGTERM`), or because the terminal went away (`SIGHUP`). One that the caller has told
-/// us to ignore (`nohup`) stays ignored.
+/// Signals that end a process and can be handled: from the terminal or its end, from outside, and
+/// where a limit of processor time is reached.
+const ENDING: [i32; 12] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGABRT,
+    libc::SIGXCPU,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+];
+
+/// Removes what is unfinished when a signal ends the process. One that the caller has told us to
+/// ignore (`nohup`) stays ignored. A file that becomes larger than a limit allows is an error of
+/// writing it.
 pub fn clean_up_on_signals() {
-    let wanted: Vec<i32> = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|s| !is_ignored(*s)).collect();
-    // Without them output is made all the same; an interrupted run then leaves its temporary file.
-    let Ok(mut signals) = Signals::new(wanted) else { return };
-    std::thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
-            remove_unfinished();
-            // Ends the process as the signal would have, so that its parent sees why.
-            let _ = signal_hook::low_level::emulate_default_handler(signal);
-        }
-    });
+    // SAFETY: ignoring a signal takes no handler.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    for signal in ENDING.into_iter().filter(|s| !is_ignored(*s)) {
+        // SAFETY: what the handler does may be done in one: it reads atomics, removes files, ends the
+        // process as the signal would have, so that its parent sees why.
+        let registered = unsafe {
+            register(signal, move || {
+                remove_unfinished();
+                let _ = emulate_default_handler(signal);
+            })
+        };
+        // Without it output is made all the same; an interrupted run may then leave its temporary file.
+        drop(registered);
+    }
 }
 
 fn is_ignored(signal: i32) -> bool {

@@ -14,6 +14,7 @@ use llmcc_abi::tree::Hash;
 use llmcc_codegen::Backend;
 use llmcc_codegen::artifact::{self, Texts};
 use llmcc_codegen::link::{Linker, Pending, WeightsPlace};
+use llmcc_ir::threads::beside;
 use llmcc_passes::measure::Measured;
 use llmcc_passes::pack::PackReport;
 use std::path::{Path, PathBuf};
@@ -195,7 +196,7 @@ fn pack_all(
     let source = Source(&lowered.checkpoint);
     let total = shared.bytes().iter().sum();
     std::thread::scope(|s| {
-        let hashes = s.spawn(|| hash_sources(&lowered.checkpoint));
+        let hashes = beside(s, || hash_sources(&lowered.checkpoint));
         let mut sink = linker.weights(shared.offsets());
         let mut before = 0;
         let reports: Result<Vec<PackReport>, llmcc_passes::pack::PackError> = shared
@@ -208,7 +209,7 @@ fn pack_all(
                 Ok(packed)
             })
             .collect();
-        let files = hashes.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
+        let files = hashes.join();
         Ok(Packed { reports: reports?, files: files? })
     })
 }

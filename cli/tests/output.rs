@@ -5,7 +5,7 @@ mod common;
 
 use common::Folder;
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -87,7 +87,15 @@ fn links_are_followed_and_devices_refused() {
 #[test]
 fn signals_leave_nothing() {
     let b = Folder::with_checkpoint();
-    for (signal, name) in [(libc::SIGINT, "SIGINT"), (libc::SIGTERM, "SIGTERM"), (libc::SIGHUP, "SIGHUP")] {
+    let signals = [
+        (libc::SIGINT, "SIGINT"),
+        (libc::SIGTERM, "SIGTERM"),
+        (libc::SIGHUP, "SIGHUP"),
+        (libc::SIGQUIT, "SIGQUIT"),
+        (libc::SIGXCPU, "SIGXCPU"),
+        (libc::SIGUSR1, "SIGUSR1"),
+    ];
+    for (signal, name) in signals {
         let ended = (0..50).find_map(|_| interrupted(&b, signal));
         let ended = ended.unwrap_or_else(|| panic!("{name} never came in time: 50 compilations ended before"));
         assert_eq!(ended, Some(signal), "the parent sees {name}");
@@ -116,13 +124,25 @@ fn interrupted(b: &Folder, signal: i32) -> Option<Option<i32>> {
     if status.success() { None } else { Some(status.signal()) }
 }
 
-/// Has the program start with this disposition of a signal.
+/// Has the program start with this disposition of a signal, and leave no memory dump.
 fn dispose(command: &mut Command, signal: i32, how: libc::sighandler_t) {
+    limited(command, libc::RLIMIT_CORE, 0);
     // SAFETY: only sets a disposition, between fork and exec.
     unsafe {
         command.pre_exec(move || {
             libc::signal(signal, how);
             Ok(())
+        })
+    };
+}
+
+/// Has the program start with this limit.
+fn limited(command: &mut Command, resource: libc::__rlimit_resource_t, most: libc::rlim_t) {
+    // SAFETY: only sets a limit, between fork and exec.
+    unsafe {
+        command.pre_exec(move || match libc::setrlimit(resource, &libc::rlimit { rlim_cur: most, rlim_max: most }) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
         })
     };
 }
@@ -154,4 +174,96 @@ fn wrong_numbers_and_options_are_named() {
     refused(&b.llmcc(&["run", "m.so", "-p", "x", "--system", "y"]), &["--system goes with --chat"]);
     refused(&b.llmcc(&["run", "m.so", "-p", "-1", "-n", "1"]), &["m.so"]);
     refused(&b.llmcc(&["eval", "ppl", "m.so", "t.txt", "--window", "-5"]), &["-5", "--window"]);
+    for (option, range, wrong) in [
+        ("--repetition-penalty", "must be a positive number", &["0", "-1", "nan", "inf", "1e-99"][..]),
+        ("--temperature", "must be 0 or a positive number", &["-1", "nan", "inf", "1e39"]),
+        ("--top-p", "from 0 to 1", &["-0.1", "1.5", "nan"]),
+        ("--min-p", "from 0 to 1", &["-0.1", "1.5", "nan"]),
+    ] {
+        for value in wrong {
+            refused(&b.llmcc(&["run", "m.so", "-p", "x", option, value]), &[option, value, range]);
+        }
+    }
+}
+
+/// What no handler can clean up: a file has no name before it is complete, where the file system has
+/// such files.
+#[test]
+fn killing_leaves_nothing() {
+    let b = Folder::with_checkpoint();
+    let unnamed = fs::File::options().write(true).custom_flags(libc::O_TMPFILE).open(b.root());
+    if unnamed.is_err() {
+        println!("skipped: {} has no files without a name", b.root().display());
+        return;
+    }
+    for wait in [5, 15, 30, 60, 100, 150] {
+        let mut child =
+            b.command(&["compile", "ck", "--quiet", "-o", "m.so"]).stderr(Stdio::null()).spawn().expect("runs");
+        std::thread::sleep(Duration::from_millis(wait));
+        let _ = child.kill();
+        let _ = child.wait();
+        let _ = fs::remove_file(b.at("m.so"));
+        assert_eq!(b.names("."), ["ck"], "killed after {wait} ms");
+    }
+}
+
+#[test]
+fn files_that_may_not_be_so_large_are_an_error() {
+    let b = Folder::with_checkpoint();
+    for more in [&[][..], &["--weights", "external"]] {
+        let mut command = b.command(&[&["compile", "ck", "--quiet", "-o", "m.so"], more].concat());
+        limited(&mut command, libc::RLIMIT_FSIZE, 1 << 20);
+        refused(&command.output().expect("llmcc runs"), &["cannot write", "m.so", "too large"]);
+        assert_eq!(b.names("."), ["ck"]);
+    }
+}
+
+/// Standard error that cannot be written is no reason to end, standard output that cannot be an error.
+#[test]
+fn full_devices_are_no_crash() {
+    let b = Folder::with_checkpoint();
+    let full = || Stdio::from(fs::File::options().write(true).open("/dev/full").expect("a device"));
+    let code = |command: &mut Command| command.status().expect("llmcc runs").code();
+    assert_eq!(code(b.command(&["compile", "missing", "-o", "m.so"]).stderr(full())), Some(1));
+    assert_eq!(code(b.command(&["compile"]).stderr(full())), Some(2));
+    assert_eq!(code(b.command(&["compile", "ck", "--no-golden", "-o", "m.so"]).stderr(full())), Some(0));
+    assert!(b.at("m.so").exists());
+    for shown in [&["targets"][..], &["--help"], &["--version"], &["run", "m.so", "--ids", "1", "-n", "1"]] {
+        let output = b.command(shown).stdout(full()).output().expect("llmcc runs");
+        assert_eq!(output.status.code(), Some(1), "{shown:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("standard output"), "{shown:?}");
+        assert_eq!(code(b.command(shown).stdout(full()).stderr(full())), Some(1), "{shown:?}");
+    }
+}
+
+/// A user who may have no further thread or process can compile, verify and run.
+#[test]
+fn without_threads_there_is_one() {
+    let b = Folder::with_checkpoint();
+    // SAFETY: no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: limits of processes are tried as another user, which takes root");
+        return;
+    }
+    for path in [b.root().to_owned(), b.at("ck")] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("permissions");
+    }
+    for args in [
+        &["compile", "ck", "--quiet", "-o", "m.so"][..],
+        &["verify", "m.so"],
+        &["run", "m.so", "--ids", "1,2", "-n", "2"],
+    ] {
+        // (A number that no user of the machine has.)
+        let mut command = b.command(args);
+        limited(&mut command, libc::RLIMIT_NPROC, 1);
+        command.gid(54_321).uid(54_321);
+        let output = match command.output() {
+            Err(e) => {
+                println!("skipped: the program cannot be run as another user: {e}");
+                return;
+            }
+            Ok(output) => output,
+        };
+        succeeded(&output);
+    }
 }

@@ -12,9 +12,8 @@
 //! [`ImageRef`] patched to say where they are. Weights never pass through memory: they are streamed
 //! to their place, and hashed on the way. The data comes last because its manifest reports on the
 //! packing; behind it stands the table of hashes ([`llmcc_abi::tree`]), of every byte. Everything
-//! is written to a temporary file in the destination's folder and renamed when complete. Before
-//! that it can be loaded and run under its temporary name ([`Linker::seal`]), and its data replaced
-//! by what that run taught.
+//! is written to a file in the destination's folder that gets its name when complete. Before that it
+//! can be loaded and run ([`Linker::temporary`]), and its data replaced by what that run taught.
 
 mod hashes;
 mod pending;
@@ -24,6 +23,7 @@ use crate::artifact::{Data, bytes_of};
 use hashes::{Hashed, Range, Stream, descriptors, fill_gaps};
 use llmcc_abi::tree::{self, Hash, part};
 use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, IMAGE_MAGIC, ImageRef, SEGMENT_ALIGN};
+use llmcc_ir::threads::beside;
 use object::elf::{FileHeader64, PF_R, PF_X, PT_LOAD, PT_PHDR, ProgramFlags, ProgramHeader64};
 use object::endian::{LittleEndian as LE, U16, U32, U64};
 use object::pod;
@@ -119,8 +119,10 @@ impl Write for WeightsSink<'_> {
         }
         let (out, hashes) = (&mut *self.out, &mut *self.hashes);
         std::thread::scope(|s| {
-            s.spawn(|| hashes.update(bytes));
-            out.write_all(bytes)
+            let hashed = beside(s, || hashes.update(bytes));
+            let written = out.write_all(bytes);
+            hashed.join();
+            written
         })
     }
 
@@ -169,14 +171,17 @@ impl Linker {
             code_len: code.len() as u64,
             ..ImageRef::default()
         };
-        let mut out = Pending::create(out)?;
+        // The runtime looks for external weights beside the artifact: also before it has its name.
+        let mut out = match place {
+            WeightsPlace::Embed => Pending::create(out)?,
+            _ => Pending::create_named(out)?,
+        };
         out.append(runtime)?;
         out.pad_to(code_off)?;
         out.append(code)?;
         let mut external = None;
         let mut weights_at = code_off;
         if place == WeightsPlace::External {
-            // The runtime looks for the weights beside the artifact: under the temporary name, too.
             external = Some(Pending::create_as(&weights_path(out.path()), weights_path(out.temporary()))?);
         } else if place == WeightsPlace::Embed {
             weights_at = out.pos().next_multiple_of(weights_align);
@@ -244,8 +249,8 @@ impl Linker {
         Ok((self.code.desc.hash, if absent { Hash::default() } else { tree::weights(&descriptors(parts)) }))
     }
 
-    /// Writes tables, headers and hashes: the artifact is complete, under its [temporary
-    /// name](Linker::temporary). May be called again with other data, which replaces the former.
+    /// Writes tables, headers and hashes: the artifact is complete, but for its name
+    /// ([`Linker::temporary`]). May be called again with other data, which replaces the former.
     /// Returns its size in bytes and the root of its hashes.
     ///
     /// # Errors
@@ -352,7 +357,8 @@ impl Linker {
         ranges.iter().filter_map(of).chain(body.on_side().cloned()).collect()
     }
 
-    /// The file that [`Linker::seal`] completes and [`Linker::finish`] renames.
+    /// Where this process can open the file that [`Linker::seal`] completes and [`Linker::finish`] gives
+    /// its name: perhaps `/proc/self/fd/N`.
     pub fn temporary(&self) -> &Path {
         self.out.temporary()
     }

@@ -8,6 +8,7 @@
 use crate::locate::{LocateError, find_image, open_regular, read_image};
 use llmcc_abi::tree::{self, BLOCK, Hash, LABEL_LEN, PartDesc, part, part_hash};
 use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, ImageRef};
+use llmcc_ir::threads::try_beside;
 use std::fs::File;
 use std::io;
 use std::mem::offset_of;
@@ -157,7 +158,7 @@ impl Sealed {
             first += p.leaves() as usize;
         }
         let (next, bad) = (AtomicUsize::new(0), Mutex::new(vec![]));
-        let work = || -> io::Result<()> {
+        let work = &|| -> io::Result<()> {
             let mut buffer = vec![0; BLOCK];
             while let Some((p, at, leaf)) = blocks.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let bytes = &mut buffer[..(p.len - at).min(BLOCK as u64) as usize];
@@ -180,7 +181,9 @@ impl Sealed {
             Ok(())
         };
         let read: io::Result<Vec<()>> = std::thread::scope(|s| {
-            let others: Vec<_> = (1..threads.clamp(1, blocks.len().max(1))).map(|_| s.spawn(work)).collect();
+            // As many as there are.
+            let others: Vec<_> =
+                (1..threads.clamp(1, blocks.len().max(1))).map_while(|_| try_beside(s, work).ok()).collect();
             let mine = work();
             let joined = others.into_iter().map(|t| t.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
             joined.chain([mine]).collect()

@@ -34,9 +34,10 @@ int main(int argc, char **argv)
     if (llmcc_open(NULL, &model) != LLMCC_OK)
         return failed("cannot open the model");
 
-    /* Zeroed fields mean defaults; this is greedy decoding of at most 100 tokens, ended by a blank line. */
+    /* Greedy decoding of at most 100 tokens, ended by a blank line. */
     const char *stop[] = {"\n\n"};
-    llmcc_gen_params params = {.size = sizeof params, .max_tokens = 100, .stop = stop, .n_stop = 1};
+    llmcc_gen_params params = LLMCC_GEN_PARAMS_INIT;
+    params.max_tokens = 100, params.stop = stop, params.n_stop = 1;
     if (argc > 2) { /* any second argument: sample instead */
         params.sampling.temperature = 0.8f;
         params.sampling.top_p = 0.95f;

@@ -71,7 +71,8 @@ int main(int argc, char **argv)
     /* Two branches from here; the cache of the prompt is shared. */
     check(p_llmcc_seq_fork(model, seq[0], &seq[1]));
     memcpy(logits + vocab, logits, vocab * sizeof *logits);
-    llmcc_sampling sampling[2] = {{0}, {.temperature = 0.8f, .top_k = 40, .seed = 7}};
+    llmcc_sampling sampling[2] = {LLMCC_SAMPLING_INIT, LLMCC_SAMPLING_INIT};
+    sampling[1].temperature = 0.8f, sampling[1].top_k = 40, sampling[1].seed = 7;
     int32_t out[2][STEPS], next[2];
     const uint32_t both[2] = {0, 1};
     for (int step = 0; step < STEPS; step++) {

@@ -34,6 +34,7 @@ pub mod quant;
 pub mod state;
 pub mod target;
 pub mod text;
+pub mod threads;
 pub mod ty;
 pub mod verify;
 

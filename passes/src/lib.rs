@@ -37,6 +37,7 @@ pub mod rules;
 pub mod schedule;
 pub mod spec;
 pub mod storage;
+mod threads;
 pub mod weights;
 pub mod work;
 

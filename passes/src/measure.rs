@@ -33,6 +33,7 @@ pub fn measure(
     module: &Module,
     source: &dyn WeightSource,
 ) -> Result<Measured, PackError> {
+    crate::threads::prepare();
     let each = weights.into_par_iter().map(|w| {
         let mut known = whole.get(&w).cloned().unwrap_or_default();
         let unknown: Vec<Format> = formats.iter().copied().filter(|f| !known.contains_key(f)).collect();
@@ -65,6 +66,7 @@ pub fn measure_whole(
     let sums = |block: usize| Sample { rows: &rows, first: vec![block] }.sums(format, &name);
     let blocks = rows.shape().0.div_ceil(BLOCK);
     // Of all blocks in order, whatever thread had them.
+    crate::threads::prepare();
     let each: Vec<(f64, f64)> = (0..blocks).into_par_iter().map(sums).collect::<Result<_, _>>()?;
     let (error, signal) = each.iter().fold((0.0, 0.0), |(e, s), (of, whole)| (e + of, s + whole));
     Ok(relative(error, signal))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes as c
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 from . import _ffi as ffi
+from ._errors import Unique
 from ._params import GenParams, natural
 from ._pieces import Completion, Piece, finish_of, piece_of
 
@@ -18,11 +19,19 @@ if TYPE_CHECKING:
 MAX_BATCH = 64
 
 
-class Generation(Iterator[Piece]):
+#: Steps of fewer tokens take too little time for a thread of their own.
+FEW = 16
+
+
+class Generation(Unique, Iterator[Piece]):
     """Tokens of a generation; frees it at the end, on an error, and when it is no longer wanted."""
 
-    def __init__(self, lib: ffi.Library, gen: c.c_void_p, logprobs: bool) -> None:
+    _remedy = "start another one with the same parameters, or collect its pieces in a list"
+
+    def __init__(self, lib: ffi.Library, gen: c.c_void_p, logprobs: bool, model: Any = None, pending: int = 0) -> None:
         self._lib, self._gen, self._logprobs = lib, gen, logprobs
+        # What may be interrupted: the prompt of the first step.
+        self._model, self._pending = model, pending
         # Held while the library works on it, so that nobody frees it meanwhile.
         self._lock = threading.RLock()
 
@@ -31,8 +40,10 @@ class Generation(Iterator[Piece]):
             if not self._gen:
                 raise StopIteration
             piece = ffi.Piece()
+            gen, pending = self._gen, self._pending
+            self._pending = 0
             try:
-                self._lib.gen_next(self._gen, c.byref(piece))
+                self._lib.interruptible(self._model, lambda: self._lib.gen_next(gen, c.byref(piece)), pending >= FEW)
                 result = piece_of(piece, self._logprobs) if piece.token >= 0 else None
             except BaseException:
                 self.close()
@@ -53,11 +64,13 @@ class Generation(Iterator[Piece]):
         self.close()
 
 
-class BatchGeneration(Iterator["tuple[int, Piece]"]):
+class BatchGeneration(Unique, Iterator["tuple[int, Piece]"]):
     """Tokens of many generations as they come, with the index of their prompt. Up to ``most`` go on at once; where one ends, the next begins."""
 
-    def __init__(self, lib: ffi.Library, gens: Sequence[c.c_void_p], logprobs: Sequence[bool], most: int) -> None:
-        self._lib, self._logprobs, self._most = lib, logprobs, most
+    _remedy = Generation._remedy
+
+    def __init__(self, lib: ffi.Library, gens: Sequence[c.c_void_p], logprobs: Sequence[bool], most: int, model: Any = None) -> None:
+        self._lib, self._logprobs, self._most, self._model = lib, logprobs, most, model
         self._gens: dict[int, c.c_void_p] = dict(enumerate(gens))
         self._ready: deque[tuple[int, Piece]] = deque()
         # As that of a single generation.
@@ -82,7 +95,7 @@ class BatchGeneration(Iterator["tuple[int, Piece]"]):
         pieces = (ffi.Piece * len(active))()
         for piece in pieces:
             piece.size = c.sizeof(ffi.Piece)
-        self._lib.gen_next_batch(handles, len(active), pieces)
+        self._lib.interruptible(self._model, lambda: self._lib.gen_next_batch(handles, len(active), pieces))
         # What the pieces point to lasts as long as their generations.
         self._ready.extend((index, piece_of(piece, self._logprobs[index])) for index, piece in zip(active, pieces) if piece.token >= 0)
         for index, piece in zip(active, pieces):
@@ -127,20 +140,27 @@ class BatchTexts(Iterator["tuple[int, str]"]):
 
 def as_batch(prompt: Any) -> Optional[list[Prompt]]:
     """The prompts, if this is a list of them; ``None`` if it is one."""
-    if isinstance(prompt, (str, bytes)) or not hasattr(prompt, "__len__") or len(prompt) == 0:
+    if isinstance(prompt, (str, bytes, bytearray, memoryview, Mapping)) or not hasattr(prompt, "__len__"):
         return None
-    first = prompt[0]
-    return list(prompt) if isinstance(first, (str, Sequence)) or getattr(first, "ndim", 0) >= 1 else None
+    if len(prompt) == 0:
+        # A list of no prompts; but an array of no integers is a prompt.
+        return None if getattr(getattr(prompt, "dtype", None), "kind", "O") in "iu" else []
+    first = next(iter(prompt))
+    return list(prompt) if isinstance(first, (str, Sequence, Iterator)) or getattr(first, "ndim", 0) >= 1 else None
+
+
+def listed(prompt: Any) -> Any:
+    """A prompt or prompts as they are, but what can be iterated over only once as a list."""
+    return list(prompt) if isinstance(prompt, Iterator) else prompt
 
 
 def encoded(model: Model, prompt: Any) -> list[int]:
     """Tokens of one prompt."""
     if isinstance(prompt, str):
         return model.tokenize(prompt)
-    try:
-        return list(prompt)
-    except TypeError:
-        raise TypeError(f"a prompt must be a text or tokens, not {type(prompt).__name__}") from None
+    if not hasattr(prompt, "__iter__"):
+        raise TypeError(f"a prompt must be a text or tokens, not {type(prompt).__name__}")
+    return ffi.integers(prompt, "a prompt")
 
 
 def start(model: Model, seq: int, tokens: Sequence[int], params: GenParams) -> c.c_void_p:
@@ -149,7 +169,9 @@ def start(model: Model, seq: int, tokens: Sequence[int], params: GenParams) -> c
     native = params.native(bool(model._info["has_tokenizer"]))
     gen = c.c_void_p()
     with model._use() as handle:
-        model._lib.gen_new(handle, seq, array, len(array), c.byref(native), c.byref(gen))
+        # (The first one reads the tokenizer.)
+        model._lib.interruptible(handle, lambda: model._lib.gen_new(handle, seq, array, len(array), c.byref(native), c.byref(gen)), not model._has_read)
+        model._has_read = True
         model._lib.share()
     return gen
 
@@ -163,13 +185,14 @@ def free(lib: ffi.Library, gen: c.c_void_p) -> None:
 def begin(
     model: Model,
     prompts: Sequence[Sequence[int]],
-    each: Optional[Sequence[Mapping[str, Any]]],
+    each: Optional[Iterable[Mapping[str, Any]]],
     max_batch: Optional[int],
     common: Mapping[str, Any],
 ) -> BatchGeneration:
     """Prepares a generation per prompt, with parameters ``common`` to all but for what ``each`` says of its own."""
-    if each is not None and len(each) != len(prompts):
-        raise ValueError(f"each has {len(each)} entries, but there are {len(prompts)} prompts")
+    own = None if each is None else list(each)
+    if own is not None and len(own) != len(prompts):
+        raise ValueError(f"each has {len(own)} entries, but there are {len(prompts)} prompts")
     most = MAX_BATCH if max_batch is None else natural(max_batch, "max_batch", 31)
     if most == 0:
         raise ValueError("max_batch is 0; use a positive number, or None for the default")
@@ -178,14 +201,14 @@ def begin(
     # All are made now, so that errors come from the call itself. They need no cache before they begin.
     try:
         for i, tokens in enumerate(prompts):
-            params = GenParams(**{**common, **(each[i] if each is not None else {})})
+            params = GenParams(**{**common, **(own[i] if own is not None else {})})
             gens.append(start(model, ffi.NEW_SEQ, tokens, params))
             logprobs.append(params.logprobs is not None)
     except BaseException:
         for gen in gens:
             free(model._lib, gen)
         raise
-    return BatchGeneration(model._lib, gens, logprobs, most)
+    return BatchGeneration(model._lib, gens, logprobs, most, model._handle)
 
 
 def complete(pieces: Iterator[tuple[int, Piece]], prompts: Sequence[Sequence[int]]) -> list[Completion]:

@@ -6,6 +6,7 @@ import ctypes as c
 from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 from . import _ffi as ffi
+from ._batch import FEW
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -26,7 +27,7 @@ def embed(model: Model, texts: Sequence[Sequence[int]], normalize: Optional[bool
     )
     out = (c.c_float * (len(texts) * model.info["columns"]))()
     with model._use() as handle:
-        model._lib.embed(handle, c.byref(rows), out, len(out))
+        model._lib.interruptible(handle, lambda: model._lib.embed(handle, c.byref(rows), out, len(out)), len(tokens) >= FEW)
     return out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 
 class Status(enum.IntEnum):
@@ -20,6 +21,7 @@ class Status(enum.IntEnum):
     TEMPLATE = 9
     NUMERIC = 10
     INTERNAL = 11
+    INTERRUPTED = 12
 
 
 class LlmccError(RuntimeError):
@@ -28,3 +30,13 @@ class LlmccError(RuntimeError):
     def __init__(self, message: str, status: Status = Status.INVALID) -> None:
         super().__init__(message)
         self.status = status
+
+
+class Unique:
+    """Stands for something of this process (an open model, a sequence, a generation), of which a copy would not be a second one: the first of the two to be closed would end it for both."""
+
+    #: What to do instead of copying.
+    _remedy = ""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled: {self._remedy}")

@@ -11,9 +11,9 @@ import stat
 import sys
 import threading
 from array import array
-from typing import Any, Optional, Sequence
+from typing import Any, Iterable, Optional
 
-from ._errors import LlmccError, Status
+from ._errors import LlmccError, Status, Unique
 from ._integrity import LOADED, check
 
 ABI_MAJOR = 1
@@ -144,6 +144,7 @@ class GenParams(Sized):
         ("top_logprobs", c.c_uint32),
         ("adapter", c.c_int32),
         ("reserved", c.c_uint32),
+        ("reserved_1_4", c.c_uint64),
     ]
 
 
@@ -227,16 +228,18 @@ _SINCE: dict[int, dict[str, tuple[Any, list[Any]]]] = {
         "llmcc_seq_set_adapter": (c.c_int32, [_P, c.c_int32, c.c_int32]),
         "llmcc_gen_take": (c.c_int32, [_P, _P, c.c_size_t, c.POINTER(Piece)]),
     },
+    4: {"llmcc_interrupt": (c.c_int32, [_P])},
 }
 
 
-class Library:
+class Library(Unique):
     """An artifact's functions. Those that return a status raise :class:`LlmccError` instead.
 
     Models and generations of one file share a library, which is unloaded when the last of them lets go of it. So a file that was replaced is loaded anew, also while models of
     the old one are open.
     """
 
+    _remedy = "load the artifact again"
     # By device and inode: what the loader itself goes by.
     _loaded: dict[tuple[int, int], Library] = {}
     # Reentrant: the garbage collector may free a model while its thread is in here.
@@ -270,11 +273,13 @@ class Library:
             # A damaged header would take the process down in the system's loader.
             check(path, LOADED)
         except (OSError, ValueError) as error:
+            self._need_same(path)
             raise LlmccError(f"{path}: {error}; copy or compile it again", Status.ARTIFACT) from None
         try:
             # Local: two artifacts define the same names.
             self._dll = c.CDLL(self._name, mode=os.RTLD_NOW | os.RTLD_LOCAL)
         except OSError as error:
+            self._need_same(path)
             raise LlmccError(f"{path} is not an artifact of llmcc that can be loaded here: {_why_not(path) or error}", Status.ARTIFACT) from None
         try:
             self._check(path, found)
@@ -302,9 +307,19 @@ class Library:
                 function = getattr(dll, name)
                 function.restype = result
                 function.argtypes = arguments
+        self._need_same(path)
+
+    def _need_same(self, path: str) -> None:
+        """Whatever else is wrong with it: the file is the one that was to be loaded."""
         now = _stat(path)
-        if (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) != (*self._key, *self._stamp):
+        if (now.st_dev, now.st_ino) != self._key:
             raise LlmccError(f"{path} was replaced while it was being loaded; load it again", Status.ARTIFACT)
+        if (now.st_size, now.st_mtime_ns) != self._stamp:
+            raise LlmccError(
+                f"{path} was changed while it was being loaded; load it again when it is complete (to replace an artifact in use, write another file and rename it, as "
+                "`llmcc compile` does)",
+                Status.ARTIFACT,
+            )
 
     def _unused_name(self, path: str) -> str:
         """The path, spelled unlike those of all libraries that are loaded: for a name it knows, the loader gives its library again, whatever lies there now."""
@@ -335,6 +350,9 @@ class Library:
             c.CDLL(None).dlclose(c.c_void_p(dll._handle))
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            # What Python itself asks for, to copy the object, say.
+            raise AttributeError(name)
         dll = self._dll
         if dll is None:
             raise LlmccError("the model is closed")
@@ -352,6 +370,53 @@ class Library:
                 raise LlmccError(message, _status(status))
 
         return checked
+
+    def interruptible(self, handle: Any, call: Any, worth: bool = True) -> Any:
+        """The result of ``call()``, which works with the model ``handle`` for long. While C is at work, Python runs no handlers of signals: so another thread makes the call, and
+        this one waits for it. If its wait is ended by an exception (``KeyboardInterrupt``), the call is, too.
+
+        :param worth: whether the call may take so long that this is worth a thread.
+        """
+        if not worth or self._minor < 4 or threading.current_thread() is not threading.main_thread():
+            return call()
+        results: list[Any] = []
+        errors: list[BaseException] = []
+        done = threading.Event()
+
+        def work() -> None:
+            try:
+                results.append(call())
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                done.set()
+
+        try:
+            threading.Thread(target=work, name="llmcc-call", daemon=True).start()
+        except RuntimeError:
+            # There is no thread to be had.
+            return call()
+        try:
+            done.wait()
+        except BaseException:
+            self._interrupt(handle, done)
+            raise
+        if errors:
+            # (Not kept by this frame, which the error refers to.)
+            raise errors.pop()
+        return results[0]
+
+    def _interrupt(self, handle: Any, done: threading.Event) -> None:
+        while not done.is_set():
+            # Again and again: the call may not have begun yet, or be waiting for another one.
+            try:
+                self.interrupt(handle)
+                done.wait(0.02)
+            except KeyboardInterrupt:
+                continue
+            except LlmccError:
+                # The model is closed already.
+                done.wait(0.02)
 
     def text(self, call: Any, guess: int = 4096) -> str:
         """Result of ``call(buffer, capacity, needed)``, which stores UTF-8."""
@@ -419,8 +484,13 @@ def _why_not(path: str) -> Optional[str]:
     return None
 
 
-def integers(values: Sequence[int], what: str) -> list[int]:
-    """The values as a list, if they are integers: Python's or NumPy's, but no bytes, booleans or numbers with a fraction."""
+def integers(values: Iterable[int], what: str) -> list[int]:
+    """The values as a list, if they are integers: Python's or NumPy's, of any iterable, but no bytes, booleans or numbers with a fraction."""
+    if hasattr(values, "dtype") and getattr(values, "size", 1) == 0 and getattr(values, "ndim", 0) == 1:
+        # An empty list becomes an array of floats.
+        return []
+    if isinstance(values, (dict, set, frozenset)):
+        raise TypeError(f"{what} must be a sequence of integers, which have an order, not a {type(values).__name__}")
     kind = getattr(getattr(values, "dtype", None), "kind", "i")
     if isinstance(values, (str, bytes, bytearray, memoryview)) or kind not in "iu":
         found = type(values).__name__ if kind in "iu" else f"an array of {getattr(values, 'dtype')}"
@@ -442,7 +512,7 @@ def integers(values: Sequence[int], what: str) -> list[int]:
     return items
 
 
-def int32_array(values: Sequence[int], what: str) -> Any:
+def int32_array(values: Iterable[int], what: str) -> Any:
     """A C array of the values, which must be integers of 32 bits."""
     numbers = integers(values, what)
     for number in numbers:

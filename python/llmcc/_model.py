@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Iterator, Literal, Mapping, Optional, Seq
 
 from . import _batch, _embed, _ffi as ffi, _pairs, _score
 from ._batch import Texts as _texts
-from ._errors import LlmccError, Status
-from ._params import GenParams as _GenParams, native_sampling, natural as _natural, positive as _positive, utf8 as _utf8
+from ._errors import LlmccError, Status, Unique
+from ._params import GenParams as _GenParams, native_sampling, natural as _natural, positive as _positive, scalar as _scalar, utf8 as _utf8
 from ._pieces import Completion, Piece, TokenLogprob
 from ._rows import Rows, batch_rows, hidden_rows, rows_of
 
@@ -33,6 +33,8 @@ _NOT_OF_TEMPLATES = frozenset(
     ("padding", "truncation", "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs", "sanitize_control_tokens")
 )
 
+#: Bytes of text with which work may take long.
+_MUCH_TEXT = 1 << 15
 _OUTPUT = {0: "logits", 1: "embedding", 2: "scores"}
 _ISA = {1: "x86-64", 3: "x86-64-v3", 4: "x86-64-v4", 64: "aarch64"}
 
@@ -60,8 +62,10 @@ def load(
     return Model(path, threads, max_tokens, max_batch_tokens=max_batch_tokens, profile=profile, pin=pin, portable=portable)
 
 
-class Model:
+class Model(Unique):
     """An open artifact. Close it, or use it in a ``with`` statement. Methods may be called from several threads; they wait for each other."""
+
+    _remedy = "share it (its methods may be called from several threads), or open it once more with llmcc.load(model.path): models of one file share its weights"
 
     def __init__(
         self,
@@ -77,6 +81,8 @@ class Model:
         self._handle: Optional[c.c_void_p] = None
         self._lock = threading.Lock()
         self._busy = 0
+        # The tokenizer was read.
+        self._has_read = False
         self.path = os.path.abspath(os.fspath(path))
         options = ffi.Options(
             threads=_positive(threads, "threads", 32),
@@ -88,8 +94,12 @@ class Model:
         self._lib = ffi.Library.acquire(self.path)
         try:
             self._lib.open(c.byref(options), c.byref(handle))
-        except BaseException:
-            self._lib.release()
+        except BaseException as error:
+            try:
+                if isinstance(error, LlmccError) and error.status == Status.ARTIFACT:
+                    self._lib._need_same(self.path)
+            finally:
+                self._lib.release()
             raise
         self._handle = handle
         try:
@@ -151,14 +161,25 @@ class Model:
         data = _utf8(text)
         flags = ffi.ADD_SPECIAL if add_special else 0
         with self._use() as handle:
-            return self._lib.ints(lambda *out: self._lib.tokenize(handle, data, len(data), flags, *out), len(data) + 16)
+            ids: list[int] = self._lib.interruptible(
+                handle,
+                lambda: self._lib.ints(lambda *out: self._lib.tokenize(handle, data, len(data), flags, *out), len(data) + 16),
+                len(data) >= _MUCH_TEXT or not self._has_read,
+            )
+            self._has_read = True
+            return ids
 
     def detokenize(self, tokens: Sequence[int], show_special: bool = False) -> str:
         """Text of ``tokens``."""
         array = ffi.int32_array(tokens, "tokens")
         flags = ffi.SHOW_SPECIAL if show_special else 0
         with self._use() as handle:
-            return self._lib.text(lambda *out: self._lib.detokenize(handle, array, len(array), flags, *out), 16 * len(array) + 64)
+            text: str = self._lib.interruptible(
+                handle,
+                lambda: self._lib.text(lambda *out: self._lib.detokenize(handle, array, len(array), flags, *out), 16 * len(array) + 64),
+                4 * len(array) >= _MUCH_TEXT,
+            )
+            return text
 
     def token_to_piece(self, token: int) -> str:
         """The token as the tokenizer's vocabulary writes it (``"Ġthe"``, ``"▁the"``, ``"<0x0A>"``); empty for one that only the model has."""
@@ -275,7 +296,9 @@ class Model:
         except TypeError as error:
             raise LlmccError(f"the conversation is not JSON: {error}") from None
         with self._use() as handle:
-            text = self._lib.text(lambda *out: self._lib.apply_chat_template(handle, data, len(data), *out), 2 * len(data) + 4096)
+            text: str = self._lib.interruptible(
+                handle, lambda: self._lib.text(lambda *out: self._lib.apply_chat_template(handle, data, len(data), *out), 2 * len(data) + 4096), len(data) >= _MUCH_TEXT
+            )
         return self.tokenize(text, add_special=False) if tokenize else text
 
     # ---- generation
@@ -295,11 +318,11 @@ class Model:
         :param max_tokens: most tokens to generate; by default until the model ends the text or its context is full.
         :param temperature: 0 (default) always takes the most probable token.
         :param top_k: keep this many of the most probable tokens.
-        :param top_p: keep the most probable tokens with this sum of probabilities.
+        :param top_p: keep the fewest most probable tokens with this sum of probabilities, at least one; 1 (default): all.
         :param min_p: drop tokens less probable than this fraction of the most probable one.
-        :param repetition_penalty: above 1: makes tokens seen before less probable.
+        :param repetition_penalty: a positive number; above 1 it makes tokens seen before less probable.
         :param repetition_window: how many of the last tokens count as seen (default: all).
-        :param seed: equal seeds give equal texts.
+        :param seed: equal seeds give equal texts (default 0). None stands for the default here, and so it does for the other numbers.
         :param logit_bias: what is added to the logits of tokens, before everything else (the repetition penalty comes next); ``-math.inf`` bans a token.
         :param stop: texts that end the generation and are not part of it.
         :param stop_tokens: tokens that end the generation, besides the model's own.
@@ -309,6 +332,7 @@ class Model:
         :param each: with a list of prompts: a mapping per prompt with its own parameters (``{"seed": 3}``), which override the common ones.
         :param max_batch: with a list of prompts: how many generate at once (default 64).
         """
+        prompt = _batch.listed(prompt)
         prompts = _batch.as_batch(prompt)
         if prompts is not None:
             return [c.text for c in self.complete(prompts, max_tokens=max_tokens, **params)]
@@ -328,8 +352,11 @@ class Model:
         :param logprobs: also tell how probable each token was; the number is that of the most probable tokens to tell with each, and may be 0.
         :param prompt_logprobs: the same for the tokens of the prompt (which are evaluated once more for it).
         """
+        prompt = _batch.listed(prompt)
         batch = _batch.as_batch(prompt)
         prompts = [_batch.encoded(self, p) for p in ([prompt] if batch is None else batch)]
+        if params.get("each") is not None:
+            params["each"] = list(params["each"])
         if prompt_logprobs is not None:
             _natural(prompt_logprobs, "prompt_logprobs", 31)
             if any(p.get("adapter", 0) != 0 for p in [params, *(params.get("each") or ())]):
@@ -351,6 +378,7 @@ class Model:
         self, prompt: Union[Prompt, Prompts], *, max_tokens: Optional[int] = None, **params: Any
     ) -> Union[Iterator[str], Iterator[tuple[int, str]]]:
         """As :meth:`generate`, but yields the text as it comes, in whole characters; of a list of prompts pairs of a prompt's index and a text."""
+        prompt = _batch.listed(prompt)
         prompts = _batch.as_batch(prompt)
         if prompts is not None:
             return _batch.BatchTexts(self.pieces(prompts, max_tokens=max_tokens, **params))
@@ -369,6 +397,7 @@ class Model:
 
         :param logprobs: as in :meth:`complete`.
         """
+        prompt = _batch.listed(prompt)
         prompts = _batch.as_batch(prompt)
         if prompts is not None:
             return self._begin([_batch.encoded(self, p) for p in prompts], max_tokens, params)
@@ -387,15 +416,15 @@ class Model:
         prompt = self.tokenize(self.apply_chat_template(messages, tools), add_special=False)
         return self.stream(prompt, **params)
 
-    def session(self, *, adapter: int = 0) -> Session:
+    def session(self, *, adapter: Optional[int] = None) -> Session:
         """An empty sequence that keeps its cache between calls.
 
-        :param adapter: the number of an adapter that :meth:`load_adapter` returned; 0: none.
+        :param adapter: the number of an adapter that :meth:`load_adapter` returned; 0 or None: none.
         """
         from ._session import Session
 
         session = Session(self)
-        if adapter != 0:
+        if adapter is not None and adapter != 0:
             with self._use() as handle:
                 self._lib.seq_set_adapter(handle, session._need_seq(), _natural(adapter, "adapter", 31))
         return session
@@ -407,7 +436,7 @@ class Model:
         Sequences with different adapters generate together. The model must have been compiled with room for it (``llmcc compile --lora-slots``)."""
         data, adapter = os.fsencode(path), c.c_int32()
         with self._use() as handle:
-            self._lib.adapter_load(handle, data, len(data), c.byref(adapter))
+            self._lib.interruptible(handle, lambda: self._lib.adapter_load(handle, data, len(data), c.byref(adapter)))
         return adapter.value
 
     def unload_adapter(self, adapter: int) -> None:
@@ -427,9 +456,10 @@ class Model:
         :param types: of texts given by their tokens the types of these (``info["has_types"]``), as :meth:`tokenize_pair` gives them; by default all are 0.
         :param numpy: with False lists, for which NumPy is not needed.
         """
+        texts = _batch.listed(texts)
         batch = _batch.as_batch(texts)
         given: list[Any] = [texts] if batch is None else list(batch)
-        of_tokens = None if types is None else [types] if batch is None else list(types)
+        of_tokens = None if types is None else [ffi.integers(t, "types") for t in ([types] if batch is None else types)]
         rows = _embed.embed(self, [_batch.encoded(self, t) for t in given], normalize, of_tokens)
         columns: int = self._info["columns"]
         if not numpy:
@@ -486,9 +516,10 @@ class Model:
         :param top: also tell this many of the most probable tokens at each place.
         """
         _natural(top, "top", 31)
+        prompt = _batch.listed(prompt)
         batch = _batch.as_batch(prompt)
         prompts: list[Any] = [prompt] if batch is None else batch
-        continuations: Any = [continuation] if batch is None else continuation
+        continuations: Any = [_batch.listed(continuation)] if batch is None else _batch.listed(continuation)
         if continuation is None:
             items = [(_batch.encoded(self, p), 1) for p in prompts]
         else:
@@ -523,7 +554,7 @@ class Model:
         """
         from ._speculate import speculate
 
-        heads = [heads] if isinstance(heads, Model) else heads
+        heads = [heads] if isinstance(heads, Model) else _batch.listed(heads)
         if not isinstance(heads, (list, tuple)) or not all(isinstance(head, Model) for head in heads):
             raise TypeError(f"heads must be a Model that was compiled with --draft-head, or a list of such, not {heads!r}")
         guesses = len(heads) if guesses is None else _positive(guesses, "guesses", 31)
@@ -596,6 +627,7 @@ class Model:
         :param hidden_out: a list that gets the hidden states of the tokens (``info["keeps_hidden"]``): float32 ``[tokens, hidden]`` for each session.
         """
         entries = [(session, ffi.integers(tokens, "tokens")) for session, tokens in map(_entry, batch)]
+        hidden = _batch.listed(hidden)
         wanted = batch_rows(rows, [len(tokens) for _, tokens in entries])
         if hidden_out is not None and not isinstance(hidden_out, list):
             raise TypeError(f"hidden_out must be a list, to which hidden states are appended, not {type(hidden_out).__name__}")
@@ -662,7 +694,10 @@ class Model:
         """A step that judges ``targets`` after the tokens ``rows``."""
         batch = _native_batch(ffi.int32_array(tokens, "tokens"), seqs, rows)
         with self._use() as handle:
-            return _score.step_logprobs(self._lib, handle, batch, targets, top)
+            found: list[TokenLogprob] = self._lib.interruptible(
+                handle, lambda: _score.step_logprobs(self._lib, handle, batch, targets, top), len(tokens) >= _batch.FEW
+            )
+            return found
 
     def _step(self, tokens: Any, seqs: Sequence[int], rows: Sequence[int], numpy: bool, hidden: Any = None, left: Any = None) -> Any:
         vocab = self._info["columns"]
@@ -679,11 +714,13 @@ class Model:
         if left is not None:
             batch.hidden_out = left
         with self._use() as handle:
-            self._lib.step(handle, c.byref(batch), c.cast(logits, c.c_void_p), len(rows) * self._info["columns"])
+            out, room = c.cast(logits, c.c_void_p), len(rows) * self._info["columns"]
+            self._lib.interruptible(handle, lambda: self._lib.step(handle, c.byref(batch), out, room), len(tokens) >= _batch.FEW)
 
     def _pieces(self, seq: int, tokens: Sequence[int], params: _GenParams) -> Iterator[Piece]:
         # Here, not in the iterator, so that errors come from the call itself.
-        return _batch.Generation(self._lib, _batch.start(self, seq, tokens, params), params.logprobs is not None)
+        tokens = ffi.integers(tokens, "the prompt")
+        return _batch.Generation(self._lib, _batch.start(self, seq, tokens, params), params.logprobs is not None, self._handle, len(tokens))
 
     def _begin(self, prompts: Sequence[Sequence[int]], max_tokens: Optional[int], params: Mapping[str, Any]) -> _batch.BatchGeneration:
         common = dict(params)
@@ -761,6 +798,7 @@ class _Use:
 
 def _token(token: int) -> int:
     """A token id that C can take; whether the model has it, C says."""
+    token = _scalar(token)
     if isinstance(token, bool) or not isinstance(token, numbers.Integral):
         raise TypeError(f"token must be an integer, not {type(token).__name__}")
     if not 0 <= token < 2**31:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes as c
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Iterable, NamedTuple, Optional
 
 from . import _ffi as ffi
 from ._errors import LlmccError, Status
+from ._params import utf8
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -29,7 +30,7 @@ def native(first: str, second: str) -> ffi.Pair:
     """The pair as the C API has it. It lives as long as what is returned."""
     if not isinstance(first, str) or not isinstance(second, str):
         raise TypeError(f"a pair must be of two texts, not of {type(first).__name__} and {type(second).__name__}")
-    texts = [text.encode("utf-8") for text in (first, second)]
+    texts = [utf8(text) for text in (first, second)]
     return ffi.Pair(texts[0], len(texts[0]), texts[1], len(texts[1]))
 
 
@@ -44,22 +45,26 @@ def tokenize(model: Model, first: str, second: str, most: int) -> tuple[list[int
     return list(tokens), list(types)
 
 
-def score(model: Model, pairs: Sequence[Sequence[str]], activation: Optional[str], truncate: bool) -> list[list[float]]:
+def score(model: Model, pairs: Iterable[Iterable[str]], activation: Optional[str], truncate: bool) -> list[list[float]]:
     """The scores of each pair, ``[pairs][columns]``."""
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {ACTIVATIONS}, not {activation!r}")
     if not isinstance(truncate, bool):
         raise TypeError(f"truncate must be True or False, not {type(truncate).__name__}")
     given = []
+    if isinstance(pairs, (str, bytes)):
+        raise TypeError("pairs must be a list of pairs of texts, not one text")
     for i, pair in enumerate(pairs):
-        if isinstance(pair, str) or len(pair) != 2:
+        texts = [] if isinstance(pair, (str, bytes)) or not hasattr(pair, "__iter__") else list(pair)
+        if len(texts) != 2:
             raise TypeError(f"pair {i} must be two texts, not {pair!r:.80}")
-        given.append(native(*pair))
+        given.append(native(*texts))
     columns: int = model.info["columns"]
     array = (ffi.Pair * len(given))(*given)
     out = (c.c_float * (len(given) * columns))()
     with model._use() as handle:
-        model._lib.score_pairs(handle, array, len(given), ffi.PAIR_TRUNCATE if truncate else 0, out, len(out))
+        flags = ffi.PAIR_TRUNCATE if truncate else 0
+        model._lib.interruptible(handle, lambda: model._lib.score_pairs(handle, array, len(given), flags, out, len(out)), len(given) > 0)
     rows = [list(out[i * columns : (i + 1) * columns]) for i in range(len(given))]
     return [activated(row, activation) for row in rows]
 
@@ -75,7 +80,7 @@ def activated(row: list[float], activation: Optional[str]) -> list[float]:
     return row
 
 
-def rank(model: Model, query: str, documents: Sequence[str], activation: Optional[str], truncate: bool) -> list[Ranked]:
+def rank(model: Model, query: str, documents: Iterable[str], activation: Optional[str], truncate: bool) -> list[Ranked]:
     """The documents, the best first; equal ones in their order."""
     columns = model.info["columns"]
     if model.info["output"] == "scores" and columns != 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes as c
 import math
 import numbers
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, Iterable, Mapping, Optional, Union
 
 from . import _ffi as ffi
 from ._errors import LlmccError
@@ -13,28 +13,44 @@ from ._errors import LlmccError
 
 def native_sampling(
     *,
-    temperature: float = 0.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-    repetition_penalty: float = 1.0,
-    repetition_window: int = 0,
-    seed: int = 0,
+    temperature: Optional[float] = None,
+    top_k: Optional[int] = None,
+    top_p: Optional[float] = None,
+    min_p: Optional[float] = None,
+    repetition_penalty: Optional[float] = None,
+    repetition_window: Optional[int] = None,
+    seed: Optional[int] = None,
     logit_bias: Optional[Mapping[int, float]] = None,
 ) -> ffi.Sampling:
-    """How to choose a token, as C takes it."""
+    """How to choose a token, as C takes it. None: the default."""
     bias = native_bias(logit_bias)
+    share = within(top_p, "top_p", 1.0, 0.0, 1.0, "a number from 0 to 1 (1: all tokens)")
     return ffi.Sampling(
-        temperature=real(temperature, "temperature"),
-        top_k=natural(top_k, "top_k", 32),
-        top_p=real(top_p, "top_p"),
-        min_p=real(min_p, "min_p"),
-        repetition_penalty=real(repetition_penalty, "repetition_penalty"),
-        repetition_window=natural(repetition_window, "repetition_window", 32),
-        seed=natural(seed, "seed", 64),
+        temperature=within(temperature, "temperature", 0.0, 0.0, _LARGEST, "0 (the most probable token) or a positive number"),
+        top_k=0 if top_k is None else natural(top_k, "top_k", 32),
+        # A share of 0 keeps the most probable token, as the smallest number above it does; to C, 0 may be a field forgotten.
+        top_p=max(share, _SMALLEST),
+        min_p=within(min_p, "min_p", 0.0, 0.0, 1.0, "a number from 0 (all tokens) to 1"),
+        repetition_penalty=within(repetition_penalty, "repetition_penalty", 1.0, _SMALLEST, _LARGEST, "a positive number (1: off)"),
+        repetition_window=0 if repetition_window is None else natural(repetition_window, "repetition_window", 32),
+        seed=0 if seed is None else natural(seed, "seed", 64),
         bias=bias,
         n_bias=0 if bias is None else len(bias),
     )
+
+
+#: The largest float32, and the smallest with all its bits.
+_LARGEST, _SMALLEST = 3.4028234663852886e38, 1.1754943508222875e-38
+
+
+def within(value: Optional[float], name: str, default: float, least: float, most: float, use: str) -> float:
+    """``value``, which must be a number of the range, or None for the default."""
+    if value is None:
+        return default
+    number = real(value, name)
+    if not least <= number <= most:
+        raise LlmccError(f"{name} is {number}; use {use}")
+    return number
 
 
 def native_bias(logit_bias: Optional[Mapping[int, float]]) -> Any:
@@ -63,20 +79,20 @@ class GenParams:
         self,
         max_tokens: Optional[int] = None,
         *,
-        stop: Union[str, Sequence[str]] = (),
-        stop_tokens: Sequence[int] = (),
+        stop: Union[None, str, Iterable[str]] = (),
+        stop_tokens: Optional[Iterable[int]] = (),
         ignore_eos: bool = False,
         show_special: bool = False,
         logprobs: Optional[int] = None,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        repetition_window: int = 0,
-        seed: int = 0,
+        temperature: Optional[float] = None,
+        top_k: Optional[int] = None,
+        top_p: Optional[float] = None,
+        min_p: Optional[float] = None,
+        repetition_penalty: Optional[float] = None,
+        repetition_window: Optional[int] = None,
+        seed: Optional[int] = None,
         logit_bias: Optional[Mapping[int, float]] = None,
-        adapter: int = 0,
+        adapter: Optional[int] = None,
     ) -> None:
         self.max_tokens = positive(max_tokens, "max_tokens", 64)
         self.sampling = native_sampling(
@@ -89,17 +105,17 @@ class GenParams:
             seed=seed,
             logit_bias=logit_bias,
         )
-        stops = [stop] if isinstance(stop, str) else list(stop)
+        stops = [stop] if isinstance(stop, str) else list(() if stop is None else stop)
         self.stop = [utf8(s) for s in stops]
         if any(b"\0" in s for s in self.stop):
             raise LlmccError("a stop string holds a NUL character")
-        self.stop_tokens = ffi.int32_array(stop_tokens, "stop_tokens")
+        self.stop_tokens = ffi.int32_array(() if stop_tokens is None else stop_tokens, "stop_tokens")
         self.flags = (ffi.GEN_IGNORE_EOS if ignore_eos else 0) | (ffi.GEN_SHOW_SPECIAL if show_special else 0)
         # None: no log-probabilities; a number: with so many alternatives.
         self.logprobs = None if logprobs is None else natural(logprobs, "logprobs", 32)
 
         # Of the generation's own sequence; 0: none.
-        self.adapter = natural(adapter, "adapter", 31)
+        self.adapter = 0 if adapter is None else natural(adapter, "adapter", 31)
 
     def native(self, text: bool) -> ffi.GenParams:
         """The C structure; valid as long as ``self``."""
@@ -117,7 +133,8 @@ class GenParams:
 
 
 def real(value: float, name: str) -> float:
-    """``value``, which must be a number."""
+    """``value``, which must be a number: Python's or NumPy's."""
+    value = scalar(value)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, not {type(value).__name__}")
     try:
@@ -127,9 +144,17 @@ def real(value: float, name: str) -> float:
 
 
 def natural(value: int, name: str, bits: int) -> int:
-    """``value``, which must be an integer that fits ``bits`` bits."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**bits:
+    """``value``, which must be an integer, Python's or NumPy's, that fits ``bits`` bits."""
+    value = scalar(value)
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not 0 <= value < 2**bits:
         raise LlmccError(f"{name} is {value!r}; use an integer from 0 to 2**{bits} - 1")
+    return int(value)
+
+
+def scalar(value: Any) -> Any:
+    """The number in an array without dimensions; anything else as it is."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item") and hasattr(value, "__array__"):
+        return value.item()
     return value
 
 

@@ -37,9 +37,10 @@ def batch_rows(rows: Union[None, str, Sequence[Rows]], lengths: Sequence[int]) -
     """Indices for each of several sequences with so many new tokens."""
     if rows is None or isinstance(rows, str):
         return [chosen_rows(rows, n) for n in lengths]
-    if len(rows) != len(lengths):
-        raise ValueError(f"rows has {len(rows)} entries, but the batch {len(lengths)}")
-    return [chosen_rows(choice, n) for choice, n in zip(rows, lengths)]
+    choices = list(rows)
+    if len(choices) != len(lengths):
+        raise ValueError(f"rows has {len(choices)} entries, but the batch {len(lengths)}")
+    return [chosen_rows(choice, n) for choice, n in zip(choices, lengths)]
 
 
 def hidden_rows(hidden: Optional[Sequence[Any]], lengths: Sequence[int], width: int) -> Any:

@@ -7,7 +7,7 @@ import numbers
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence
 
 from . import _ffi as ffi
-from ._errors import LlmccError
+from ._errors import LlmccError, Unique
 from ._model import Message, Model, Prompt
 from ._batch import Texts as _texts
 from ._params import GenParams as _GenParams
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-class Session:
+class Session(Unique):
     """A sequence of tokens whose keys and values stay cached: what was computed once is not computed again.
 
     Made by :meth:`Model.session`. Close it to release its cache, or use it in a ``with`` statement.
     """
+
+    _remedy = "use Session.fork(), whose copy goes its own way and shares what is cached"
 
     def __init__(self, model: Model, _seq: Optional[int] = None, _tokens: Sequence[int] = ()) -> None:
         self._model = model
@@ -63,6 +65,7 @@ class Session:
 
         :param rows: after which tokens: ``"all"``, ``"last"``, or their indices, which may be negative; then the result is ``[rows, vocab]``.
         """
+        tokens = ffi.integers(tokens, "tokens")
         if len(tokens) == 0:
             raise LlmccError("no tokens to step over")
         if all_rows and rows is not None:

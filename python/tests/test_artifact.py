@@ -198,3 +198,47 @@ def test_damaged_artifacts_are_refused_before_they_are_loaded(tmp_path) -> None:
     path.write_bytes(whole[:-1])
     with pytest.raises(llmcc.LlmccError, match="cut short"):
         llmcc.load(path)
+
+
+def test_empty_batches_and_iterables(model: llmcc.Model) -> None:
+    assert model.generate([]) == [] and model.complete([]) == [] and model.score([]) == [] and list(model.stream([])) == []
+    tokens = model.tokenize(PROMPT)
+    text = model.generate(tokens, max_tokens=4)
+    assert model.generate((t for t in tokens), max_tokens=4) == text
+    assert model.generate((p for p in [PROMPT, tokens]), max_tokens=4, seed=None) == [text, text]
+    np = pytest.importorskip("numpy")
+    assert model.generate(np.array(tokens), max_tokens=np.int64(4)) == text
+    assert model.score(iter([tokens]))[0] == model.score(tokens)
+    assert model.forward(iter(tokens)).shape[0] == len(tokens) and model.forward([]).shape == (0, model.vocab_size)
+    assert model.detokenize(range(20, 24)) == model.detokenize([20, 21, 22, 23])
+
+
+def test_no_share_takes_the_most_probable_token(model: llmcc.Model) -> None:
+    row = model.step([(model.session(), model.tokenize(PROMPT))], numpy=False)[0]
+    best = max(range(len(row)), key=row.__getitem__)
+    assert {model.sample(row, temperature=3.0, top_p=p, seed=s) for s in range(20) for p in (0.0, 1e-9)} == {best}
+    greedy = model.generate(PROMPT, max_tokens=4)
+    assert model.generate(PROMPT, max_tokens=4, temperature=3.0, top_p=0.0, seed=5) == greedy
+
+
+def test_interrupts_end_long_calls(model: llmcc.Model) -> None:
+    import signal
+    import time
+
+    text = PROMPT + " and the cat sat on the mat;" * 200000
+    rows = [[(7 * i + j) % 200 + 10 for j in range(200)] for i in range(4000)]
+
+    def interrupted(work) -> float:
+        timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
+        timer.start()
+        start = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        timer.join()
+        return time.monotonic() - start
+
+    for work in (lambda: model.score(rows), lambda: model.generate(rows, max_tokens=100, ignore_eos=True), lambda: model.tokenize(text)):
+        assert interrupted(work) < 1.5
+    # Nothing is left of what was interrupted.
+    assert model.stats()["sequences"] == 0
+    assert model.generate(PROMPT, max_tokens=4) == model.generate(PROMPT, max_tokens=4)

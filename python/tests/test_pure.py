@@ -189,3 +189,134 @@ def test_numpy_arrays_of_integers() -> None:
 def test_typed() -> None:
     assert (Path(llmcc.__file__).parent / "py.typed").exists()
     assert llmcc.__version__ == "0.1.0"
+
+
+SAMPLING_NAMES = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "repetition_window", "seed")
+
+
+def test_sampling_defaults() -> None:
+    plain, none = _GenParams(), _GenParams(**{name: None for name in SAMPLING_NAMES}, stop=None, stop_tokens=None, adapter=None)  # type: ignore[arg-type]
+    for params in (plain, none):
+        native = params.native(text=True)
+        assert [getattr(native.sampling, name) for name in SAMPLING_NAMES] == [0.0, 0, 1.0, 0.0, 1.0, 0, 0]
+        assert (native.n_stop, native.n_stop_tokens, native.adapter) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "name, bad",
+    [
+        *((name, x) for name in ("temperature", "top_p", "min_p", "repetition_penalty") for x in (float("nan"), float("inf"), -1.0, -1e-9, 1e39)),
+        ("top_p", 1.5),
+        ("min_p", 1.0001),
+        ("repetition_penalty", 0),
+        ("repetition_penalty", 1e-50),
+        ("top_k", -1),
+        ("seed", -1),
+    ],
+)
+def test_sampling_out_of_range_is_named(name: str, bad: float) -> None:
+    with pytest.raises(llmcc.LlmccError, match=f"{name} is .*; use ") as caught:
+        _GenParams(**{name: bad})  # type: ignore[arg-type]
+    assert repr(bad).lstrip("-")[:3] in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", [{"typical_p": 0.9}, {"presence_penalty": 1.0}, {"frequency_penalty": 1.0}])
+def test_unknown_sampling_is_named(bad: dict) -> None:
+    with pytest.raises(TypeError, match=next(iter(bad))):
+        _GenParams(**bad)
+
+
+def test_no_share_keeps_one_token() -> None:
+    for share in (0, 0.0, 1e-60):
+        found = _GenParams(temperature=1.0, top_p=share).native(text=True).sampling.top_p
+        assert 0.0 < found < 1e-30
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    np = pytest.importorskip("numpy")
+    params = _GenParams(np.int64(7), top_k=np.uint8(3), seed=np.int32(9), temperature=np.float32(0.5), top_p=np.array(0.25), logprobs=np.int64(2), adapter=np.int64(1)).native(text=True)
+    assert (params.max_tokens, params.sampling.top_k, params.sampling.seed, params.top_logprobs, params.adapter) == (7, 3, 9, 2, 1)
+    assert (params.sampling.temperature, params.sampling.top_p) == (0.5, 0.25)
+    for bad in (np.bool_(True), np.float64(1.0), np.array([1]), "1"):
+        with pytest.raises(llmcc.LlmccError, match="top_k is"):
+            _GenParams(top_k=bad)
+
+
+def test_iterables_are_lists_of_integers() -> None:
+    np = pytest.importorskip("numpy")
+    for values in (range(3), (0, 1, 2), iter([0, 1, 2]), (i for i in range(3)), np.arange(3), map(int, "012")):
+        assert list(ffi.int32_array(values, "x")) == [0, 1, 2]
+    assert [list(ffi.int32_array(empty, "x")) for empty in ([], (), iter(()), np.array([]), np.array([], np.int32))] == [[]] * 5
+    for bad in ({0: 1}, {1, 2}):
+        with pytest.raises(TypeError, match="x must be a sequence of integers"):
+            ffi.int32_array(bad, "x")
+    assert list(_GenParams(stop_tokens=(t for t in (1, 2)), stop=iter(["a"])).stop_tokens) == [1, 2]
+
+
+def test_batches_are_told_from_prompts() -> None:
+    from llmcc._batch import as_batch, listed
+
+    np = pytest.importorskip("numpy")
+    for batch in (["a", "b"], ("a",), [[1], [2]], [range(2)], np.array([[1, 2]]), [np.array([1])], [iter([1])]):
+        assert as_batch(listed(batch)) is not None
+    for one in ("text", [1, 2], (1, 2), range(3), np.array([1, 2]), np.array([], np.int64)):
+        assert as_batch(listed(one)) is None
+    assert as_batch([]) == [] and as_batch(listed(t for t in "ab")) == ["a", "b"] and as_batch(listed(iter(()))) == []
+
+
+def test_what_is_of_this_process_is_not_copied() -> None:
+    import copy
+    import pickle
+
+    from llmcc._batch import BatchGeneration, Generation
+
+    for kind in (llmcc.Model, llmcc.Session, Generation, BatchGeneration, ffi.Library):
+        thing = kind.__new__(kind)
+        thing._gen, thing._gens, thing._lock = None, {}, __import__("threading").Lock()
+        for made in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match=f"{kind.__name__} cannot be copied or pickled: ."):
+                made(thing)
+
+
+def test_calls_are_interrupted() -> None:
+    import signal
+    import threading
+    import time
+
+    library, stopped = ffi.Library.__new__(ffi.Library), threading.Event()
+    library._minor = 4
+    library.interrupt = lambda handle: stopped.set()
+
+    def call() -> str:
+        return "stopped" if stopped.wait(20) else "ended"
+
+    timer = threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        library.interruptible(None, call)
+    assert time.monotonic() - start < 1.0 and stopped.is_set()
+    assert library.interruptible(None, lambda: 7) == 7
+    with pytest.raises(ValueError, match="as it is"):
+        library.interruptible(None, lambda: int("as it is"))
+
+
+def test_files_that_change_while_they_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.so"
+
+    def damaged(how: str):
+        def check(*_: object) -> None:
+            if how == "replaced":
+                (tmp_path / "new").write_text("x")
+                os.replace(tmp_path / "new", path)
+            elif how == "changed":
+                path.write_text("longer than it was")
+            raise ValueError("its code is not what the compiler wrote")
+
+        return check
+
+    for how, says in (("replaced", "was replaced while it was being loaded"), ("changed", "was changed while it was being loaded"), ("left", "not what the compiler wrote")):
+        path.write_text("x")
+        monkeypatch.setattr(ffi, "check", damaged(how))
+        with pytest.raises(llmcc.LlmccError, match=says):
+            llmcc.load(path)

@@ -124,3 +124,26 @@ fn python_package() {
         .env("PYTHONDONTWRITEBYTECODE", "1"));
     assert!(out.contains(" passed") && !out.contains("failed"), "{out}");
 }
+
+/// Where the system refuses memory, no function of the API ends the program: it fails in words.
+#[test]
+fn little_memory_is_an_error_and_no_death() {
+    let slots = CompileOptions {
+        slots: Some(AdapterSlots { count: 2, rank: 4, wide: None, targets: vec![] }),
+        ..options(&root().join("examples/tiny-llama/model"))
+    };
+    let a = Artifact::compile(&slots);
+    let exe = a.dir.path().join("memory");
+    let source = root().join("tests/tests/bindings/memory.c");
+    run(Command::new("cc")
+        .args(["-O1", "-Wall", "-I"])
+        .arg(root().join("include"))
+        .arg(source)
+        .arg("-o")
+        .arg(&exe)
+        .arg("-ldl"));
+    // An adapter of another model: its files are read before it is refused.
+    let said = run(Command::new(&exe).arg(&a.path).arg(golden("slots").join("all")));
+    println!("{said}");
+    assert!(said.contains("died 0") && !said.contains("errors in 0"), "{said}");
+}

@@ -1,7 +1,7 @@
 //! Arguments of `llmcc run`.
 
 use super::EngineArgs;
-use super::values::{parse_scale, parse_share};
+use super::values::{parse_penalty, parse_scale, parse_share};
 use clap::{ArgGroup, Args as ClapArgs};
 use std::path::PathBuf;
 
@@ -71,14 +71,14 @@ pub struct SamplingArgs {
     /// Keep the k most likely tokens; 0 = all
     #[arg(long, default_value_t = 0)]
     pub top_k: u32,
-    /// Keep the most likely tokens whose probabilities add up to this
+    /// Keep the most likely tokens whose probabilities add up to this: at least one; 1 = all
     #[arg(long, default_value_t = 1.0, value_parser = parse_share)]
     pub top_p: f32,
     /// Drop tokens less likely than this fraction of the most likely one
     #[arg(long, default_value_t = 0.0, value_parser = parse_share)]
     pub min_p: f32,
     /// > 1 makes tokens that already occurred less likely
-    #[arg(long, default_value_t = 1.0, value_parser = parse_scale)]
+    #[arg(long, default_value_t = 1.0, value_parser = parse_penalty)]
     pub repetition_penalty: f32,
     /// Seed: the same seed gives the same text
     #[arg(long, default_value_t = 0)]

@@ -145,6 +145,14 @@ pub(super) fn parse_scale(text: &str) -> Result<f32, String> {
     }
 }
 
+/// A factor, which 0 cannot be.
+pub(super) fn parse_penalty(text: &str) -> Result<f32, String> {
+    match text.parse() {
+        Ok(x) if x > 0.0 && x <= f32::MAX => Ok(x),
+        _ => Err("must be a positive number (1 = off)".into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

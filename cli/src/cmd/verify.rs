@@ -5,6 +5,7 @@ use crate::args::{GoldenArgs, VerifyArgs};
 use crate::digest::hex;
 use crate::golden::{self, Answer, Distance, Golden, Ran};
 use crate::manifest::{GoldenRecord, Manifest, Version};
+use crate::stamp::Stamp;
 use llmcc_abi::tree::{self, Hash, PartDesc, part};
 use llmcc_codegen::artifact::isa;
 use llmcc_codegen::sealed::{Damage, Sealed};
@@ -17,6 +18,11 @@ use std::fmt::Write;
 /// # Errors
 /// [`Error::Failed`] saying what differs.
 pub fn run(args: &VerifyArgs) -> Result<(), Error> {
+    let stamp = Stamp::of(&args.artifact);
+    check(args).map_err(|e| stamp.explain(e))
+}
+
+fn check(args: &VerifyArgs) -> Result<(), Error> {
     let seed = hashes(args)?;
     let manifest = Manifest::of(&args.artifact)?;
     let kept = golden_vectors(&manifest.golden);

@@ -7,6 +7,8 @@ use crate::loaded::{EngineOptions, Model};
 use llmcc_codegen::artifact::isa;
 use llmcc_ir::target::{Family, TargetSpec};
 use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -171,9 +173,41 @@ pub fn device_of(target: &TargetSpec) -> &'static str {
     }
 }
 
+/// The variable of the environment that chooses among an artifact's versions.
+const DEVICE: &str = "LLMCC_DEVICE";
+
+/// Leaves the child the descriptor by which an artifact without a name can be opened.
+fn inherit(command: &mut Command, path: &Path) {
+    let number = path.to_str().and_then(|p| p.strip_prefix("/proc/self/fd/")).and_then(|n| n.parse::<i32>().ok());
+    let Some(descriptor) = number else { return };
+    // SAFETY: between `fork` and `exec` only a system call is made.
+    unsafe {
+        command.pre_exec(move || match libc::fcntl(descriptor, libc::F_SETFD, 0) {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        })
+    };
+}
+
+fn in_this_process(path: &Path, seed: u64, device: &str, threads: u32, batching: bool) -> Result<Answer, Error> {
+    let before = std::env::var_os(DEVICE);
+    // SAFETY: the other threads of this process, if there are any, pack weights or wait, and do not read
+    // the environment.
+    unsafe { std::env::set_var(DEVICE, device) };
+    let answer = Answer::here(path, seed, threads, batching);
+    // SAFETY: as above.
+    unsafe {
+        match before {
+            Some(device) => std::env::set_var(DEVICE, device),
+            None => std::env::remove_var(DEVICE),
+        }
+    }
+    answer
+}
+
 /// Runs the golden steps of the artifact at `path` in a child process, on the device that
 /// `LLMCC_DEVICE` calls so: `program` is this command line. `batching`: also whether results depend
-/// on what is computed together.
+/// on what is computed together. Where the system has no further process, in this one.
 ///
 /// # Errors
 /// [`Error::Failed`] with what the child said or how it ended.
@@ -185,14 +219,20 @@ pub fn compute_in_child(
     threads: u32,
     batching: bool,
 ) -> Result<Answer, Error> {
-    let output = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .arg("golden")
         .arg(path)
         .args([seed.to_string(), threads.to_string()])
         .args(batching.then_some("--batching"))
-        .env("LLMCC_DEVICE", device)
-        .output()
-        .map_err(|e| Error::io("run", program, e))?;
+        .env(DEVICE, device);
+    inherit(&mut command, path);
+    let output = match command.output() {
+        Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory) => {
+            return in_this_process(path, seed, device, threads, batching);
+        }
+        other => other.map_err(|e| Error::io("run", program, e))?,
+    };
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(Error::Failed(format!("{}: {}", output.status, said.trim().trim_start_matches("error: "))));

@@ -7,7 +7,7 @@ use std::ffi::{CString, c_char};
 use std::ptr;
 
 /// How to generate.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub struct GenOptions {
     pub max_tokens: u32,
@@ -25,12 +25,32 @@ pub struct GenOptions {
     pub adapter: i32,
 }
 
+impl Default for GenOptions {
+    /// The most probable tokens, without end.
+    fn default() -> GenOptions {
+        GenOptions {
+            max_tokens: 0,
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            seed: 0,
+            stop: vec![],
+            ignore_eos: false,
+            no_text: false,
+            adapter: 0,
+        }
+    }
+}
+
 impl GenOptions {
     pub(super) fn sampling(&self) -> llmcc_sampling {
         llmcc_sampling {
             temperature: self.temperature,
             top_k: self.top_k,
-            top_p: self.top_p,
+            // 0 keeps one token, as the smallest share does, while in C it may be a field forgotten.
+            top_p: if self.top_p == 0.0 { f32::MIN_POSITIVE } else { self.top_p },
             min_p: self.min_p,
             repetition_penalty: self.repetition_penalty,
             seed: self.seed,
@@ -62,6 +82,7 @@ impl Model {
             top_logprobs: 0,
             adapter: if seq.is_none() { options.adapter } else { 0 },
             reserved: 0,
+            reserved_1_4: 0,
         };
         let mut handle = ptr::null_mut();
         // SAFETY: all arrays live through the call, which copies them.

@@ -11,6 +11,7 @@ mod step;
 pub use step::stand_ins;
 
 use crate::Error;
+use crate::stamp::Stamp;
 use ffi::Api;
 pub use generation::{GenOptions, Generation, Piece};
 use llmcc_abi::capi::*;
@@ -103,10 +104,19 @@ impl Model {
     /// # Errors
     /// Not an artifact, damaged, or not for this machine.
     pub fn open(path: &Path, options: EngineOptions) -> Result<Model, Error> {
+        let stamp = Stamp::of(path);
+        Model::open_checked(path, options).map_err(|e| stamp.explain(e))
+    }
+
+    fn open_checked(path: &Path, options: EngineOptions) -> Result<Model, Error> {
         locate(path)?;
         let fail = |message: String| Error::Artifact { path: path.to_owned(), message };
         // dlopen searches the system's folders for a name without a slash.
-        let full = std::fs::canonicalize(path).map_err(|e| Error::io("read", path, e))?;
+        let full = match path.starts_with("/proc/self/fd") {
+            // It has no other name.
+            true => path.to_owned(),
+            false => std::fs::canonicalize(path).map_err(|e| Error::io("read", path, e))?,
+        };
         // SAFETY: the file is an artifact of this compiler's making, whose initialisers do nothing
         // but what Rust's runtime does.
         let library = unsafe { libloading::Library::new(&full) }.map_err(|e| fail(why_not_loaded(&full, &e)))?;

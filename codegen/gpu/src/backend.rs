@@ -7,6 +7,7 @@ use crate::{Source, emit};
 use llmcc_codegen::{Backend, Code, CodegenError, GpuCode, Object};
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::target::{GpuArch, TargetSpec};
+use llmcc_ir::threads::try_beside;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -91,18 +92,19 @@ impl Backend for GpuBackend {
     fn lower_all(&self, kernels: &[Kernel], target: &TargetSpec) -> Result<Vec<Object>, CodegenError> {
         let (next, done) = (AtomicUsize::new(0), Mutex::new(vec![]));
         let workers = std::thread::available_parallelism().map_or(1, usize::from).min(kernels.len());
-        std::thread::scope(|s| {
-            for _ in 0..workers {
-                s.spawn(|| {
-                    while let Some((i, kernel)) = {
-                        let i = next.fetch_add(1, Ordering::Relaxed);
-                        kernels.get(i).map(|k| (i, k))
-                    } {
-                        let object = self.lower(kernel, target);
-                        lock(&done).push((i, object));
-                    }
-                });
+        let work = || {
+            while let Some((i, kernel)) = {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                kernels.get(i).map(|k| (i, k))
+            } {
+                let object = self.lower(kernel, target);
+                lock(&done).push((i, object));
             }
+        };
+        std::thread::scope(|s| {
+            // As many as there are; this one in any case.
+            let _others: Vec<_> = (1..workers).map_while(|_| try_beside(s, &work).ok()).collect();
+            work();
         });
         let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         done.sort_by_key(|(i, _)| *i);

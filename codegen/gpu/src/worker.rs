@@ -70,7 +70,7 @@ struct Process {
     child: Child,
     to: ChildStdin,
     from: ChildStdout,
-    said: JoinHandle<String>,
+    said: Option<JoinHandle<String>>,
 }
 
 /// Why a module was not lowered.
@@ -144,13 +144,15 @@ fn start(llvm: &Llvm) -> io::Result<Process> {
     let to = child.stdin.take().ok_or_else(missing)?;
     let from = child.stdout.take().ok_or_else(missing)?;
     let mut stderr = child.stderr.take().ok_or_else(missing)?;
-    let said = std::thread::spawn(move || {
+    let listen = move || {
         let mut bytes = vec![];
         // What could be read is enough for a message.
         let _ = stderr.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).trim().to_string()
-    });
-    Ok(Process { child, to, from, said })
+    };
+    let mut process = Process { child, to, from, said: None };
+    process.said = Some(std::thread::Builder::new().spawn(listen)?);
+    Ok(process)
 }
 
 impl Process {
@@ -169,7 +171,7 @@ impl Process {
     fn last_words(mut self, e: &io::Error) -> String {
         let _ = self.child.kill();
         let status = self.child.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
-        let said = std::mem::replace(&mut self.said, std::thread::spawn(String::new)).join().unwrap_or_default();
+        let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
         let said = if said.is_empty() { e.to_string() } else { said };
         format!("{status}: {said}")
     }

@@ -7,7 +7,7 @@
 //! (`benches/kernels --pages`).
 
 use super::LinkError;
-use super::place::{Place, REGISTRY};
+use super::place::{Place, Unfinished};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -16,11 +16,12 @@ use std::path::{Path, PathBuf};
 /// Bytes per write to the file: two huge pages.
 const PIECE: u64 = 4 << 20;
 
-/// A file being written. Dropped before [`Pending::commit`], or when a signal ends the process (see
-/// [`super::remove_unfinished`]), it leaves nothing behind.
+/// A file being written. Dropped before [`Pending::commit`], it leaves nothing behind; nor when the
+/// process ends, if the file system has files without a name. Elsewhere it has a temporary one, which
+/// handlers of signals remove (see [`super::remove_unfinished`]).
 pub struct Pending {
     place: Place,
-    tmp: PathBuf,
+    unfinished: Unfinished,
     file: File,
     /// What has not been written yet: the bytes up to `pos`, never across a multiple of [`PIECE`].
     buffer: Vec<u8>,
@@ -29,16 +30,26 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Starts `path` under a temporary name in its folder. A link is followed: what it leads to is
-    /// replaced, not the link.
+    /// Starts `path` in its folder. A link is followed: what it leads to is replaced, not the link.
     ///
     /// # Errors
     /// [`LinkError::Io`] when `path` is no place for a file (a folder, a device, a pipe) or the
     /// temporary file cannot be made.
     pub fn create(path: &Path) -> Result<Pending, LinkError> {
         let place = Place::of(path)?;
-        let (tmp, file) = REGISTRY.start(&place)?;
-        Ok(Pending::with(place, tmp, file))
+        let (unfinished, file) = Unfinished::start(&place)?;
+        Ok(Pending::with(place, unfinished, file))
+    }
+
+    /// The same under a temporary name, beside which there may be others.
+    ///
+    /// # Errors
+    /// As [`Pending::create`].
+    pub fn create_named(path: &Path) -> Result<Pending, LinkError> {
+        let place = Place::of(path)?;
+        let fail = |source| LinkError::Io { path: place.target().to_owned(), source };
+        let (unfinished, file) = Unfinished::start_named(&place).map_err(fail)?;
+        Ok(Pending::with(place, unfinished, file))
     }
 
     /// Starts `path` under the name `tmp`.
@@ -47,12 +58,13 @@ impl Pending {
     /// As [`Pending::create`], and when there is a file of that name.
     pub fn create_as(path: &Path, tmp: PathBuf) -> Result<Pending, LinkError> {
         let place = Place::of(path)?;
-        let file = REGISTRY.start_as(&tmp).map_err(|source| LinkError::Io { path: tmp.clone(), source })?;
-        Ok(Pending::with(place, tmp, file))
+        let path = tmp.clone();
+        let (unfinished, file) = Unfinished::start_as(tmp).map_err(|source| LinkError::Io { path, source })?;
+        Ok(Pending::with(place, unfinished, file))
     }
 
-    fn with(place: Place, tmp: PathBuf, file: File) -> Pending {
-        Pending { place, tmp, file, buffer: Vec::with_capacity(PIECE as usize), pos: 0, done: false }
+    fn with(place: Place, unfinished: Unfinished, file: File) -> Pending {
+        Pending { place, unfinished, file, buffer: Vec::with_capacity(PIECE as usize), pos: 0, done: false }
     }
 
     /// Writes the whole of a file, which appears when complete.
@@ -70,9 +82,9 @@ impl Pending {
         self.place.target()
     }
 
-    /// The name until [`Pending::commit`].
+    /// Where this process can open it until [`Pending::commit`].
     pub fn temporary(&self) -> &Path {
-        &self.tmp
+        self.unfinished.path()
     }
 
     /// Bytes so far.
@@ -135,7 +147,7 @@ impl Pending {
     pub fn commit(mut self, mode: u32) -> Result<(), LinkError> {
         self.settle()?;
         let named = self.file.set_permissions(fs::Permissions::from_mode(mode)).and_then(|()| self.file.sync_all());
-        named.and_then(|()| REGISTRY.finish(&self.tmp, self.place.target())).map_err(|e| self.fail(e))?;
+        named.and_then(|()| self.unfinished.finish(&self.place)).map_err(|e| self.fail(e))?;
         self.done = true;
         self.place.sync_folder().map_err(|e| self.fail(e))
     }
@@ -167,7 +179,7 @@ impl Write for Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if !self.done {
-            REGISTRY.discard(&self.tmp);
+            self.unfinished.discard();
         }
     }
 }

@@ -1,11 +1,15 @@
 //! Where output may go, and the temporary files that stand for it until it is complete.
 
 use super::LinkError;
+use std::ffi::{CStr, CString, c_char};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
 
 /// Links followed at most, as by the kernel.
 const LINKS: usize = 40;
@@ -43,6 +47,13 @@ impl Place {
             Some(p) if !p.as_os_str().is_empty() => p,
             _ => Path::new("."),
         }
+    }
+
+    /// A name beside it.
+    fn temporary_name(&self) -> PathBuf {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let n = NUMBER.fetch_add(1, SeqCst);
+        self.folder().join(format!(".llmcc-{}-{n}.tmp", std::process::id()))
     }
 
     /// Has the folder's entry for the file written to disk. File systems that cannot do so with
@@ -87,68 +98,171 @@ pub(crate) fn kind(t: fs::FileType) -> &'static str {
     }
 }
 
-/// The temporary files of this process, so that a signal's handler can remove them.
-pub(super) struct Registry(Mutex<Vec<PathBuf>>);
+/// A file without its name yet.
+pub(super) enum Unfinished {
+    /// It has none at all, and goes with the process: where it can be opened as long as this process
+    /// has it open.
+    Unnamed(PathBuf),
+    /// A temporary one.
+    Named(PathBuf),
+}
 
-/// All of them.
-pub(super) static REGISTRY: Registry = Registry(Mutex::new(vec![]));
-
-impl Registry {
-    fn lock(&self) -> MutexGuard<'_, Vec<PathBuf>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl Unfinished {
+    /// A new file for `place`: one without a name where the system and the file system have such,
+    /// else one beside the place.
+    pub fn start(place: &Place) -> Result<(Unfinished, File), LinkError> {
+        let fail = |source| LinkError::Io { path: place.target.clone(), source };
+        match unnamed(place.folder()) {
+            Some((path, file)) => Ok((Unfinished::Unnamed(path), file)),
+            None => Unfinished::start_named(place).map_err(fail),
+        }
     }
 
-    /// A new file beside `place`. Its short name fits wherever the final one does; one that a
-    /// killed process with our number left is passed over.
-    pub fn start(&self, place: &Place) -> Result<(PathBuf, File), LinkError> {
-        for n in 0..ATTEMPTS {
-            let tmp = place.folder().join(format!(".llmcc-{}-{n}.tmp", std::process::id()));
-            match self.start_as(&tmp) {
+    /// A new file with a temporary name beside `place`. Its short name fits wherever the final one
+    /// does; one that a killed process with our number left is passed over.
+    pub fn start_named(place: &Place) -> io::Result<(Unfinished, File)> {
+        for _ in 0..ATTEMPTS {
+            let tmp = place.temporary_name();
+            match Unfinished::start_as(tmp) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(source) => return Err(LinkError::Io { path: place.target.clone(), source }),
-                Ok(file) => return Ok((tmp, file)),
+                other => return other,
             }
         }
-        let source = io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            format!("{ATTEMPTS} files .llmcc-*.tmp of interrupted runs lie there; remove them"),
-        );
-        Err(LinkError::Io { path: place.folder().to_owned(), source })
+        let what = format!("{ATTEMPTS} files .llmcc-*.tmp of interrupted runs lie in the folder; remove them");
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, what))
     }
 
-    /// A new file at `tmp`.
-    pub fn start_as(&self, tmp: &Path) -> io::Result<File> {
-        let mut files = self.lock();
-        let file = File::options().read(true).write(true).create_new(true).open(tmp)?;
-        files.push(tmp.to_owned());
-        Ok(file)
+    /// A new file called `tmp`.
+    pub fn start_as(tmp: PathBuf) -> io::Result<(Unfinished, File)> {
+        // Known to handlers of signals before it is there.
+        REGISTRY.add(&tmp);
+        match File::options().read(true).write(true).create_new(true).open(&tmp) {
+            Ok(file) => Ok((Unfinished::Named(tmp), file)),
+            Err(e) => {
+                REGISTRY.remove(&tmp);
+                Err(e)
+            }
+        }
     }
 
-    /// Gives the file at `tmp` its name.
-    pub fn finish(&self, tmp: &Path, name: &Path) -> io::Result<()> {
-        let mut files = self.lock();
-        fs::rename(tmp, name)?;
-        files.retain(|f| f != tmp);
-        Ok(())
+    /// Where it can be opened.
+    pub fn path(&self) -> &Path {
+        match self {
+            Unfinished::Unnamed(path) | Unfinished::Named(path) => path,
+        }
     }
 
-    /// Removes the file at `tmp`.
-    pub fn discard(&self, tmp: &Path) {
-        let mut files = self.lock();
-        // Nothing more can be done about a failure here; the output's name was never touched.
-        let _ = fs::remove_file(tmp);
-        files.retain(|f| f != tmp);
+    /// Gives the file its name.
+    pub fn finish(&self, place: &Place) -> io::Result<()> {
+        let Unfinished::Unnamed(path) = self else { return rename(self.path(), place) };
+        match link(path, &place.target) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            other => return other,
+        }
+        // A name that stands for another file is taken by renaming only.
+        for _ in 0..ATTEMPTS {
+            let tmp = place.temporary_name();
+            REGISTRY.add(&tmp);
+            match link(path, &tmp) {
+                Ok(()) => return rename(&tmp, place).inspect_err(|_| discard(&tmp)),
+                Err(e) => {
+                    REGISTRY.remove(&tmp);
+                    if e.kind() != io::ErrorKind::AlreadyExists {
+                        return Err(e);
+                    }
+                }
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// Removes it.
+    pub fn discard(&self) {
+        if let Unfinished::Named(tmp) = self {
+            discard(tmp);
+        }
     }
 }
 
-/// Removes all unfinished files of this process and stops it from making more: for the moment
-/// before it ends by a signal. Whoever would start, finish or remove one afterwards waits for ever.
-pub fn remove_unfinished() {
-    let mut files = REGISTRY.lock();
-    for f in files.drain(..) {
-        let _ = fs::remove_file(f);
+/// A file in a folder that has no name: `None` where there are no such, or no way to open and name
+/// them.
+fn unnamed(folder: &Path) -> Option<(PathBuf, File)> {
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_TMPFILE)
+        .mode(0o600)
+        .open(folder)
+        .ok()
+        .filter(|f| f.metadata().is_ok_and(|m| m.is_file()))?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    // Without `/proc` neither.
+    let there = fs::metadata(&path).ok()?;
+    let same = file.metadata().is_ok_and(|m| (m.dev(), m.ino()) == (there.dev(), there.ino()));
+    same.then_some((path, file))
+}
+
+/// Gives the file that can be opened at `path` a further name.
+fn link(path: &Path, name: &Path) -> io::Result<()> {
+    let c = |p: &Path| CString::new(p.as_os_str().as_bytes()).map_err(io::Error::other);
+    let (path, name) = (c(path)?, c(name)?);
+    // SAFETY: both are C strings.
+    let done =
+        unsafe { libc::linkat(libc::AT_FDCWD, path.as_ptr(), libc::AT_FDCWD, name.as_ptr(), libc::AT_SYMLINK_FOLLOW) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn rename(tmp: &Path, place: &Place) -> io::Result<()> {
+    fs::rename(tmp, &place.target)?;
+    REGISTRY.remove(tmp);
+    Ok(())
+}
+
+fn discard(tmp: &Path) {
+    // Nothing more can be done about a failure here; the output's name was never touched.
+    let _ = fs::remove_file(tmp);
+    REGISTRY.remove(tmp);
+}
+
+/// Most temporary names at a time: those of an artifact, its weights and a few texts.
+const NAMES: usize = 16;
+
+/// The temporary names of this process, for handlers of signals, which may take no locks and free
+/// nothing.
+struct Registry([AtomicPtr<c_char>; NAMES]);
+
+static REGISTRY: Registry = Registry([const { AtomicPtr::new(ptr::null_mut()) }; NAMES]);
+
+impl Registry {
+    fn add(&self, tmp: &Path) {
+        let Ok(name) = CString::new(tmp.as_os_str().as_bytes()) else { return };
+        let name = name.into_raw();
+        let free = |slot: &AtomicPtr<c_char>| slot.compare_exchange(ptr::null_mut(), name, SeqCst, SeqCst).is_ok();
+        // (More than are expected would stay after a signal.)
+        let _ = self.0.iter().any(free);
     }
-    std::mem::forget(files);
+
+    fn remove(&self, tmp: &Path) {
+        for slot in &self.0 {
+            let name = slot.load(SeqCst);
+            // SAFETY: names are never freed, since a handler may be reading them: they are few and short.
+            if !name.is_null() && unsafe { CStr::from_ptr(name) }.to_bytes() == tmp.as_os_str().as_bytes() {
+                let _ = slot.compare_exchange(name, ptr::null_mut(), SeqCst, SeqCst);
+            }
+        }
+    }
+}
+
+/// Removes all unfinished files of this process: for the moment before it ends by a signal. A
+/// handler may call it.
+pub fn remove_unfinished() {
+    for slot in &REGISTRY.0 {
+        let name = slot.load(SeqCst);
+        if !name.is_null() {
+            // SAFETY: a C string that is never freed.
+            unsafe { libc::unlink(name) };
+        }
+    }
 }
 
 #[cfg(test)]
@@ -185,7 +299,7 @@ mod tests {
         symlink(at("b"), at("a")).unwrap();
         symlink(at("a"), at("b")).unwrap();
         symlink("/dev/null", at("null")).unwrap();
-        let pipe = std::ffi::CString::new(at("pipe").to_str().unwrap()).unwrap();
+        let pipe = CString::new(at("pipe").to_str().unwrap()).unwrap();
         // SAFETY: a valid path.
         assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
         let socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
@@ -205,14 +319,51 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 5);
     }
 
+    /// A file whose file system has no unnamed ones.
+    fn named(place: &Place) -> Unfinished {
+        Unfinished::start_named(place).unwrap().0
+    }
+
     #[test]
     fn leftovers_of_a_process_with_the_same_number_are_passed_over() {
         let dir = tempfile::tempdir().unwrap();
-        let left = dir.path().join(format!(".llmcc-{}-0.tmp", std::process::id()));
-        fs::write(&left, "left").unwrap();
-        written(&dir.path().join("file")).unwrap();
-        assert_eq!(fs::read(left).unwrap(), b"left");
-        assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"new");
+        let place = Place::of(&dir.path().join("file")).unwrap();
+        let first = named(&place);
+        let (_, n) = first.path().to_str().unwrap().rsplit_once('-').unwrap();
+        let n: usize = n.strip_suffix(".tmp").unwrap().parse().unwrap();
+        let left: Vec<PathBuf> = (1..50)
+            .map(|i| dir.path().join(format!(".llmcc-{}-{}.tmp", std::process::id(), n + i)))
+            .inspect(|path| fs::write(path, "left").unwrap())
+            .collect();
+        named(&place).finish(&place).unwrap();
+        assert!(left.iter().all(|path| fs::read(path).unwrap() == b"left"));
+        assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"");
+        first.discard();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 50);
+    }
+
+    /// What a signal that cannot be handled leaves: nothing, where files need no name.
+    #[test]
+    fn files_without_a_name_take_theirs_at_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("file");
+        let place = Place::of(&at).unwrap();
+        for text in ["first", "second"] {
+            let (unfinished, mut file) = Unfinished::start(&place).unwrap();
+            io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+            assert_eq!(fs::read(unfinished.path()).unwrap(), text.as_bytes());
+            if matches!(unfinished, Unfinished::Unnamed(_)) {
+                assert_eq!(fs::read_dir(dir.path()).unwrap().count(), usize::from(at.exists()));
+            } else {
+                println!("skipped: {} has no files without a name", dir.path().display());
+            }
+            unfinished.finish(&place).unwrap();
+            assert_eq!(fs::read_to_string(&at).unwrap(), text);
+        }
+        // One that is given up.
+        let (unfinished, _) = Unfinished::start(&place).unwrap();
+        unfinished.discard();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]

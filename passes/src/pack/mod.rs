@@ -14,6 +14,7 @@ mod tests;
 use llmcc_ir::graph::Module;
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
 use llmcc_ir::quant::{self, BLOCK, Float, Format, Packing, StoredRows};
+use llmcc_ir::threads::beside;
 use llmcc_ir::ty::DType;
 use rayon::prelude::*;
 use rows::Rows;
@@ -184,6 +185,7 @@ pub fn pack(
     sink: &mut dyn std::io::Write,
     progress: &mut dyn FnMut(u64),
 ) -> Result<PackReport, PackError> {
+    crate::threads::prepare();
     hidden::check(plan, module, source)?;
     let last_use = last_uses(plan);
     let mut report = PackReport::default();
@@ -338,7 +340,7 @@ impl Output<'_> {
         for wave in waves {
             // The next ones are packed while these are written.
             ready = std::thread::scope(|s| -> Result<Vec<Packed>, PackError> {
-                let next = s.spawn(|| wave.map(pack).unwrap_or_default());
+                let next = beside(s, || wave.map(pack).unwrap_or_default());
                 for p in ready {
                     let (bytes, sums) = p?;
                     self.write(&bytes)?;
@@ -350,7 +352,7 @@ impl Output<'_> {
                     };
                     total.losses.add(&sums.losses);
                 }
-                Ok(next.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                Ok(next.join())
             })?;
         }
         let relative = if total.signal > 0.0 { (total.error / total.signal).sqrt() } else { 0.0 };

@@ -176,11 +176,11 @@ pub struct llmcc_sampling {
     pub temperature: f32,
     /// 0: all.
     pub top_k: u32,
-    /// 0, 1: all.
+    /// 1: all.
     pub top_p: f32,
     /// 0: all.
     pub min_p: f32,
-    /// 0, 1: none.
+    /// 1: none.
     pub repetition_penalty: f32,
     /// 0: all.
     pub repetition_window: u32,
@@ -195,14 +195,14 @@ pub struct llmcc_sampling {
 }
 
 impl Default for llmcc_sampling {
-    /// All zero: the most probable token.
+    /// `LLMCC_SAMPLING_INIT`: the most probable token.
     fn default() -> Self {
         llmcc_sampling {
             temperature: 0.0,
             top_k: 0,
-            top_p: 0.0,
+            top_p: 1.0,
             min_p: 0.0,
-            repetition_penalty: 0.0,
+            repetition_penalty: 1.0,
             repetition_window: 0,
             seed: 0,
             bias: core::ptr::null(),
@@ -238,6 +238,9 @@ pub struct llmcc_gen_params {
     pub adapter: i32,
     /// 0.
     pub reserved: u32,
+    /// 0. A structure that is large enough for it is of version 1.4 or later, which gives zeros in
+    /// `sampling` another meaning.
+    pub reserved_1_4: u64,
 }
 
 /// `llmcc_tokenize`: add the model's own start and end tokens.

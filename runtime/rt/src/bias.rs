@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use llmcc_abi::capi::llmcc_logit_bias;
 
 use crate::error::{Error, Result};
+use crate::reserve::need;
 
 /// Token ids, and what is added to their logits. A token listed twice gets both.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,6 +52,7 @@ impl Bias {
         if self.is_empty() {
             return Ok(Cow::Borrowed(logits));
         }
+        need(size_of_val(logits))?;
         let mut sums = logits.to_vec();
         for entry in &self.0 {
             let Some(sum) = sums.get_mut(entry.token as usize) else { continue };

@@ -93,7 +93,7 @@ pub fn want(params: &Sampling, found: usize, vocab: usize) -> Want {
     if params.temperature == 0.0 || params.top_k == 1 {
         return Want::Best;
     }
-    let filtered = (params.top_p > 0.0 && params.top_p < 1.0) || params.min_p > 0.0;
+    let filtered = params.has_top_p() || params.min_p > 0.0;
     if complete(params, found, vocab) || (filtered && TEMPERATURES.contains(&params.temperature)) {
         return Want::Top { scale: std::f32::consts::LOG2_E / params.temperature.max(*TEMPERATURES.start()) };
     }
@@ -138,7 +138,7 @@ pub fn choose(c: &Candidates, params: &Sampling, vocab: usize, draw: u64) -> Res
     weigh(&mut kept, max, params);
     let Some(n) = prefix(&kept, f64::from(c.sum), params) else { return Ok(None) };
     kept.truncate(n);
-    if !(params.top_p > 0.0 && params.top_p < 1.0) {
+    if !params.has_top_p() {
         // Only a top-p orders by probability.
         kept.sort_unstable_by_key(|c| c.token);
     }
@@ -150,7 +150,7 @@ pub fn choose(c: &Candidates, params: &Sampling, vocab: usize, draw: u64) -> Res
 fn prefix(candidates: &[Candidate], sum: f64, params: &Sampling) -> Option<usize> {
     // By min-p, if fewer than there are.
     let by_min_p = candidates.iter().position(|c| params.min_p > 0.0 && c.weight < f64::from(params.min_p));
-    if !(params.top_p > 0.0 && params.top_p < 1.0) {
+    if !params.has_top_p() {
         return by_min_p;
     }
     let known: f64 = candidates.iter().map(|c| c.weight).sum();

@@ -55,7 +55,7 @@ fn candidates_give_the_token_that_all_logits_give() {
             top_k: rng.pick(&[0, 0, 1, 5, 40, 64, 100]),
             top_p: rng.pick(&[0.0, 0.1, 0.5, 0.9, 0.95, 1.0]),
             min_p: rng.pick(&[0.0, 0.0, 0.02, 0.1, 1.0]),
-            repetition_penalty: rng.pick(&[0.0, 1.0, 1.0, 1.2]),
+            repetition_penalty: rng.pick(&[1.0, 1.0, 1.0, 1.2]),
             seed: case,
             ..Sampling::default()
         };
@@ -83,9 +83,14 @@ fn usual_parameters_need_no_logits() {
     // A distribution as of text: the first token has a fifth of the weight, the rest falls off as a
     // power law.
     let logits: Vec<f32> = (0..50_000u32).map(|i| 12.0 - 1.6 * ((1 + i * 7919 % 50_000) as f32).ln()).collect();
-    for (temperature, top_k, top_p, min_p) in
-        [(0.7, 40, 0.95, 0.05), (0.8, 50, 0.0, 0.0), (0.6, 0, 0.9, 0.0), (1.0, 0, 0.0, 0.05), (0.7, 0, 0.8, 0.01)]
-    {
+    for (temperature, top_k, top_p, min_p) in [
+        (0.7, 40, 0.95, 0.05),
+        (0.8, 50, 1.0, 0.0),
+        (0.6, 0, 0.9, 0.0),
+        (1.0, 0, 1.0, 0.05),
+        (0.7, 0, 0.8, 0.01),
+        (0.9, 0, 0.0, 0.0),
+    ] {
         for draw in 0..50 {
             let params = Sampling { temperature, top_k, top_p, min_p, seed: 3, ..Sampling::default() };
             let want = want(&params, 64, logits.len());

@@ -15,6 +15,7 @@ use crate::engine::{Batch, Engine};
 use crate::error::{Error, Result, Status};
 use crate::generate::{Choice, Generation, Piece, Spelled};
 use crate::kv::SeqId;
+use crate::reserve::need;
 use crate::text::Text;
 
 /// What one step evaluates.
@@ -40,6 +41,9 @@ struct Plan {
 /// The same sequence twice; the cache has no room for even one of them; what a single generation
 /// may fail with. Then none has got a token.
 pub fn next(gens: &mut [&mut Generation], engine: &mut Engine, text: Option<&Text>) -> Result<Vec<Option<Piece>>> {
+    // Lists of the step and its results; those of all tokens grow after it.
+    let history: usize = gens.iter().map(|g| g.evaluated() + g.pending().len()).sum();
+    need(64 * engine.max_batch_tokens() + 512 * gens.len() + 12 * history)?;
     check(gens, engine)?;
     let start = Instant::now();
     let mut chosen: Vec<Option<Result<Choice>>> = Vec::new();

@@ -9,6 +9,7 @@ use llmcc_abi::output::{flags, pool};
 use crate::engine::{Batch, Engine};
 use crate::error::{Error, Result, Status};
 use crate::kv::SeqId;
+use crate::reserve::need;
 
 /// Below this length a row is not scaled up to 1 (as in PyTorch's `normalize`).
 const SHORTEST: f64 = 1e-12;
@@ -37,9 +38,13 @@ pub fn embed(engine: &mut Engine, rows: &Rows) -> Result<Vec<f32>> {
     let columns = engine.image().desc().columns as usize;
     let room = rows.lengths.len().checked_mul(columns);
     let room = room.ok_or_else(|| Error::invalid("the results are more than memory can hold"))?;
+    // Sums of f64 beside the results, and what is wanted of each token.
+    need(room.saturating_mul(16).saturating_add(rows.tokens.len().saturating_mul(64)))?;
+    let watch = engine.interrupts().watch();
     let mut out = Vec::with_capacity(room);
     let (mut row, mut token) = (0, 0);
     while row < rows.lengths.len() {
+        watch.check()?;
         let lengths = &rows.lengths[row..][..together(engine, &rows.lengths[row..])];
         let tokens = &rows.tokens[token..][..lengths.iter().sum()];
         let mut seqs = Vec::with_capacity(lengths.len());

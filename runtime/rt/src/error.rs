@@ -33,6 +33,8 @@ pub enum Status {
     Numeric = 10,
     /// A bug in the runtime.
     Internal = 11,
+    /// `llmcc_interrupt` ended the call.
+    Interrupted = 12,
 }
 
 /// What failed and what the user can do about it.

@@ -8,6 +8,7 @@ use crate::engine::{Batch, Engine, Row};
 use crate::error::{Error, Result, Status};
 use crate::kv::SeqId;
 use crate::logprob::{LogProb, LogProbs};
+use crate::reserve::need;
 use crate::sample::{Sampling, sample};
 use crate::stream::{Decode, Detokenizer, StopStrings};
 use crate::text::{Text, no_tokenizer};
@@ -221,6 +222,7 @@ impl Generation {
     /// The next token by the logits after the last one, which the caller has from a step of his own, in a
     /// sequence of his own; `None` after the last. Nothing has changed after an error.
     pub fn take(&mut self, logits: &[f32], engine: &Engine, text: Option<&Text>) -> Result<Option<Piece>> {
+        need(12 * self.history.len() + 64 * self.vocab)?;
         if logits.len() != self.vocab {
             let message = format!("logits has {} elements, but the vocabulary {}", logits.len(), self.vocab);
             return Err(Error::invalid(message));
@@ -336,6 +338,8 @@ impl Generation {
 
     /// Steps the model over the tokens it has not seen, and chooses the next.
     fn evaluate(&mut self, engine: &mut Engine) -> Result<Choice> {
+        // The list of tokens grows after the step.
+        need(12 * self.history.len())?;
         self.check_sequence(engine)?;
         let tokens = self.pending();
         let mut chosen = Err(Error::new(Status::Internal, "the step produced no logits"));
@@ -414,6 +418,7 @@ impl Generation {
 
     /// Chooses the next token from the row after the last one.
     pub(crate) fn choose(&self, mut row: Row) -> Result<Choice> {
+        need(64 * self.vocab)?;
         let (params, draw) = (&self.params.sampling, self.stats.generated_tokens);
         if let Some(candidates) = row.candidates()
             && let Some(token) = candidates::choose(&candidates, params, self.vocab, draw)?

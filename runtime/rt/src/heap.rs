@@ -4,6 +4,9 @@
 //! Each block begins with the links of a doubly linked list, 16 bytes. There are 64 lists, chosen
 //! by the block's address, each with a lock that is held for a few instructions, so threads hardly
 //! ever meet. See `unload` for why.
+//!
+//! Where the C library has no more memory, blocks come from what calls have put by
+//! ([`crate::reserve`]). They have no links.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -11,6 +14,8 @@ use std::ffi::c_void;
 use std::hint::spin_loop;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::*};
+
+use crate::reserve::Reserve;
 
 const LISTS: usize = 64;
 /// What `malloc` aligns to.
@@ -115,11 +120,76 @@ struct Heap {
     plain: [List; LISTS],
     /// Types of larger alignment than `malloc` has, which are rare.
     aligned: List,
+    reserve: &'static Reserve,
 }
 
 impl Heap {
-    const fn new() -> Heap {
-        Heap { plain: [const { List::new() }; LISTS], aligned: List::new() }
+    const fn new(reserve: &'static Reserve) -> Heap {
+        Heap { plain: [const { List::new() }; LISTS], aligned: List::new(), reserve }
+    }
+
+    /// A block where the C library has none; null if nothing was put by, either.
+    fn last_resort(&self, layout: Layout) -> *mut u8 {
+        let block = self.reserve.take(layout.size(), layout.align());
+        #[cfg(feature = "heap")]
+        if block.is_null() {
+            // Does not return on threads that can be done without.
+            crate::desk::give_up();
+        }
+        block
+    }
+
+    /// # Safety
+    /// As [`GlobalAlloc::alloc`].
+    unsafe fn plain(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise; sizes of layouts are below `isize::MAX`.
+        unsafe {
+            if layout.align() > ALIGN {
+                self.alloc_aligned(layout)
+            } else {
+                self.adopt(libc::malloc(layout.size() + HEADER))
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`GlobalAlloc::alloc_zeroed`].
+    unsafe fn zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above. `calloc` knows which memory is zero already.
+        unsafe {
+            if layout.align() <= ALIGN {
+                return self.adopt(libc::calloc(1, layout.size() + HEADER));
+            }
+            let block = self.alloc_aligned(layout);
+            if !block.is_null() {
+                block.write_bytes(0, layout.size());
+            }
+            block
+        }
+    }
+
+    /// # Safety
+    /// As [`GlobalAlloc::realloc`], of a block of the C library.
+    unsafe fn resize(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise; a block moves only while it is in no list.
+        unsafe {
+            if layout.align() > ALIGN {
+                let new = self.alloc_aligned(Layout::from_size_align_unchecked(size, layout.align()));
+                if !new.is_null() {
+                    ptr::copy_nonoverlapping(block, new, size.min(layout.size()));
+                    self.dealloc(block, layout);
+                }
+                return new;
+            }
+            let node = block.sub(HEADER).cast::<Node>();
+            self.list(node).remove(node);
+            let moved = libc::realloc(node.cast(), size + HEADER);
+            if moved.is_null() {
+                self.list(node).insert(node);
+                return ptr::null_mut();
+            }
+            self.adopt(moved)
+        }
     }
 
     fn list(&self, block: *mut Node) -> &List {
@@ -190,25 +260,20 @@ impl Heap {
 // SAFETY: blocks are those of `malloc`, at least as large and as aligned as asked for.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise; sizes of layouts are below `isize::MAX`.
-        unsafe {
-            if layout.align() > ALIGN {
-                self.alloc_aligned(layout)
-            } else {
-                self.adopt(libc::malloc(layout.size() + HEADER))
-            }
-        }
+        // SAFETY: the caller's promise.
+        let block = unsafe { self.plain(layout) };
+        if block.is_null() { self.last_resort(layout) } else { block }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as above. `calloc` knows which memory is zero already.
+        // SAFETY: the caller's promise; what was put by may have been used before.
         unsafe {
-            if layout.align() <= ALIGN {
-                return self.adopt(libc::calloc(1, layout.size() + HEADER));
-            }
-            let block = self.alloc_aligned(layout);
-            if !block.is_null() {
-                block.write_bytes(0, layout.size());
+            let mut block = self.zeroed(layout);
+            if block.is_null() {
+                block = self.last_resort(layout);
+                if !block.is_null() {
+                    block.write_bytes(0, layout.size());
+                }
             }
             block
         }
@@ -217,7 +282,9 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: the caller's block has the header that `alloc` has put before it.
         unsafe {
-            if layout.align() > ALIGN {
+            if self.reserve.owns(block) {
+                self.reserve.give(block);
+            } else if layout.align() > ALIGN {
                 let header = block.sub(size_of::<Aligned>()).cast::<Aligned>();
                 self.aligned.remove(&raw mut (*header).node);
                 libc::free((*header).base);
@@ -230,31 +297,33 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: as above; a block moves only while it is in no list.
+        // SAFETY: as above.
         unsafe {
-            if layout.align() > ALIGN {
-                let new = self.alloc_aligned(Layout::from_size_align_unchecked(size, layout.align()));
-                if !new.is_null() {
-                    ptr::copy_nonoverlapping(block, new, size.min(layout.size()));
-                    self.dealloc(block, layout);
-                }
-                return new;
+            let as_asked = Layout::from_size_align_unchecked(size, layout.align());
+            let new = match self.reserve.owns(block) {
+                true => self.plain(as_asked),
+                false => match self.resize(block, layout, size) {
+                    moved if moved.is_null() => ptr::null_mut(),
+                    moved => return moved,
+                },
+            };
+            let new = if new.is_null() { self.last_resort(as_asked) } else { new };
+            if !new.is_null() {
+                ptr::copy_nonoverlapping(block, new, size.min(layout.size()));
+                self.dealloc(block, layout);
             }
-            let node = block.sub(HEADER).cast::<Node>();
-            self.list(node).remove(node);
-            let moved = libc::realloc(node.cast(), size + HEADER);
-            if moved.is_null() {
-                self.list(node).insert(node);
-                return ptr::null_mut();
-            }
-            self.adopt(moved)
+            new
         }
     }
 }
 
+/// What calls have put by.
+#[cfg(feature = "heap")]
+pub static RESERVE: Reserve = Reserve::new();
+
 #[cfg(feature = "heap")]
 #[global_allocator]
-static HEAP: Heap = Heap::new();
+static HEAP: Heap = Heap::new(&RESERVE);
 
 /// Gives all memory of the library back.
 ///
@@ -263,7 +332,10 @@ static HEAP: Heap = Heap::new();
 #[cfg(feature = "heap")]
 pub unsafe fn release() {
     // SAFETY: the caller's promise.
-    unsafe { HEAP.release() }
+    unsafe {
+        HEAP.release();
+        RESERVE.release();
+    }
 }
 
 /// Before a `fork` waits for all locks: what another thread has half done would stay so in the
@@ -271,17 +343,21 @@ pub unsafe fn release() {
 #[cfg(feature = "heap")]
 pub extern "C" fn before_fork() {
     HEAP.lists().for_each(List::lock);
+    RESERVE.lock();
 }
 
 /// After a `fork`, on both sides.
 #[cfg(feature = "heap")]
 pub extern "C" fn after_fork() {
+    RESERVE.unlock();
     HEAP.lists().for_each(List::unlock);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    static NOTHING: Reserve = Reserve::new();
 
     fn count(heap: &Heap) -> usize {
         let mut n = 0;
@@ -301,7 +377,7 @@ mod tests {
     /// are alive.
     #[test]
     fn blocks_are_separate_and_listed() {
-        let heap = Heap::new();
+        let heap = Heap::new(&NOTHING);
         let mut state = 1u64;
         let mut random = |n: usize| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -356,7 +432,7 @@ mod tests {
 
     #[test]
     fn impossible_sizes_are_refused() {
-        let heap = Heap::new();
+        let heap = Heap::new(&NOTHING);
         let huge = Layout::from_size_align(isize::MAX as usize - 4096, 64).unwrap();
         // SAFETY: layouts are not empty.
         unsafe {
@@ -367,6 +443,31 @@ mod tests {
             assert!(heap.realloc(block, layout, isize::MAX as usize - 4096).is_null());
             assert_eq!(block.read(), 7);
             heap.dealloc(block, layout);
+        }
+        assert_eq!(count(&heap), 0);
+    }
+
+    /// Where the C library refuses, blocks come from what was put by, and go back there.
+    #[test]
+    fn the_reserve_is_the_last_resort() {
+        static PUT_BY: Reserve = Reserve::new();
+        let heap = Heap::new(&PUT_BY);
+        // Sizes that `malloc` refuses are not those that can be put by: the reserve is asked directly.
+        assert!(PUT_BY.put_by(1 << 20));
+        let layout = Layout::from_size_align(1000, 64).unwrap();
+        // SAFETY: blocks are used within their sizes.
+        unsafe {
+            let block = heap.last_resort(layout);
+            assert!(PUT_BY.owns(block) && (block as usize).is_multiple_of(64));
+            block.write_bytes(7, 1000);
+            // Growing moves it to where there is memory.
+            let moved = heap.realloc(block, layout, 5000);
+            assert!(!PUT_BY.owns(moved) && moved.add(999).read() == 7);
+            heap.dealloc(moved, Layout::from_size_align(5000, 64).unwrap());
+            let small = heap.last_resort(Layout::new::<u64>());
+            heap.dealloc(small, Layout::new::<u64>());
+            assert!(!PUT_BY.owns(small), "nothing is in use");
+            PUT_BY.release();
         }
         assert_eq!(count(&heap), 0);
     }

@@ -26,10 +26,13 @@ pub mod generate;
 #[cfg(any(feature = "heap", test))]
 mod heap;
 pub mod image;
+pub mod interrupt;
 pub mod json;
 pub mod kv;
+pub mod limits;
 pub mod logprob;
 pub mod memory;
+pub mod reserve;
 pub mod sample;
 pub mod select;
 pub mod spawn;

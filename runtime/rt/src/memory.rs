@@ -85,13 +85,6 @@ fn too_large(len: usize, purpose: &str) -> Error {
     Error::system(format_args!("cannot reserve {len} bytes for {purpose}"), io::ErrorKind::OutOfMemory.into())
 }
 
-/// Bytes of physical memory, or `None` when the system does not tell.
-pub fn physical() -> Option<u64> {
-    // SAFETY: sysconf has no preconditions.
-    let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-    u64::try_from(pages).ok()?.checked_mul(u64::try_from(size).ok()?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,20 +9,22 @@
 //! Lea, Flood 2014) started at that seed, whatever was drawn before.
 
 use crate::error::{Error, Result, Status};
+use crate::reserve::need;
 
-/// How to choose. All zero: greedy.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// How to choose. By default the most probable token.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// Divides the logits; 0 takes the most probable token.
     pub temperature: f32,
     /// Keeps this many of the most probable tokens; 0 keeps all.
     pub top_k: u32,
-    /// Keeps the fewest most probable tokens whose probabilities reach this sum; 0 and 1 keep all.
+    /// Keeps the fewest most probable tokens whose probabilities reach this sum: at least one, and
+    /// with 1 all.
     pub top_p: f32,
     /// Drops tokens less probable than this fraction of the most probable one; 0 keeps all.
     pub min_p: f32,
     /// Divides positive and multiplies negative logits of tokens seen before (Keskar et al. 2019);
-    /// 0 and 1 do nothing.
+    /// more than 0, and 1 does nothing.
     pub repetition_penalty: f32,
     /// How many of the last tokens count as seen; 0: all, prompt included.
     pub repetition_window: u32,
@@ -30,27 +32,44 @@ pub struct Sampling {
     pub seed: u64,
 }
 
+impl Default for Sampling {
+    fn default() -> Sampling {
+        Sampling {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            repetition_window: 0,
+            seed: 0,
+        }
+    }
+}
+
 impl Sampling {
     /// Refuses values outside their ranges.
     pub fn check(&self) -> Result<()> {
+        let least = f32::from_bits(1);
         let checks = [
-            ("temperature", self.temperature, f32::MAX),
-            ("top_p", self.top_p, 1.0),
-            ("min_p", self.min_p, 1.0),
-            ("repetition_penalty", self.repetition_penalty, f32::MAX),
+            ("temperature", self.temperature, 0.0..=f32::MAX, "0 (the most probable token) or a positive number"),
+            ("top_p", self.top_p, 0.0..=1.0, "a number from 0 to 1 (1: all tokens)"),
+            ("min_p", self.min_p, 0.0..=1.0, "a number from 0 (all tokens) to 1"),
+            ("repetition_penalty", self.repetition_penalty, least..=f32::MAX, "a positive number (1: off)"),
         ];
-        for (name, value, most) in checks {
-            if !(0.0..=most).contains(&value) {
-                let range = if most == 1.0 { "between 0 and 1" } else { "0 or a positive number" };
-                return Err(Error::invalid(format!("{name} is {value}; use {range}")));
-            }
+        match checks.into_iter().find(|(_, value, range, _)| !range.contains(value)) {
+            Some((name, value, _, use_)) => Err(Error::invalid(format!("{name} is {value}; use {use_}"))),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Whether logits are changed by what was seen before.
     pub(crate) fn penalizes(&self) -> bool {
-        self.repetition_penalty != 0.0 && self.repetition_penalty != 1.0
+        self.repetition_penalty != 1.0
+    }
+
+    /// Whether top-p may drop tokens.
+    pub(crate) fn has_top_p(&self) -> bool {
+        self.top_p < 1.0
     }
 }
 
@@ -70,6 +89,8 @@ pub(crate) struct Candidate {
 /// Parameters out of range; NaN or +infinity among the logits; no finite logit.
 pub fn sample(logits: &[f32], params: &Sampling, history: &[i32], draw: u64) -> Result<i32> {
     params.check()?;
+    // What follows has a few lists of the vocabulary.
+    need(logits.len().saturating_mul(4 * size_of::<Candidate>()))?;
     let penalized;
     let mut logits = logits;
     if params.penalizes() {
@@ -96,7 +117,7 @@ pub(crate) fn weigh(tokens: &mut [Candidate], max: f32, params: &Sampling) {
 /// Applies top-p and min-p to what top-k has kept, by token id, and draws. `best` is the most
 /// probable token.
 pub(crate) fn filter_and_draw(mut kept: Vec<Candidate>, params: &Sampling, draw: u64, best: i32) -> i32 {
-    if params.top_p > 0.0 && params.top_p < 1.0 {
+    if params.has_top_p() {
         top_p(&mut kept, f64::from(params.top_p));
     }
     if params.min_p > 0.0 {
@@ -280,6 +301,8 @@ mod tests {
         close(&draw_all(&logits, one), &p);
         close(&draw_all(&logits, Sampling { top_k: 2, ..one }), &[2. / 3., 1. / 3., 0., 0., 0.]);
         close(&draw_all(&logits, Sampling { top_p: 0.6, ..one }), &[2. / 3., 1. / 3., 0., 0., 0.]);
+        // No share keeps the most probable token, as in Transformers and llama.cpp.
+        close(&draw_all(&logits, Sampling { top_p: 0.0, ..one }), &[1., 0., 0., 0., 0.]);
         close(&draw_all(&logits, Sampling { min_p: 0.2, ..one }), &[4. / 7., 2. / 7., 1. / 7., 0., 0.]);
         let hot = [0.25f64, 0.0625, 0.015625, 0.00390625, 0.00390625].map(|x| x / 0.3359375);
         close(&draw_all(&logits, Sampling { temperature: 0.5, ..one }), &hot);
@@ -315,6 +338,7 @@ mod tests {
             Sampling { top_p: 1.5, ..one },
             Sampling { min_p: -0.1, ..one },
             Sampling { repetition_penalty: f32::INFINITY, ..one },
+            Sampling { repetition_penalty: 0.0, ..one },
         ] {
             assert_eq!(sample(&[1.0], &bad, &[], 0).unwrap_err().status, Status::Invalid);
         }

@@ -79,7 +79,8 @@ fn futex(word: &AtomicU32, op: i32, value: u32) {
 pub struct Barrier {
     phase: Event,
     arrived: Padded,
-    threads: u32,
+    /// Set before the first job, when it is known how many there are.
+    threads: AtomicU32,
     spin: u32,
 }
 
@@ -93,18 +94,20 @@ impl Barrier {
     }
 
     fn new(threads: usize, spin: u32) -> Barrier {
-        Barrier { phase: Event::new(), arrived: Padded(AtomicU32::new(0)), threads: threads as u32, spin }
+        let threads = AtomicU32::new(threads as u32);
+        Barrier { phase: Event::new(), arrived: Padded(AtomicU32::new(0)), threads, spin }
     }
 
     /// Returns when all threads of the pool have called it. What they wrote before is visible
     /// afterwards.
     pub fn wait(&self) {
-        if self.threads == 1 {
+        let threads = self.threads.load(Relaxed);
+        if threads == 1 {
             return;
         }
         // Read before arriving: the phase cannot move without us.
         let phase = self.phase.value.load(Relaxed);
-        if self.arrived.0.fetch_add(1, AcqRel) + 1 == self.threads {
+        if self.arrived.0.fetch_add(1, AcqRel) + 1 == threads {
             self.arrived.0.store(0, Relaxed);
             self.phase.advance();
         } else {
@@ -140,7 +143,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of `threads` threads in all. With `pin` each stays on a processor of its own (see
+    /// A pool of `threads` threads in all, or of as many as the system gives: the caller's alone, if
+    /// need be. With `pin` each stays on a processor of its own (see
     /// [`cores::in_order`]; further threads share them), the caller only while it runs a job.
     pub fn new(threads: usize, pin: bool) -> Result<Pool> {
         if threads == 0 || threads > MAX_THREADS {
@@ -166,17 +170,18 @@ impl Pool {
             });
             match spawned {
                 Ok(handle) => pool.workers.push(handle),
-                Err(cause) => {
-                    return Err(Error::system(format_args!("cannot start thread {index} of {threads}"), cause));
-                }
+                // A limit of processes, say, or of address space for stacks.
+                Err(_) => break,
             }
         }
+        // Workers read it after the first job has begun.
+        pool.shared.barrier.threads.store(pool.workers.len() as u32 + 1, SeqCst);
         Ok(pool)
     }
 
     /// Threads, the caller included.
     pub fn threads(&self) -> usize {
-        self.shared.barrier.threads as usize
+        self.shared.barrier.threads.load(Relaxed) as usize
     }
 
     /// Runs `job(thread, barrier)` on every thread, `thread` counting from 0 (the caller), and

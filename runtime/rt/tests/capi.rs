@@ -254,10 +254,26 @@ fn sampling_from_c() {
     unsafe {
         ok(llmcc_sample(logits.as_ptr(), 3, null(), null(), 0, 0, &mut token));
         assert_eq!(token, 1);
-        let mut sampling: llmcc_sampling = zeroed();
+        // A structure of zeros takes the most probable token; so does the smallest share, at any temperature.
+        ok(llmcc_sample(logits.as_ptr(), 3, &zeroed(), [1].as_ptr(), 1, 0, &mut token));
+        assert_eq!(token, 1);
+        let share = llmcc_sampling { temperature: 1e9, top_p: f32::from_bits(1), ..llmcc_sampling::default() };
+        for draw in 0..50 {
+            ok(llmcc_sample(logits.as_ptr(), 3, &share, null(), 0, draw, &mut token));
+            assert_eq!(token, 1);
+        }
+        let mut sampling = llmcc_sampling::default();
         sampling.repetition_penalty = 100.0;
         ok(llmcc_sample(logits.as_ptr(), 3, &sampling, [1].as_ptr(), 1, 0, &mut token));
         assert_eq!(token, 2);
+        sampling.repetition_penalty = 0.0;
+        sampling.temperature = 1.0;
+        fails(
+            llmcc_sample(logits.as_ptr(), 3, &sampling, null(), 0, 0, &mut token),
+            Status::Invalid,
+            "LLMCC_SAMPLING_INIT",
+        );
+        sampling.repetition_penalty = 1.0;
         sampling.top_p = 2.0;
         fails(llmcc_sample(logits.as_ptr(), 3, &sampling, null(), 0, 0, &mut token), Status::Invalid, "top_p is 2");
         fails(llmcc_sample([f32::NAN].as_ptr(), 1, null(), null(), 0, 0, &mut token), Status::Numeric, "NaN");
@@ -359,4 +375,59 @@ fn tokens_are_taken_by_rows_of_logits() {
             ok(llmcc_seq_free(model.0, seq));
         }
     }
+}
+
+/// Programs for a header before 1.4 leave fields of `llmcc_sampling` zero that they do not need.
+#[test]
+fn zeros_of_older_programs_are_defaults() {
+    let model = open(Options { threads: 1, ..Options::default() });
+    let now = llmcc_gen_params { max_tokens: 6, flags: LLMCC_GEN_IGNORE_EOS, ..params() };
+    let mut random = now;
+    (random.sampling.temperature, random.sampling.seed) = (1e7, 3);
+    let mut older = random;
+    (older.sampling.top_p, older.sampling.repetition_penalty) = (0.0, 0.0);
+    let mut generation = null_mut();
+    // SAFETY: valid arguments.
+    let status = unsafe { llmcc_gen_new(model.0, -1, [1].as_ptr(), 1, &older, &mut generation) };
+    fails(status, Status::Invalid, "top_p is 0");
+    older.size = size_of::<llmcc_gen_params>() - size_of::<u64>();
+    assert_eq!(generate(&model, -1, &[1], &older).0, generate(&model, -1, &[1], &random).0);
+}
+
+#[test]
+fn another_thread_interrupts_a_call() {
+    let few = Options { threads: 2, max_batch_tokens: 16, max_tokens: 400, ..Options::default() };
+    let (model, done) = (open_as(few, embeds), AtomicUsize::new(0));
+    let handle = model.0 as usize;
+    let (lengths, tokens) = (vec![8usize; 20_000], vec![1; 160_000]);
+    let rows = llmcc_embed_rows {
+        size: size_of::<llmcc_embed_rows>(),
+        n_rows: lengths.len(),
+        lengths: lengths.as_ptr(),
+        tokens: tokens.as_ptr(),
+        flags: 0,
+        reserved: 0,
+        types: null(),
+    };
+    let mut out = vec![0f32; VOCAB * lengths.len()];
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            while done.load(Ordering::SeqCst) == 0 {
+                // SAFETY: any handle may be passed.
+                ok(unsafe { llmcc_interrupt(handle as *const llmcc_model) });
+                std::thread::yield_now();
+            }
+        });
+        // SAFETY: valid arguments.
+        let status = unsafe { llmcc_embed(model.0, &rows, out.as_mut_ptr(), out.len()) };
+        done.store(1, Ordering::SeqCst);
+        fails(status, Status::Interrupted, "llmcc_interrupt ended the call");
+    });
+    // No sequence is left, and the next call is another.
+    let mut few = rows;
+    few.n_rows = 3;
+    // SAFETY: valid arguments.
+    ok(unsafe { llmcc_embed(model.0, &few, out.as_mut_ptr(), out.len()) });
+    // SAFETY: any value may be passed.
+    fails(unsafe { llmcc_interrupt(null()) }, Status::Invalid, "model is a null");
 }

@@ -152,6 +152,8 @@ macro_rules! row {
     };
 }
 
+#[path = "contract/choosing.rs"]
+mod choosing;
 #[path = "contract/embedding.rs"]
 mod embedding;
 #[path = "contract/judging.rs"]
@@ -243,33 +245,6 @@ fn about_steps<'a>() -> Vec<Row<'a>> {
             null_mut(),
             0
         )),
-    ]
-}
-
-fn about_choosing<'a>() -> Vec<Row<'a>> {
-    static LOGITS: [f32; 3] = [0.0, 1.0, f32::NEG_INFINITY];
-    let sampling = |temperature, top_p, reserved| {
-        // SAFETY: all-zero is the default.
-        let zero: llmcc_sampling = unsafe { zeroed() };
-        llmcc_sampling { temperature, top_p, reserved, ..zero }
-    };
-    let l = LOGITS.as_ptr();
-    vec![
-        row!(llmcc_sample, Invalid, "logits is a null", |_w, o| (null(), 3, null(), null(), 0, 0, &mut o.token)),
-        row!(llmcc_sample, Numeric, "no logit is finite", |_w, o| (l, 0, null(), null(), 0, 0, &mut o.token)),
-        row!(llmcc_sample, Invalid, "history is a null", |_w, o| (l, 3, null(), null(), 2, 0, &mut o.token)),
-        row!(llmcc_sample, Invalid, "token is a null", |_w, _o| (l, 3, null(), null(), 0, 0, null_mut())),
-        row!(llmcc_sample, Invalid, "top_p is 2", |_w, o| (l, 3, &sampling(1.0, 2.0, 0), null(), 0, 0, &mut o.token)),
-        row!(llmcc_sample, Invalid, "temperature is NaN", |_w, o| (
-            l,
-            3,
-            &sampling(f32::NAN, 0.0, 0),
-            null(),
-            0,
-            0,
-            &mut o.token
-        )),
-        row!(llmcc_sample, Invalid, "reserved", |_w, o| (l, 3, &sampling(0.0, 0.0, 1), null(), 0, 0, &mut o.token)),
     ]
 }
 
@@ -504,6 +479,13 @@ fn about_generations<'a>() -> Vec<Row<'a>> {
         }),
         with!(Invalid, "stop_tokens is a null", |p| p.n_stop_tokens = 1),
         with!(Invalid, "top_p is 1.5", |p| p.sampling.top_p = 1.5),
+        with!(Invalid, "top_p is NaN", |p| p.sampling.top_p = f32::NAN),
+        with!(Invalid, "top_p is 0; use a number above 0", |p| p.sampling.top_p = 0.0),
+        with!(Invalid, "repetition_penalty is 0; use a positive", |p| p.sampling.repetition_penalty = 0.0),
+        with!(Invalid, "repetition_penalty is -1; use a positive", |p| p.sampling.repetition_penalty = -1.0),
+        with!(Invalid, "repetition_penalty is inf", |p| p.sampling.repetition_penalty = f32::INFINITY),
+        with!(Invalid, "temperature is -1", |p| p.sampling.temperature = -1.0),
+        with!(Invalid, "reserved must be zero", |p| p.reserved_1_4 = 1),
         with!(Invalid, "min_p is -1", |p| p.sampling.min_p = -1.0),
         with!(Invalid, "temperature is inf", |p| p.sampling.temperature = f32::INFINITY),
         with!(Invalid, "repetition_penalty is NaN", |p| p.sampling.repetition_penalty = f32::NAN),
@@ -626,7 +608,7 @@ fn a_failed_call_changes_nothing() {
         sequences::about_sequences(),
         sequences::about_adapters(),
         about_steps(),
-        about_choosing(),
+        choosing::rows(),
         embedding::about_embedding(),
         judging::about_judging(),
         about_text(),

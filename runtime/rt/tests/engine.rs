@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use llmcc_rt::generate::{GenParams, Generation, Piece};
-use llmcc_rt::{Error, Options, SeqId, Status};
+use llmcc_rt::{Batch, Error, Options, SeqId, Status};
 
 #[test]
 fn random_ragged_steps_match_the_reference() {
@@ -150,4 +150,23 @@ fn a_token_that_cannot_be_spelled_is_not_taken() {
         want.iter().map(|p| p.text.trim()).collect::<Vec<_>>(),
         want.iter().map(|p| p.token.to_string()).collect::<Vec<_>>()
     );
+}
+
+#[test]
+fn an_interrupted_step_is_taken_back() {
+    for threads in [1, 3] {
+        let mut engine = toy_engine(Options { threads, max_batch_tokens: 4, ..Options::default() });
+        let seq = engine.kv_mut().seq_new().unwrap();
+        step(&mut engine, &[1, 2], &[seq; 2], &[]).unwrap();
+        // Rung when the first of three chunks is done.
+        let (interrupts, mut rows) = (engine.interrupts().clone(), 0);
+        let (tokens, all): (Vec<i32>, Vec<u32>) = (0..12).map(|i| (i % 5, i as u32)).unzip();
+        let batch = Batch { tokens: &tokens, seqs: &[seq; 12], out_rows: &all, types: &[], hidden: &[] };
+        let error = engine.step(&batch, &mut |_, _| (interrupts.ring(), rows += 1).1).unwrap_err();
+        assert_eq!((error.status, rows), (Status::Interrupted, 4));
+        assert_eq!(engine.kv().tokens(seq).unwrap(), [1, 2]);
+        // The next one is another.
+        let logits = step(&mut engine, &tokens, &[seq; 12], &[11]).unwrap();
+        assert_eq!(logits[0][..VOCAB - 1], expected(&[&[1, 2], &tokens[..]].concat())[..]);
+    }
 }

@@ -58,7 +58,7 @@ fn structures_have_the_layout_of_the_header() {
     layout!(c, llmcc_logit_bias: token value);
     layout!(c, llmcc_sampling: temperature top_k top_p min_p repetition_penalty repetition_window seed bias n_bias reserved);
     layout!(c, llmcc_gen_params: size max_tokens sampling stop n_stop stop_tokens n_stop_tokens flags
-        top_logprobs adapter reserved);
+        top_logprobs adapter reserved reserved_1_4);
     layout!(c, llmcc_piece: size text text_len token finish logprob top_tokens top_logprobs n_top);
     layout!(c, llmcc_gen_stats_t: size prompt_tokens reused_tokens generated_tokens prefill_ns decode_ns finish reserved);
     let constants = [
@@ -93,6 +93,7 @@ fn structures_have_the_layout_of_the_header() {
         ("LLMCC_E_BUFFER", llmcc_rt::Status::Buffer as u32),
         ("LLMCC_E_CACHE_FULL", llmcc_rt::Status::CacheFull as u32),
         ("LLMCC_E_INTERNAL", llmcc_rt::Status::Internal as u32),
+        ("LLMCC_E_INTERRUPTED", llmcc_rt::Status::Interrupted as u32),
         ("LLMCC_FINISH_CONTEXT", llmcc_rt::generate::Finish::Context as u32),
     ];
     for (name, value) in constants {

@@ -6,7 +6,7 @@
 
 use std::hint::black_box;
 use std::ptr;
-use std::sync::Barrier;
+use std::sync::{Barrier, OnceLock};
 use std::time::Instant;
 
 const HUGE: usize = 2 << 20;
@@ -89,8 +89,10 @@ pub fn bandwidth(memory: &Memory, threads: usize) -> f64 {
 /// Seconds of one pass, from the moment all threads are there until the last is done.
 fn pass(memory: &Memory, threads: usize, distance: usize) -> f64 {
     let pages = memory.len / PAGE;
-    let meet = Barrier::new(threads);
+    // Of as many as could be started.
+    let all = OnceLock::new();
     let work = |thread: usize| {
+        let (meet, threads): &(Barrier, usize) = all.wait();
         let part = pages * thread / threads..pages * (thread + 1) / threads;
         meet.wait();
         let start = Instant::now();
@@ -100,10 +102,12 @@ fn pass(memory: &Memory, threads: usize, distance: usize) -> f64 {
         start.elapsed().as_secs_f64()
     };
     std::thread::scope(|s| {
-        for thread in 1..threads {
+        let start = |thread: usize| {
             let work = &work;
-            s.spawn(move || work(thread));
-        }
+            std::thread::Builder::new().spawn_scoped(s, move || work(thread)).ok()
+        };
+        let started = (1..threads).map_while(start).count() + 1;
+        all.get_or_init(|| (Barrier::new(started), started));
         work(0)
     })
 }

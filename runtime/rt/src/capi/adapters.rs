@@ -23,7 +23,8 @@ pub unsafe extern "C" fn llmcc_adapter_load(
         let (model, path, adapter) =
             unsafe { (MODELS.get(model)?, utf8(path, len, "path")?, Out::new(adapter, "adapter")?) };
         // Read before the engine is locked: others go on meanwhile.
-        let matrices = read_adapter(model.manifest(), Path::new(path))?;
+        let (manifest, path) = (model.manifest(), Path::new(path).to_owned());
+        let matrices = model.elsewhere(move || read_adapter(manifest.to_str().unwrap_or_default(), &path))?;
         adapter.set(model.engine().add_adapter(&matrices)? as i32);
         Ok(())
     })

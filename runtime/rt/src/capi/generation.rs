@@ -4,11 +4,12 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::handles::{GENERATIONS, MODELS, callback as in_callback};
-use super::sequences::{bias_from, sampling_from};
+use super::sequences::{Zeros, bias_from, sampling_from};
 use super::types::*;
-use super::{Model, Out, OutStruct, array, guard, llmcc_model, null, read_struct, utf8};
+use super::{Model, Out, OutStruct, array, guard, guard_freeing, llmcc_model, null, owned, read_struct, utf8};
 use crate::error::{Error, Result, Status};
 use crate::generate::{GenParams, Generation, Piece};
+use crate::reserve::need;
 use crate::unload::Alive;
 
 /// A generation under way, as C sees it: a number of [`GENERATIONS`].
@@ -97,7 +98,10 @@ impl Gen {
     /// The next piece. The engine is released between the chunks of a long prompt.
     fn next(&self, state: &mut State) -> Result<Option<Piece>> {
         let generation = state.generation()?;
-        while generation.prefill(&mut self.model.engine())? {}
+        let watch = self.model.watch();
+        while generation.prefill(&mut self.model.engine())? {
+            watch.check()?;
+        }
         generation.next(&mut self.model.engine(), self.model.text())
     }
 
@@ -136,6 +140,7 @@ pub unsafe extern "C" fn llmcc_gen_new(
         unsafe {
             let out = Out::new(out, "out")?;
             let (model, prompt) = (MODELS.get(model)?, array(prompt, n, "prompt")?);
+            need(8 * prompt.len())?;
             let flags = LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_NO_TEXT | LLMCC_GEN_SHOW_SPECIAL | LLMCC_GEN_LOGPROBS;
             let made = Gen::new(&model, (seq != -1).then_some(seq), prompt, gen_params(params, flags, &model)?)?;
             out.set(GENERATIONS.insert(Arc::new(made)).cast());
@@ -202,7 +207,7 @@ pub unsafe extern "C" fn llmcc_gen_stats(generation: *const llmcc_gen, stats: *m
 /// None: any value may be passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_gen_free(generation: *mut llmcc_gen) {
-    guard(|| {
+    guard_freeing(|| {
         GENERATIONS.close(generation, |_| ());
         Ok(())
     });
@@ -234,10 +239,14 @@ pub unsafe extern "C" fn llmcc_generate(
             (raw, gen_params(params, LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_SHOW_SPECIAL | LLMCC_GEN_RAW_PROMPT, &model)?)
         };
         params.sampling.check()?;
-        let tokens = model.with_text(|t| t.tokenizer()?.encode(prompt, !raw))?;
+        let watch = model.watch();
+        model.tokenizer()?;
+        let own = owned(prompt)?;
+        let tokens = model.with_text(prompt.len(), move |t| t.tokenizer()?.encode(&own, !raw))?;
         let generation = Gen::new(&model, None, &tokens, params)?;
         loop {
             model.check_open()?;
+            watch.check()?;
             let Some(piece) = generation.next(&mut generation.state())? else { break };
             let Some(callback) = callback else { continue };
             let mut text = piece.text.into_bytes();
@@ -267,24 +276,27 @@ unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, model: &Model
                 format!("llmcc_gen_params.flags has bits this function does not take: {:#x}", c.flags & !known_flags);
             return Err(Error::invalid(message));
         }
-        if c.reserved != 0 {
+        if c.reserved != 0 || c.reserved_1_4 != 0 {
             return Err(Error::invalid("llmcc_gen_params.reserved must be zero"));
         }
+        let zeros = if c.size < size_of::<llmcc_gen_params>() { Zeros::Defaults } else { Zeros::Numbers };
         let logprobs = c.flags & LLMCC_GEN_LOGPROBS != 0;
         if c.top_logprobs > 0 && !logprobs {
             return Err(Error::invalid("llmcc_gen_params.top_logprobs needs the flag LLMCC_GEN_LOGPROBS"));
         }
-        let mut stop = Vec::new();
+        let (lists, mut stop) = (c.n_stop.saturating_add(c.n_stop_tokens), Vec::new());
+        need(lists.saturating_add(c.sampling.n_bias as usize).saturating_mul(64))?;
         for &text in array(c.stop, c.n_stop, "stop")? {
             if text.is_null() {
                 return Err(null("a stop string"));
             }
             let bytes = CStr::from_ptr(text).to_bytes();
+            need(2 * bytes.len())?;
             stop.push(utf8(bytes.as_ptr().cast(), bytes.len(), "a stop string")?.to_owned());
         }
         Ok(GenParams {
             max_tokens: usize::try_from(c.max_tokens).unwrap_or(usize::MAX),
-            sampling: sampling_from(&c.sampling)?,
+            sampling: sampling_from(&c.sampling, zeros)?,
             bias: bias_from(&c.sampling, model.vocab())?,
             logprobs: logprobs.then_some(c.top_logprobs as usize),
             stop,

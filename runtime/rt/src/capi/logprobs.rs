@@ -7,6 +7,7 @@ use super::{array, guard, llmcc_model, null, read_struct};
 use crate::engine::{Batch, Keep};
 use crate::error::{Error, Result};
 use crate::logprob::{LogProb, LogProbs};
+use crate::reserve::need;
 
 /// Where the results of rows go: `[rows]` and twice `[rows, n_top]`.
 #[derive(Clone, Copy)]
@@ -70,6 +71,7 @@ pub unsafe extern "C" fn llmcc_logprobs(
     guard(|| {
         let out = Out { logprobs, n_top, top_tokens, top_logprobs };
         out.check(n_tokens, 1, n_logits)?;
+        need(n_tokens.saturating_add(n_logits).saturating_mul(64))?;
         // SAFETY: the caller's promise.
         unsafe {
             let tokens = array(tokens, n_tokens, "tokens")?;
@@ -119,6 +121,7 @@ pub unsafe extern "C" fn llmcc_step_logprobs(
         engine.need_logits()?;
         let vocab = engine.image().desc().vocab as usize;
         let out = Out { logprobs, n_top, top_tokens, top_logprobs };
+        need(vocab * 64)?;
         out.check(targets.len(), targets.len(), vocab)?;
         if let Some(&bad) = targets.iter().find(|&&t| t < 0 || t as usize >= vocab) {
             return Err(outside(bad, vocab));

@@ -24,6 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{ptr, slice};
 
 use crate::error::{Error, Result, Status};
+use crate::reserve::{Call, need};
 
 pub use adapters::*;
 pub use embed::*;
@@ -69,7 +70,7 @@ fn set_last_error(message: &str) {
 /// compiled again.
 #[unsafe(no_mangle)]
 pub extern "C" fn llmcc_abi_version() -> u32 {
-    1 << 16 | 3
+    1 << 16 | 4
 }
 
 /// Version of llmcc that built the runtime.
@@ -80,8 +81,17 @@ pub extern "C" fn llmcc_version() -> *const c_char {
 }
 
 /// Runs the body of an exported function: turns errors into status codes, and panics (where they
-/// unwind) into [`Status::Internal`].
+/// unwind) into [`Status::Internal`]. Puts memory by before, so that the body finds some.
 fn guard(body: impl FnOnce() -> Result<()>) -> i32 {
+    let Some(_call) = Call::begin() else {
+        set_last_error("out of memory: the system refuses what a call takes at least");
+        return Status::System as i32;
+    };
+    guard_freeing(body)
+}
+
+/// The same for functions that only free, and need no memory for that.
+fn guard_freeing(body: impl FnOnce() -> Result<()>) -> i32 {
     let Some(_inside) = crate::unload::enter() else {
         set_last_error("the process is ending");
         return Status::System as i32;
@@ -168,6 +178,12 @@ unsafe fn utf8<'a>(p: *const c_char, len: usize, name: &str) -> Result<&'a str> 
     let bytes = unsafe { array(p.cast::<u8>(), len, name)? };
     std::str::from_utf8(bytes)
         .map_err(|e| Error::invalid(format!("{name} is not UTF-8 (byte {} is wrong)", e.valid_up_to())))
+}
+
+/// A copy of a text, for a thread that may outlive the call.
+fn owned(text: &str) -> Result<String> {
+    need(text.len())?;
+    Ok(text.to_owned())
 }
 
 /// Stores the length of `items` in `needed` and copies them to `out`, which has room for

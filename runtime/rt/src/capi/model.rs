@@ -7,25 +7,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::handles::MODELS;
 use super::types::*;
-use super::{Out, OutStruct, array, guard, null, put_text, read_struct};
+use super::{Out, OutStruct, array, guard, guard_freeing, null, put_text, read_struct};
 use crate::desk::Desk;
 use crate::engine::{Batch, Engine, Keep, Options};
 use crate::error::{Error, Result, Status};
 use crate::image::Image;
+use crate::interrupt::{Interrupts, Watch};
+use crate::reserve::need;
 use crate::select;
 use crate::text::{Text, Tokenizer, no_tokenizer};
 use crate::unload::Alive;
 use llmcc_abi::output::flags;
 use llmcc_abi::{StateDesc, state};
 
+/// Memory that work with a text takes, in its bytes: for a token a character, with offsets and the
+/// text's copies.
+const TEXT_BYTES: usize = 64;
+/// Memory that a tokenizer takes, in bytes of its file.
+const TOKENIZER_BYTES: usize = 12;
+
 /// What a handle of the C API points to. Generations share it, so closing a model while some are
 /// alive is harmless.
 pub struct Model {
     engine: Mutex<Engine>,
-    text: Option<Text>,
+    text: Option<Arc<Text>>,
     /// Where text is encoded and templates are rendered.
     desk: Desk,
-    manifest: CString,
+    manifest: Arc<CString>,
+    interrupts: Interrupts,
     vocab: usize,
     columns: usize,
     hidden: usize,
@@ -53,10 +62,11 @@ impl Model {
         let manifest = CString::new(image.manifest())
             .map_err(|_| Error::artifact("the artifact's manifest holds a NUL; compile it again"))?;
         Ok(Model {
+            interrupts: engine.interrupts().clone(),
             engine: Mutex::new(engine),
-            text,
+            text: text.map(Arc::new),
             desk: Desk::default(),
-            manifest,
+            manifest: Arc::new(manifest),
             vocab: image.desc().vocab as usize,
             columns: image.desc().columns as usize,
             hidden: image.desc().hidden as usize,
@@ -85,9 +95,13 @@ impl Model {
     }
 
     /// The manifest's text.
-    pub(super) fn manifest(&self) -> &str {
-        // It was made of such text.
-        self.manifest.to_str().unwrap_or_default()
+    pub(super) fn manifest(&self) -> Arc<CString> {
+        self.manifest.clone()
+    }
+
+    /// The interruptions from now on.
+    pub(super) fn watch(&self) -> Watch {
+        self.interrupts.watch()
     }
 
     /// Entries of the vocabulary.
@@ -95,13 +109,26 @@ impl Model {
         self.vocab
     }
 
-    /// Works with text, on a thread of the model's own.
+    /// Works with `bytes` of text, on a thread of the model's own.
     ///
     /// # Errors
-    /// No tokenizer, or what `work` says.
-    pub(super) fn with_text<T: Send>(&self, work: impl FnOnce(&Text) -> Result<T> + Send) -> Result<T> {
-        let text = self.need_text()?;
-        self.desk.run(|| work(text))
+    /// No tokenizer, or what `work` says; no memory; an interruption.
+    pub(super) fn with_text<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce(&Text) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        need(bytes.saturating_mul(TEXT_BYTES))?;
+        let text = self.need_shared_text()?.clone();
+        self.desk.run(&self.watch(), move || work(&text))
+    }
+
+    /// Works on a thread of the model's own.
+    ///
+    /// # Errors
+    /// What `work` says; no memory; an interruption.
+    pub(super) fn elsewhere<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+        self.desk.run(&self.watch(), work)
     }
 
     /// The tokenizer, which is read on a thread of the model's own.
@@ -109,11 +136,18 @@ impl Model {
     /// # Errors
     /// No tokenizer, or one that cannot be read.
     pub(super) fn tokenizer(&self) -> Result<&Tokenizer> {
+        let text = self.need_shared_text()?;
         if !self.tokenizer_read.load(Acquire) {
-            self.with_text(|t| t.tokenizer().map(|_| ()))?;
+            need(text.tokenizer_bytes().saturating_mul(TOKENIZER_BYTES))?;
+            let own = text.clone();
+            self.desk.run(&self.watch(), move || own.tokenizer().map(|_| ()))?;
             self.tokenizer_read.store(true, Release);
         }
-        self.need_text()?.tokenizer()
+        text.tokenizer()
+    }
+
+    fn need_shared_text(&self) -> Result<&Arc<Text>> {
+        self.text.as_ref().ok_or_else(no_tokenizer)
     }
 
     /// The engine, for one caller at a time.
@@ -125,12 +159,12 @@ impl Model {
 
     /// Tokenizer and templates, if any.
     pub fn text(&self) -> Option<&Text> {
-        self.text.as_ref()
+        self.text.as_deref()
     }
 
     /// Tokenizer and templates, or the error that there are none.
     pub fn need_text(&self) -> Result<&Text> {
-        self.text.as_ref().ok_or_else(no_tokenizer)
+        self.need_shared_text().map(|text| &**text)
     }
 }
 
@@ -174,10 +208,22 @@ pub unsafe extern "C" fn llmcc_open(options: *const llmcc_options, out: *mut *mu
 /// None: any value may be passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn llmcc_close(model: *mut llmcc_model) {
-    guard(|| {
+    guard_freeing(|| {
         MODELS.close(model, |m| m.closed.store(true, Relaxed));
         Ok(())
     });
+}
+
+/// Ends the calls that other threads have under way on a model.
+///
+/// # Safety
+/// `model` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn llmcc_interrupt(model: *const llmcc_model) -> i32 {
+    guard(|| {
+        MODELS.get(model)?.interrupts.ring();
+        Ok(())
+    })
 }
 
 /// Describes a model.
@@ -258,6 +304,8 @@ pub unsafe extern "C" fn llmcc_stats(
     guard(|| {
         let model = MODELS.get(model)?;
         let engine = model.engine();
+        // A line for each step of a profile.
+        need(256 * engine.image().steps.len())?;
         let kv = engine.kv();
         let json = format!(
             "{{\"sequences\":{},\"kv_pages_used\":{},\"kv_bytes_used\":{},\"kv_tokens_max\":{},\"activation_bytes\":{},\"threads\":{},\

@@ -3,9 +3,10 @@
 use super::embed::check_room;
 use super::handles::MODELS;
 use super::types::{LLMCC_PAIR_TRUNCATE, llmcc_pair};
-use super::{array, guard, llmcc_model, put_array, utf8};
+use super::{Model, array, guard, llmcc_model, owned, put_array, utf8};
 use crate::embed::{Rows, embed};
 use crate::error::{Error, Result, Status};
+use crate::reserve::need;
 
 /// Token ids and types of two texts.
 ///
@@ -27,8 +28,7 @@ pub unsafe extern "C" fn llmcc_tokenize_pair(
         unsafe {
             let model = MODELS.get(model)?;
             let (first, second) = texts(array(pair, 1, "pair")?, 0)?;
-            let (ids, mut of) =
-                model.with_text(|t| t.tokenizer()?.encode_pair(first, second, Some(most).filter(|n| *n > 0)))?;
+            let (ids, mut of) = encode(&model, (first, second), Some(most).filter(|n| *n > 0))?;
             if model.engine().image().desc().types == 0 {
                 of.fill(0);
             }
@@ -72,15 +72,19 @@ pub unsafe extern "C" fn llmcc_score_pairs(
         };
         let cut = (flags & LLMCC_PAIR_TRUNCATE != 0).then_some(most);
         let (mut tokens, mut types, mut lengths) = (vec![], vec![], vec![]);
+        let watch = model.watch();
         for i in 0..n {
+            watch.check()?;
             // SAFETY: the caller's promise.
             let (first, second) = unsafe { texts(pairs, i)? };
-            let (ids, of) = model.with_text(|t| t.tokenizer()?.encode_pair(first, second, cut))?;
+            let (ids, of) = encode(&model, (first, second), cut)?;
             if ids.len() > most {
                 let how = "shorten its texts, or have pairs cut (`--truncate`, `truncate=True`, LLMCC_PAIR_TRUNCATE)";
                 let what = format!("pair {i} has {} tokens, and the model takes {most} at most: {how}", ids.len());
                 return Err(Error::new(Status::ContextFull, what));
             }
+            // (Lists grow by doubling.)
+            need(32 * (ids.len() + 1))?;
             lengths.push(ids.len());
             tokens.extend(ids);
             types.extend(of);
@@ -91,6 +95,13 @@ pub unsafe extern "C" fn llmcc_score_pairs(
         unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), out, found.len()) };
         Ok(())
     })
+}
+
+/// Ids and types of two texts.
+fn encode(model: &Model, (first, second): (&str, &str), most: Option<usize>) -> Result<(Vec<i32>, Vec<i32>)> {
+    model.tokenizer()?;
+    let (a, b) = (owned(first)?, owned(second)?);
+    model.with_text(first.len() + second.len(), move |t| t.tokenizer()?.encode_pair(&a, &b, most))
 }
 
 /// The texts of pair `i`.

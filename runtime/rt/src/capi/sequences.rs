@@ -5,6 +5,7 @@ use super::types::llmcc_sampling;
 use super::{Out, array, guard, llmcc_model, put_array};
 use crate::bias::Bias;
 use crate::error::{Error, Result};
+use crate::reserve::need;
 use crate::sample::{Sampling, sample};
 
 /// Creates an empty sequence.
@@ -104,8 +105,9 @@ pub unsafe extern "C" fn llmcc_sample(
     guard(|| {
         // SAFETY: the caller's promise.
         unsafe {
-            let params = sampling.as_ref().map(sampling_from).transpose()?.unwrap_or_default();
+            let params = sampling.as_ref().map(|s| sampling_from(s, Zeros::Numbers)).transpose()?.unwrap_or_default();
             let (logits, history) = (array(logits, n_logits, "logits")?, array(history, n_history, "history")?);
+            need(sampling.as_ref().map_or(0, |s| s.n_bias as usize * 16))?;
             let bias = sampling.as_ref().map(|s| bias_from(s, logits.len())).transpose()?.unwrap_or_default();
             let token = Out::new(token, "token")?;
             token.set(sample(&bias.apply(logits)?, &params, history, draw)?);
@@ -114,17 +116,39 @@ pub unsafe extern "C" fn llmcc_sample(
     })
 }
 
-/// The C structure's meaning.
-pub(super) fn sampling_from(c: &llmcc_sampling) -> Result<Sampling> {
+/// What zeros mean in a structure that is not zero as a whole.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Zeros {
+    /// Numbers like others.
+    Numbers,
+    /// The default: in programs for versions of the API before 1.4.
+    Defaults,
+}
+
+/// The C structure's meaning. One that says nothing of how to choose stands for the defaults.
+pub(super) fn sampling_from(c: &llmcc_sampling, zeros: Zeros) -> Result<Sampling> {
     if c.reserved != 0 {
         return Err(Error::invalid("llmcc_sampling.reserved must be zero"));
     }
+    let floats = [c.temperature, c.top_p, c.min_p, c.repetition_penalty];
+    let untouched = floats.iter().all(|x| *x == 0.0) && c.top_k == 0 && c.repetition_window == 0;
+    let one = |name: &str, value: f32, use_: &str| match value == 0.0 {
+        false => Ok(value),
+        true if untouched || zeros == Zeros::Defaults => Ok(1.0),
+        true => Err(Error::invalid(format!(
+            "llmcc_sampling.{name} is 0; use {use_}. Begin with LLMCC_SAMPLING_INIT, which has the defaults: zeros stand for these only if the whole structure is zero"
+        ))),
+    };
     Ok(Sampling {
         temperature: c.temperature,
         top_k: c.top_k,
-        top_p: c.top_p,
+        top_p: one(
+            "top_p",
+            c.top_p,
+            "a number above 0, up to 1 (1: all tokens; to take the most probable one, top_k = 1)",
+        )?,
         min_p: c.min_p,
-        repetition_penalty: c.repetition_penalty,
+        repetition_penalty: one("repetition_penalty", c.repetition_penalty, "a positive number (1: off)")?,
         repetition_window: c.repetition_window,
         seed: c.seed,
     })

@@ -4,8 +4,12 @@ use std::ffi::c_char;
 
 use super::handles::MODELS;
 use super::types::{LLMCC_ADD_SPECIAL, LLMCC_SHOW_SPECIAL};
-use super::{array, guard, llmcc_model, put_array, put_text, utf8};
+use super::{array, guard, llmcc_model, owned, put_array, put_text, utf8};
 use crate::error::{Error, Result};
+use crate::reserve::need;
+
+/// Tokens whose text is made on the caller's thread.
+const FEW: usize = 256;
 
 fn check_flags(flags: u32, known: u32) -> Result<()> {
     if flags & !known == 0 { Ok(()) } else { Err(Error::invalid(format!("unknown flags {:#x}", flags & !known))) }
@@ -31,7 +35,9 @@ pub unsafe extern "C" fn llmcc_tokenize(
         // SAFETY: the caller's promise.
         unsafe {
             let (model, text) = (MODELS.get(model)?, utf8(text, len, "text")?);
-            let ids = model.with_text(|t| t.tokenizer()?.encode(text, flags & LLMCC_ADD_SPECIAL != 0))?;
+            model.tokenizer()?;
+            let (own, special) = (owned(text)?, flags & LLMCC_ADD_SPECIAL != 0);
+            let ids = model.with_text(text.len(), move |t| t.tokenizer()?.encode(&own, special))?;
             put_array(&ids, out, capacity, needed)
         }
     })
@@ -63,7 +69,17 @@ pub unsafe extern "C" fn llmcc_detokenize(
             {
                 return Err(Error::invalid(format!("token {token} at index {i} is outside the vocabulary of {vocab}")));
             }
-            let text = model.tokenizer()?.decode(tokens, flags & LLMCC_SHOW_SPECIAL != 0)?;
+            let special = flags & LLMCC_SHOW_SPECIAL != 0;
+            let text = match n {
+                // Nothing that memory may be short of.
+                0..FEW => model.tokenizer()?.decode(tokens, special)?,
+                _ => {
+                    model.tokenizer()?;
+                    need(4 * n)?;
+                    let own = tokens.to_vec();
+                    model.with_text(n.saturating_mul(4), move |t| t.tokenizer()?.decode(&own, special))?
+                }
+            };
             put_text(&text, out, capacity, needed)
         }
     })
@@ -87,7 +103,8 @@ pub unsafe extern "C" fn llmcc_apply_chat_template(
         // SAFETY: the caller's promise.
         unsafe {
             let (model, json) = (MODELS.get(model)?, utf8(json, len, "json")?);
-            let prompt = model.with_text(|t| t.apply_template(json))?;
+            let own = owned(json)?;
+            let prompt = model.with_text(json.len(), move |t| t.apply_template(&own))?;
             put_text(&prompt, out, capacity, needed)
         }
     })

@@ -6,6 +6,7 @@
 
 use std::mem::transmute;
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use llmcc_abi::{KernelFn, StepCtx, StepDesc, UkTable, operand, rows};
@@ -14,6 +15,7 @@ use super::arena::{Arena, Shared, scratch_stride, slot_offsets};
 use super::{Executor, Limits, Profile, Step};
 use crate::error::Result;
 use crate::image::Image;
+use crate::interrupt::{Watch, interrupted};
 use crate::threads::{self, Barrier, Pool};
 
 /// Steps that read fewer weights than this, times tokens, run on the calling thread alone: waking
@@ -149,13 +151,15 @@ impl Executor for Cpu {
             scratch_stride: self.arena.scratch_stride,
             threads,
             profile: step.profile,
+            watch: step.watch,
+            end: AtomicUsize::new(usize::MAX),
         };
         if solo {
             walk.run(0, &Barrier::alone());
         } else {
             self.pool.run(&|thread, barrier| walk.run(thread, barrier));
         }
-        Ok(())
+        if walk.end.into_inner() < walk.steps.len() { Err(interrupted()) } else { Ok(()) }
     }
 
     fn output(&mut self, row: usize) -> Result<&[f32]> {
@@ -210,6 +214,10 @@ struct Walk<'a> {
     scratch_stride: usize,
     threads: u64,
     profile: Option<&'a Profile>,
+    watch: &'a Watch,
+    /// The step before which all threads end: the first one says so before a barrier, and means one
+    /// after it.
+    end: AtomicUsize,
 }
 
 // SAFETY: shared read-only; what the pointers refer to is partitioned among the threads by the
@@ -222,6 +230,9 @@ impl Walk<'_> {
         let clock = self.profile.filter(|_| thread == 0);
         let mut last = clock.map(|_| Instant::now());
         for (index, step) in self.steps.iter().enumerate() {
+            if index >= self.end.load(Relaxed) {
+                return;
+            }
             let m = if step.rows == rows::TOKENS { self.sizes.0 } else { self.sizes.1 };
             let items = u64::from(step.items) * if step.items_per_m != 0 { m } else { 1 };
             if items == 0 || m == 0 {
@@ -229,6 +240,9 @@ impl Walk<'_> {
             }
             let ctx = &self.ctx[self.image.step_group(self.first + index)];
             self.share(step, ctx, (m, items), thread as u64, scratch);
+            if thread == 0 && self.watch.rung() {
+                self.end.store(index + 1, Relaxed);
+            }
             barrier.wait();
             if let (Some(profile), Some(before)) = (clock, last) {
                 let now = Instant::now();

@@ -13,6 +13,7 @@ mod cpu;
 mod needs;
 mod pairs;
 mod profile;
+mod room;
 mod row;
 
 use std::sync::Arc;
@@ -24,13 +25,16 @@ use crate::candidates::Want;
 use crate::cuda::Device;
 use crate::error::{Error, Result};
 use crate::image::Image;
+use crate::interrupt::{Interrupts, Watch};
 use crate::kv::{HostPages, Kv, Layout, PageStore, SeqId};
-use crate::memory;
+use crate::reserve::need;
 pub use adapters::Matrices;
 pub(crate) use arena::slot_offsets;
 pub(crate) use batch::Inputs;
 use batch::chunk;
 pub(crate) use profile::Profile;
+pub(crate) use room::LEAST_TOKENS;
+use room::{default_cache, limits};
 pub use row::Row;
 
 /// How to run a model. Zero means: choose.
@@ -39,7 +43,7 @@ pub struct Options {
     /// Threads; by default one per physical core. A GPU needs none.
     pub threads: usize,
     /// Tokens the KV cache holds for all sequences together; by default the model's longest
-    /// context, at least 16384, or what fits in half of the machine's memory (on a GPU: in what is
+    /// context, at least 16384, or what fits in half of the memory it may have (on a GPU: in what is
     /// free).
     pub max_tokens: usize,
     /// Most tokens taken through the kernels at once; by default 512, on a GPU 2048, and at least a
@@ -73,10 +77,6 @@ pub struct Batch<'a> {
 pub const DEFAULT_BATCH_TOKENS: usize = 512;
 /// Default of [`Options::max_batch_tokens`] on a GPU, which needs more tokens at once to be busy.
 pub const DEFAULT_GPU_BATCH_TOKENS: usize = 2048;
-/// Largest [`Options::max_batch_tokens`].
-const MOST_BATCH_TOKENS: usize = 1 << 20;
-/// The output of one chunk may use this many bytes, unless a single row needs more.
-const OUTPUT_BYTES: usize = 64 << 20;
 
 /// How much goes through the kernels at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +97,8 @@ pub(crate) struct Step<'a> {
     pub inputs: &'a Inputs,
     /// Where times go, when they are wanted.
     pub profile: Option<&'a Profile>,
+    /// Whether it is still wanted.
+    pub watch: &'a Watch,
 }
 
 /// Takes the hidden states of the tokens of a batch from one on.
@@ -163,6 +165,7 @@ pub struct Engine {
     loaded: Vec<bool>,
     /// Kept to reuse its memory.
     inputs: Inputs,
+    interrupts: Interrupts,
 }
 
 impl Engine {
@@ -205,7 +208,7 @@ impl Engine {
         let profile = options.profile.then(|| Profile::new(image.steps.len()));
         let inputs = Inputs::new(image.desc());
         let loaded = vec![false; kv.adapters()];
-        Ok(Engine { image, kv, executor, limits, profile, loaded, inputs })
+        Ok(Engine { image, kv, executor, limits, profile, loaded, inputs, interrupts: Interrupts::default() })
     }
 
     /// The model.
@@ -216,6 +219,11 @@ impl Engine {
     /// The model, to share.
     pub fn shared_image(&self) -> Arc<Image> {
         self.image.clone()
+    }
+
+    /// What ends steps that are under way.
+    pub fn interrupts(&self) -> &Interrupts {
+        &self.interrupts
     }
 
     /// Sequences and their cache.
@@ -317,10 +325,13 @@ impl Engine {
         sink: &mut dyn FnMut(usize, Row),
         mut keep: Option<Keep>,
     ) -> Result<()> {
+        let watch = self.interrupts.watch();
         self.check_keeps(keep.is_some())?;
         self.executor.ready()?;
         let wants = if self.executor.candidate_count() > 0 { wants } else { &[] };
+        need(64 * (batch.tokens.len() + batch.out_rows.len()) + 8 * self.kv.slots())?;
         let wanted = self.check(batch)?;
+        need(self.inputs_bytes(batch, &wanted))?;
         self.kv.reserve(&wanted, self.limits.tokens)?;
         let before: Vec<usize> = wanted.iter().map(|&(slot, _)| self.kv.slot_len(slot)).collect();
         let mut order: Vec<usize> = (0..batch.out_rows.len()).collect();
@@ -328,15 +339,16 @@ impl Engine {
         let (mut from, mut done) = (0, 0);
         while from < batch.tokens.len() {
             let (to, upto) = chunk(batch, &order, (from, done), self.limits);
-            let result = self
-                .make_room(batch, from..to)
-                .and_then(|()| self.run_chunk(batch, wants, from..to, &order[done..upto]))
+            let result = watch
+                .check()
+                .and_then(|()| self.make_room(batch, from..to))
+                .and_then(|()| self.run_chunk(batch, wants, from..to, &order[done..upto], &watch))
                 .and_then(|()| match &mut keep {
                     Some(keep) => self.executor.hidden(to - from).map(|rows| keep(from, rows)),
                     None => Ok(()),
                 });
             if let Err(error) = result {
-                // Only the machine can fail here.
+                // Only the machine can fail here, or be interrupted.
                 wanted.iter().zip(before).for_each(|(&(slot, _), len)| self.kv.take_back(slot, len));
                 return Err(error);
             }
@@ -421,10 +433,17 @@ impl Engine {
 
     /// Runs tokens `range`, with logits after the tokens that `out` (indices in `batch.out_rows`,
     /// ascending by token) want.
-    fn run_chunk(&mut self, batch: &Batch, wants: &[Want], range: std::ops::Range<usize>, out: &[usize]) -> Result<()> {
+    fn run_chunk(
+        &mut self,
+        batch: &Batch,
+        wants: &[Want],
+        range: std::ops::Range<usize>,
+        out: &[usize],
+        watch: &Watch,
+    ) -> Result<()> {
         self.inputs.fill(batch, wants, range, out, &self.kv);
         let regime = self.regime(self.inputs.tokens.len());
-        let step = Step { image: &self.image, regime, inputs: &self.inputs, profile: self.profile.as_ref() };
+        let step = Step { image: &self.image, regime, inputs: &self.inputs, profile: self.profile.as_ref(), watch };
         self.executor.run(&step)?;
         if let Some(profile) = &mut self.profile {
             profile.count(self.inputs.tokens.len());
@@ -456,29 +475,4 @@ impl Engine {
     pub fn profile_json(&self) -> Option<String> {
         self.profile.as_ref().map(|p| p.json(&self.image))
     }
-}
-
-fn limits(image: &Image, options: &Options, default: usize) -> Result<Limits> {
-    let whole = image.desc().flags & flags::WHOLE != 0;
-    let default = if whole { default.max(image.desc().max_context as usize) } else { default };
-    let tokens = if options.max_batch_tokens == 0 { default.min(MOST_BATCH_TOKENS) } else { options.max_batch_tokens };
-    if tokens > MOST_BATCH_TOKENS {
-        return Err(Error::invalid(format!("max_batch_tokens is {tokens}; use 1 to {MOST_BATCH_TOKENS}")));
-    }
-    let rows = (OUTPUT_BYTES / (4 * image.desc().columns as usize)).max(1);
-    // What is computed in one step is one chunk.
-    let rows = if whole { tokens } else { rows.min(tokens) };
-    Ok(Limits { tokens, rows })
-}
-
-/// The cache has room for this many tokens at least, whatever the memory.
-pub(crate) const LEAST_TOKENS: usize = 2048;
-
-/// Tokens the cache holds by default: one sequence of the longest context, or several short ones,
-/// within half of the machine's memory. (Where groups of states have windows of their own, for a
-/// usual number of sequences: see [`Layout::allocated`].)
-fn default_cache(image: &Image, limits: Limits) -> usize {
-    let budget = memory::physical().unwrap_or(8 << 30) / 2;
-    let most = (image.desc().max_context as usize).max(16384);
-    Layout::fit(&image.states, most, limits.tokens, budget as usize).max(LEAST_TOKENS)
 }

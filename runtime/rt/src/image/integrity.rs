@@ -21,6 +21,7 @@ use super::Segment;
 use super::check::damaged;
 use super::file::Mapping;
 use crate::error::Result;
+use crate::reserve::need;
 
 /// A `PT_LOAD` segment of this library.
 #[derive(Clone, Copy)]
@@ -51,6 +52,7 @@ impl Sealed {
             return Err(damaged("a segment reaches beyond the end of the file"));
         }
         let table = sealed.segment(image.hashes_addr, image.hashes_len, "table of hashes")?;
+        need(table.len as usize)?;
         let wrong = || damaged("its image descriptor or table of hashes is not what the compiler wrote");
         let descriptors =
             image.parts.checked_mul(size_of::<PartDesc>() as u64).filter(|len| *len <= table.len).ok_or_else(wrong)?;
@@ -156,6 +158,7 @@ fn hash_in(file: &File, p: &PartDesc, image: ImageRef) -> Result<Hash> {
         // The file was found to have this very descriptor.
         return Ok(part_of(p.kind, &image_bytes(ImageRef { root: Hash::default(), ..image })));
     }
+    need(p.len as usize)?;
     let mut bytes = vec![0; p.len as usize];
     let read = file.read_exact_at(&mut bytes, p.off);
     read.map_err(|e| damaged(format_args!("the {} cannot be read: {e}", part::name(p.kind))))?;

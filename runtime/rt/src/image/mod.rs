@@ -24,6 +24,7 @@ use llmcc_abi::{
 };
 
 use crate::error::{Error, Result};
+use crate::reserve::need;
 use check::{MAX_ALTERNATIVES, damaged, read_desc, table, version_error};
 use file::{Mapping, check_length, side_file, side_path};
 use integrity::Sealed;
@@ -133,9 +134,10 @@ impl Image {
         }
         let here = (&raw const IMAGE_REF).cast();
         let path = origin::find(here)?;
-        check_length(path.as_deref(), at.file_len)?;
-        let sealed = Sealed::new(here, &raw const EHDR_START, &at)?;
-        sealed.check(path.as_deref())?;
+        let sealed = check_length(path.as_deref(), at.file_len)
+            .and_then(|()| Sealed::new(here, &raw const EHDR_START, &at))
+            .and_then(|sealed| sealed.check(path.as_deref()).map(|()| sealed))
+            .map_err(|e| origin::explain(e, here, path.as_deref()))?;
         let (weights, side) = if at.flags & FLAG_EXTERNAL_WEIGHTS != 0 {
             let path = side_path(path.as_deref())?;
             let labelled = at.flags & FLAG_UNHASHED_WEIGHTS == 0;
@@ -149,6 +151,9 @@ impl Image {
         };
         let code = sealed.segment(at.code_addr, at.code_len, "code")?;
         let data = sealed.segment(at.data_addr, at.data_len, "data segment")?;
+        // Tables and texts are copied, and texts are parsed; the tokenizer is not, before it is used.
+        let tokenizer = sealed.part(part::TOKENIZER).map_or(0, |p| p.len);
+        need((2 << 20) + 6 * at.data_len.saturating_sub(tokenizer) as usize)?;
         Image::versions(&Parts { code, data, weights, mapped: true, tokenizer: sealed.part(part::TOKENIZER), side })
     }
 

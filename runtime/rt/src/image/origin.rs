@@ -12,9 +12,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 
+/// A file that was written so short a time ago may still have been written while it was loaded.
+const RECENT: Duration = Duration::from_secs(60);
 /// How the kernel marks files that have no name any more.
 const DELETED: &[u8] = b" (deleted)";
 
@@ -35,6 +38,10 @@ pub fn find(at: *const u8) -> Result<Option<PathBuf>> {
 
 /// Which file it is, by the loader's path (that exists) and the kernel's name.
 fn resolve(named: Option<PathBuf>, mapped: Option<&OsStr>) -> Result<Option<PathBuf>> {
+    if let Some(open) = named.as_ref().filter(|p| p.starts_with("/proc/self/fd")) {
+        // A file that has no name (yet), by a descriptor: no other can take its place.
+        return Ok(Some(open.clone()));
+    }
     let Some(mapped) = mapped else { return Ok(named) };
     let path = Path::new(mapped);
     let deleted = mapped.as_bytes().strip_suffix(DELETED).filter(|_| !path.exists());
@@ -75,6 +82,26 @@ fn check_unchanged(path: &Path, found: &Metadata) -> Result<()> {
          write another file and rename it, as `llmcc compile` does",
         path.display()
     )))
+}
+
+/// The same error, or that the file at `path` is another one by now, or may have been written while
+/// it was loaded.
+pub fn explain(error: Error, at: *const u8, path: Option<&Path>) -> Error {
+    if let Err(changed) = find(at) {
+        return changed;
+    }
+    let age = path.and_then(|p| fs::metadata(p).ok()?.modified().ok()?.elapsed().ok());
+    match age.filter(|age| *age < RECENT) {
+        Some(age) => {
+            let message = format!(
+                "{} (the file was written {} seconds ago: if that was while it was loaded, load it again)",
+                error.message,
+                age.as_secs()
+            );
+            Error::new(error.status, message)
+        }
+        None => error,
+    }
 }
 
 /// The path by which the library with address `at` was loaded.

@@ -18,6 +18,7 @@
 //! to one when a step fails. A snapshot is a page that the sequence shares with itself: it costs a
 //! copy when the sequence goes on, and yields when room is needed.
 
+mod adapters;
 mod pages;
 mod sequences;
 mod windows;
@@ -26,6 +27,7 @@ use llmcc_abi::PAGE_TOKENS;
 use llmcc_abi::layout::window_pages;
 
 use crate::error::{Error, Result, Status};
+use crate::reserve::{exhausted, need};
 use pages::Pool;
 pub use pages::{HostPages, PageStore, page_count};
 use sequences::{Sequences, Table};
@@ -232,44 +234,11 @@ impl Kv {
         }
     }
 
-    /// Gives a sequence without tokens an adapter, or with 0 none.
-    ///
-    /// # Errors
-    /// The sequence has tokens, whose keys and values are those of the adapter that it has.
-    pub fn set_adapter(&mut self, seq: SeqId, adapter: u32) -> Result<()> {
-        let slot = self.slot(seq)?;
-        let len = self.slot_len(slot);
-        if len > 0 && self.seqs[slot].adapter != adapter {
-            return Err(Error::invalid(format!(
-                "the sequence has {len} tokens, which were computed with another adapter: truncate it to 0 before, or \
-                 start a new one"
-            )));
-        }
-        self.seqs[slot].adapter = adapter;
-        Ok(())
-    }
-
-    /// Live sequences with an adapter.
-    pub fn users(&self, adapter: u32) -> usize {
-        self.seqs.iter().filter(|s| s.adapter == adapter).count()
-    }
-
-    /// Adapters there is room for.
-    pub fn adapters(&self) -> usize {
-        self.layout.groups.iter().map(|g| g.adapters).max().unwrap_or(0)
-    }
-
-    /// Writes the matrix of an adapter into a state's slot for it. No step is running.
-    ///
-    /// # Errors
-    /// It is of another size, or the memory cannot be written.
-    pub fn write_adapter(&mut self, state: usize, adapter: u32, bytes: &[u8]) -> Result<()> {
-        self.store.write(state, adapter, bytes)
-    }
-
     /// A new sequence with the same tokens and adapter, sharing the cached pages.
     pub fn fork(&mut self, seq: SeqId) -> Result<SeqId> {
-        self.slot(seq)?;
+        let slot = &self.seqs[self.slot(seq)?];
+        let pages: usize = slot.tables.iter().map(|t| t.pages.len()).sum();
+        need(8 * (slot.tokens.len() + pages))?;
         let new = self.seq_new()?;
         let (from, to) = (self.slot(seq)?, self.slot(new)?);
         let (tokens, tables) = (self.seqs[from].tokens.clone(), self.seqs[from].tables.clone());
@@ -330,7 +299,8 @@ impl Kv {
         if let Some(&group) = others.iter().find(|&&g| self.new_pages(g, wanted) > self.free_pages(g)) {
             return Err(self.full(group));
         }
-        for &(slot, _) in wanted {
+        for &(slot, extra) in wanted {
+            self.seqs[slot].tokens.try_reserve(extra).map_err(|_| exhausted(4 * extra))?;
             self.seqs[slot].began = self.slot_len(slot);
         }
         for group in others {
@@ -433,7 +403,11 @@ impl Kv {
         {
             self.unshare(slot, group, page)?;
         }
-        for _ in self.pages(slot, group).len()..shape.pages_at(len + extra) {
+        let more = shape.pages_at(len + extra).saturating_sub(self.pages(slot, group).len());
+        if let Some(table) = self.seqs[slot].tables.get_mut(group) {
+            table.pages.try_reserve(more).map_err(|_| exhausted(4 * more))?;
+        }
+        for _ in 0..more {
             let page = self.take(group)?;
             if shape.fixed
                 && let Err(error) = self.store.clear(group, page)

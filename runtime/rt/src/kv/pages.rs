@@ -123,6 +123,11 @@ impl Pool {
             return Some(page);
         }
         if self.refs.len() < self.total {
+            // So that giving pages back takes no memory.
+            let pages = self.refs.len() + 1;
+            if self.refs.try_reserve(1).is_err() || self.free.try_reserve(pages).is_err() {
+                return None;
+            }
             self.refs.push(1);
             return Some(self.refs.len() as u32 - 1);
         }

@@ -2,6 +2,7 @@
 
 use super::SeqId;
 use crate::error::{Error, Result};
+use crate::reserve::need;
 
 /// Most sequences at a time.
 const MAX_SEQUENCES: usize = 1 << 20;
@@ -78,6 +79,7 @@ impl Sequences {
         }
         // At most every other slot is in use, so few handles are skipped.
         if 2 * self.live >= self.slots.len() {
+            need(2 * (self.slots.len() + 8) * size_of::<Slot>())?;
             self.more_slots();
         }
         loop {

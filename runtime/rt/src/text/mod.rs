@@ -40,8 +40,14 @@ impl Text {
         &self.config
     }
 
+    /// Bytes of `tokenizer.json`.
+    pub fn tokenizer_bytes(&self) -> usize {
+        self.image.tokenizer().len()
+    }
+
     /// The tokenizer, parsed on first use.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        crate::desk::check()?;
         let made = self.tokenizer.get_or_init(|| {
             self.image.check_tokenizer()?;
             Tokenizer::new(self.image.tokenizer(), &self.config)

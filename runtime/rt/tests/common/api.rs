@@ -64,7 +64,8 @@ pub fn fails(status: i32, expected: Status, part: &str) {
 
 pub fn params() -> llmcc_gen_params {
     // SAFETY: all-zero is the default.
-    llmcc_gen_params { size: size_of::<llmcc_gen_params>(), ..unsafe { zeroed() } }
+    let zero = unsafe { zeroed() };
+    llmcc_gen_params { size: size_of::<llmcc_gen_params>(), sampling: llmcc_sampling::default(), ..zero }
 }
 
 pub fn batch(tokens: &[i32], seqs: &[i32], out_rows: &[u32]) -> llmcc_batch {

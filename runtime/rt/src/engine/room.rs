@@ -1,0 +1,60 @@
+//! How much of what a model gets room for: tokens and rows of a chunk, tokens of the cache, memory of
+//! a step's arrays.
+
+use llmcc_abi::PAGE_TOKENS;
+use llmcc_abi::output::flags;
+
+use super::{Batch, Engine, Limits, Options};
+use crate::error::{Error, Result};
+use crate::image::Image;
+use crate::kv::Layout;
+use crate::limits::memory;
+
+/// Largest [`Options::max_batch_tokens`].
+const MOST_BATCH_TOKENS: usize = 1 << 20;
+/// The output of one chunk may use this many bytes, unless a single row needs more.
+const OUTPUT_BYTES: usize = 64 << 20;
+
+impl Engine {
+    /// Bytes that the arrays of the largest chunk take, and as much again while they grow.
+    pub(super) fn inputs_bytes(&self, batch: &Batch, wanted: &[(usize, usize)]) -> usize {
+        let longest = wanted.iter().map(|&(slot, extra)| self.kv.slot_len(slot) + extra).max().unwrap_or(0);
+        let tables = self.kv.groups() * wanted.len() * (longest / PAGE_TOKENS + 1) * 4;
+        let tokens = batch.tokens.len().min(self.limits.tokens);
+        3 * (tables + tokens * (32 + 4 * self.image.desc().given as usize)) + 256 * wanted.len()
+    }
+}
+
+/// The limits by the options, or by default.
+///
+/// # Errors
+/// More tokens than there may be.
+pub fn limits(image: &Image, options: &Options, default: usize) -> Result<Limits> {
+    let whole = image.desc().flags & flags::WHOLE != 0;
+    let default = if whole { default.max(image.desc().max_context as usize) } else { default };
+    let tokens = if options.max_batch_tokens == 0 { default.min(MOST_BATCH_TOKENS) } else { options.max_batch_tokens };
+    if tokens > MOST_BATCH_TOKENS {
+        return Err(Error::invalid(format!("max_batch_tokens is {tokens}; use 1 to {MOST_BATCH_TOKENS}")));
+    }
+    let rows = (OUTPUT_BYTES / (4 * image.desc().columns as usize)).max(1);
+    // What is computed in one step is one chunk.
+    let rows = if whole { tokens } else { rows.min(tokens) };
+    Ok(Limits { tokens, rows })
+}
+
+/// The cache has room for this many tokens at least, where memory has it: those of a prompt.
+pub const LEAST_TOKENS: usize = 2048;
+/// And for so many whatever the memory.
+const FEWEST_TOKENS: usize = 128;
+
+/// Tokens the cache holds by default: one sequence of the longest context, or several short ones,
+/// within half of the memory that the process may have. (Where groups of states have windows of their own, for a
+/// usual number of sequences: see [`Layout::allocated`].)
+pub fn default_cache(image: &Image, limits: Limits) -> usize {
+    let memory = memory().unwrap_or(8 << 30);
+    let fit = |most: usize, bytes: u64| Layout::fit(&image.states, most, limits.tokens, bytes as usize);
+    let most = (image.desc().max_context as usize).max(16384);
+    // A short cache is of little use: what it takes for a prompt may be more than half.
+    let least = fit(LEAST_TOKENS, memory / 4 * 3).max(FEWEST_TOKENS);
+    fit(most, memory / 2).max(least)
+}
