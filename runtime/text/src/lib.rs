@@ -10,6 +10,7 @@ pub mod alphabet;
 pub mod base64;
 pub mod check;
 pub mod fuzz;
+pub mod generation;
 pub mod jinja;
 pub mod json;
 mod longest;
@@ -19,6 +20,7 @@ mod tokenizer;
 
 use std::fmt;
 
+use generation::Defaults;
 use json::Json;
 pub use template::{Clock, Template, Trial, local_time};
 pub use tokenizer::Tokenizer;
@@ -93,6 +95,8 @@ pub struct Config {
     pub templates: Vec<(String, String)>,
     /// Other special tokens by name (`unk_token`, `pad_token`...), which templates may use.
     pub specials: Vec<(String, String)>,
+    /// Defaults of generations.
+    pub defaults: Defaults,
 }
 
 impl Config {
@@ -106,13 +110,18 @@ impl Config {
         self.bos_id
     }
 
+    /// Defaults of generations.
+    pub fn defaults(&self) -> &Defaults {
+        &self.defaults
+    }
+
     /// Whether there is a chat template.
     pub fn has_template(&self) -> bool {
         !self.templates.is_empty()
     }
 
     /// Reads
-    /// `{"bos_token", "bos_token_id", "eos_token", "eos_token_ids", "add_bos", "add_eos_id", "untyped", "prompt", "most_tokens", "chat_template", "special_tokens"}`,
+    /// `{"bos_token", "bos_token_id", "eos_token", "eos_token_ids", "add_bos", "add_eos_id", "untyped", "prompt", "most_tokens", "chat_template", "special_tokens", "generation"}`,
     /// all optional. `chat_template` is a string or, as in Hugging Face's files, a list of
     /// `{"name", "template"}`.
     ///
@@ -147,6 +156,10 @@ impl Config {
             untyped: matches!(json.get("untyped"), Some(Json::Bool(true))),
             templates: templates(json.get("chat_template")).ok_or_else(|| Error::damaged("chat_template"))?,
             specials: specials.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect(),
+            defaults: match json.get("generation") {
+                None => Defaults::default(),
+                Some(given) => Defaults::of(given).ok_or_else(|| Error::damaged("generation"))?,
+            },
         })
     }
 }

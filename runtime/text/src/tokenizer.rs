@@ -52,7 +52,14 @@ impl Tokenizer {
     /// and loses what is more than the model takes.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
         let prompted = if add_special { format!("{}{text}", self.prompt) } else { String::new() };
-        let text = if prompted.is_empty() { text } else { &prompted };
+        self.encode_whole(if prompted.is_empty() { text } else { &prompted }, add_special)
+    }
+
+    /// As [`Tokenizer::encode`], of a text that has its prompt already.
+    ///
+    /// # Errors
+    /// The tokenizer refuses the text.
+    pub fn encode_whole(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
         let mut ids = self.ids(text, add_special)?;
         if let (true, Some((bos, bos_text))) = (add_special, &self.bos) {
             let has = ids.first() == Some(&(*bos as i32));

@@ -12,6 +12,7 @@ use crate::desk::Desk;
 use crate::engine::{Batch, Engine, Keep, Options};
 use crate::error::{Error, Result, Status};
 use crate::image::Image;
+use crate::rules::Defaults;
 use crate::select;
 use crate::text::{Text, Tokenizer, no_tokenizer};
 use crate::unload::Alive;
@@ -23,6 +24,7 @@ use llmcc_abi::{StateDesc, state};
 pub struct Model {
     engine: Mutex<Engine>,
     text: Option<Text>,
+    defaults: Defaults,
     /// Where text is encoded and templates are rendered.
     desk: Desk,
     manifest: CString,
@@ -50,11 +52,13 @@ impl Model {
         let engine = select::open(images, options)?;
         let image = engine.shared_image();
         let text = Text::new(&image)?;
+        let defaults = crate::text::defaults(&image)?;
         let manifest = CString::new(image.manifest())
             .map_err(|_| Error::artifact("the artifact's manifest holds a NUL; compile it again"))?;
         Ok(Model {
             engine: Mutex::new(engine),
             text,
+            defaults,
             desk: Desk::default(),
             manifest,
             vocab: image.desc().vocab as usize,
@@ -121,6 +125,11 @@ impl Model {
         // A panic elsewhere (never in the shipped profile, which aborts) leaves the engine usable:
         // steps commit last.
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the model says of its generations.
+    pub(super) fn defaults(&self) -> &Defaults {
+        &self.defaults
     }
 
     /// Tokenizer and templates, if any.

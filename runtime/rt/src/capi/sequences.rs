@@ -127,6 +127,7 @@ pub(super) fn sampling_from(c: &llmcc_sampling) -> Result<Sampling> {
         repetition_penalty: c.repetition_penalty,
         repetition_window: c.repetition_window,
         seed: c.seed,
+        ..Sampling::default()
     })
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use super::handles::MODELS;
-use super::types::{LLMCC_ADD_SPECIAL, LLMCC_SHOW_SPECIAL};
+use super::types::{LLMCC_ADD_SPECIAL, LLMCC_NO_PROMPT, LLMCC_SHOW_SPECIAL};
 use super::{array, guard, llmcc_model, put_array, put_text, utf8};
 use crate::error::{Error, Result};
 
@@ -27,11 +27,15 @@ pub unsafe extern "C" fn llmcc_tokenize(
     needed: *mut usize,
 ) -> i32 {
     guard(|| {
-        check_flags(flags, LLMCC_ADD_SPECIAL)?;
+        check_flags(flags, LLMCC_ADD_SPECIAL | LLMCC_NO_PROMPT)?;
+        let special = flags & LLMCC_ADD_SPECIAL != 0;
         // SAFETY: the caller's promise.
         unsafe {
             let (model, text) = (MODELS.get(model)?, utf8(text, len, "text")?);
-            let ids = model.with_text(|t| t.tokenizer()?.encode(text, flags & LLMCC_ADD_SPECIAL != 0))?;
+            let ids = model.with_text(|t| match flags & LLMCC_NO_PROMPT {
+                0 => t.tokenizer()?.encode(text, special),
+                _ => t.tokenizer()?.encode_whole(text, special),
+            })?;
             put_array(&ids, out, capacity, needed)
         }
     })
