@@ -5,6 +5,7 @@
 //! opens an artifact; [`cmd`] has a file per subcommand. Errors are values of [`Error`], printed
 //! once, here.
 
+pub mod advice;
 pub mod args;
 pub mod backends;
 pub mod certificate;
@@ -19,6 +20,7 @@ mod numbers;
 pub mod options;
 pub mod output;
 pub mod predicted;
+pub mod progress;
 pub mod report;
 pub mod session;
 pub mod shared;
