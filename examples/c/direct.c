@@ -34,7 +34,7 @@ int main(int argc, char **argv)
     if (llmcc_open(NULL, &model) != LLMCC_OK)
         return failed("cannot open the model");
 
-    /* Zeroed fields mean defaults; this is greedy decoding of at most 100 tokens, ended by a blank line. */
+    /* Zeroed fields mean defaults: tokens are chosen as the model says (its generation_config.json), else greedily. At most 100, ended by a blank line. */
     const char *stop[] = {"\n\n"};
     llmcc_gen_params params = {.size = sizeof params, .max_tokens = 100, .stop = stop, .n_stop = 1};
     if (argc > 2) { /* any second argument: sample instead */
