@@ -274,11 +274,11 @@ impl Generation {
         let ends = self.eos.contains(&token) || self.params.stop_tokens.contains(&token);
         let most = self.params.max_tokens as u64;
         let longest = self.params.max_length;
+        let full =
+            most > 0 && self.stats.generated_tokens + 1 >= most || longest > 0 && self.history.len() + 1 >= longest;
         let finish = if ends {
             Some(Finish::Token)
-        } else if most > 0 && self.stats.generated_tokens + 1 >= most {
-            Some(Finish::Length)
-        } else if longest > 0 && self.history.len() + 1 >= longest {
+        } else if full {
             Some(Finish::Length)
         } else if self.history.len() >= engine.kv().max_context() {
             Some(Finish::Context)
