@@ -249,7 +249,8 @@ typedef struct llmcc_logit_bias {
  *     sampling.temperature = 0.8f;
  *
  * The steps run in this order (that of Hugging Face Transformers): bias, repetition penalty, temperature, top-k, top-p, min-p.
- * A structure whose fields from temperature to repetition_window are all zero means LLMCC_SAMPLING_INIT. In any other a zero is a number like others, so
+ * A structure whose fields from temperature to repetition_window are all zero means LLMCC_SAMPLING_INIT. In llmcc_gen_params either means what the model's
+ * generation_config.json says, if it says how to choose (see there; top_k = 1 takes the most probable token in any case). In any other structure a zero is a number like others, so
  * that a top_p or repetition_penalty of 0 is LLMCC_E_INVALID. (Before 1.4 they were off; they are still in an llmcc_gen_params of the size of before.)
  * Values that are out of range, infinite or NaN are LLMCC_E_INVALID. */
 typedef struct llmcc_sampling {
@@ -285,10 +286,15 @@ llmcc_status llmcc_step_logprobs(const llmcc_model *model, const llmcc_batch *ba
 
 /* ---- text --------------------------------------------------------------------------------------------------------------- */
 
-enum { LLMCC_ADD_SPECIAL = 1 /* llmcc_tokenize */, LLMCC_SHOW_SPECIAL = 2 /* llmcc_detokenize */ };
+enum {
+    LLMCC_ADD_SPECIAL = 1,  /* llmcc_tokenize */
+    LLMCC_SHOW_SPECIAL = 2, /* llmcc_detokenize */
+    LLMCC_NO_PROMPT = 4     /* llmcc_tokenize, with LLMCC_ADD_SPECIAL: the text begins with the prompt that it is to have (since 1.4) */
+};
 
-/* Tokens of UTF-8 text. LLMCC_ADD_SPECIAL adds what the model expects around a plain prompt (a beginning-of-sequence token, mostly). Special
- * tokens written out in the text are recognised. LLMCC_E_INVALID: the text has characters that the vocabulary has no tokens for, not even for bytes. */
+/* Tokens of UTF-8 text. LLMCC_ADD_SPECIAL adds what the model expects around a plain prompt (a beginning-of-sequence token, mostly), and before it the default
+ * prompt of an embedder. Its other prompts are in the manifest: put one before the text, and give LLMCC_NO_PROMPT. Special tokens written out in the text are recognised.
+ * LLMCC_E_INVALID: the text has characters that the vocabulary has no tokens for, not even for bytes. */
 llmcc_status llmcc_tokenize(const llmcc_model *model, const char *text, size_t len, uint32_t flags, int32_t *out, size_t capacity,
                             size_t *needed);
 /* Text of tokens, each below the size of the vocabulary; bytes that are not UTF-8 become U+FFFD. */
@@ -319,9 +325,12 @@ llmcc_status llmcc_eos_tokens(const llmcc_model *model, int32_t *out, size_t cap
 
 /* ---- generation ----------------------------------------------------------------------------------------------------------- */
 
+/* A checkpoint's generation_config.json is part of the artifact ("generation" in the manifest). Where `sampling` asks for nothing (temperature,
+ * top_k and min_p are 0, top_p and repetition_penalty 0 or 1), all of these are the model's; where max_tokens is 0, so is the limit. Its other settings (suppress_tokens, begin_suppress_tokens, bad_words_ids, sequence_bias, no_repeat_ngram_size, min_new_tokens,
+ * min_length, typical_p, stop_strings) count in any case. The most probable token is that of top_k = 1. LLMCC_GEN_NO_DEFAULTS leaves all of it out: zeros then mean the most probable token. */
 typedef struct llmcc_gen_params {
     size_t size;
-    uint64_t max_tokens;         /* 0: until another reason ends it */
+    uint64_t max_tokens;         /* 0: as the model says, else until another reason ends it */
     llmcc_sampling sampling;
     const char *const *stop;     /* [n_stop] NUL-terminated texts that end the generation and are not shown */
     size_t n_stop;
@@ -341,7 +350,8 @@ enum {
     LLMCC_GEN_NO_TEXT = 2,      /* llmcc_gen_new: tokens only */
     LLMCC_GEN_SHOW_SPECIAL = 4, /* show special tokens in the text */
     LLMCC_GEN_RAW_PROMPT = 8,   /* llmcc_generate: the prompt is complete (made by a chat template, say), add no special tokens */
-    LLMCC_GEN_LOGPROBS = 16     /* llmcc_gen_new: pieces tell log-probabilities */
+    LLMCC_GEN_LOGPROBS = 16,    /* llmcc_gen_new: pieces tell log-probabilities */
+    LLMCC_GEN_NO_DEFAULTS = 32  /* nothing of the model's generation_config.json counts (since 1.4) */
 };
 
 typedef int32_t llmcc_finish;
@@ -378,7 +388,7 @@ typedef struct llmcc_gen_stats_t {
 
 /* Starts a generation after `prompt`, the whole sequence from its first token. With `seq` >= 0 it happens in that sequence: the tokens it already
  * holds of the prompt are not computed again, others are forgotten. So a conversation passes its growing prompt each turn, and pays only for what is new.
- * With LLMCC_NEW_SEQ the generation has a sequence of its own. `params` may be NULL: greedy, until an end-of-sequence token. */
+ * With LLMCC_NEW_SEQ the generation has a sequence of its own. `params` may be NULL: as the model says (see llmcc_gen_params), else greedy, until an end-of-sequence token. */
 #define LLMCC_NEW_SEQ (-1)
 llmcc_status llmcc_gen_new(const llmcc_model *model, int32_t seq, const int32_t *prompt, size_t n, const llmcc_gen_params *params,
                            llmcc_gen **out);

@@ -360,10 +360,17 @@ pub struct PplArgs {
     /// Documents to use at most
     #[arg(long)]
     pub documents: Option<usize>,
-    /// Cut documents into windows of this many tokens, each with the beginning-of-text token
-    /// [default: use each document up to the longest context]
-    #[arg(long)]
+    /// Cut documents into windows of this many tokens, each with the beginning-of-text token; with
+    /// --stride they overlap instead [default: windows of the longest context that overlap]
+    #[arg(long, value_name = "TOKENS")]
     pub window: Option<usize>,
+    /// Tokens from the beginning of a window to that of the next; those that both have are predicted
+    /// in the first, and are context in the second [default: half a window]
+    #[arg(long, value_name = "TOKENS")]
+    pub stride: Option<usize>,
+    /// Use the first window of each document only
+    #[arg(long, conflicts_with = "stride")]
+    pub first_window: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -421,7 +428,9 @@ pub struct GoldenArgs {
 /// Arguments of `models`.
 #[derive(Debug, ClapArgs)]
 pub struct ModelsArgs {
+    /// Only those with this in a name: of the type, the class or in GGUF files
+    pub filter: Option<String>,
     /// As a table in Markdown, that of docs/models.md
-    #[arg(long)]
+    #[arg(long, conflicts_with = "filter")]
     pub markdown: bool,
 }

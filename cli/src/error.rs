@@ -1,5 +1,6 @@
 //! Everything that can end a command.
 
+use crate::advice;
 use llmcc_codegen::locate::LocateError;
 use std::path::PathBuf;
 
@@ -60,6 +61,10 @@ pub enum Error {
 
 impl From<LocateError> for Error {
     fn from(e: LocateError) -> Error {
+        let (LocateError::Io { path, .. } | LocateError::NotAnArtifact { path, .. }) = &e;
+        if let Some(message) = advice::no_artifact(path) {
+            return Error::Artifact { path: path.clone(), message };
+        }
         match e {
             LocateError::Io { path, source } => Error::Io { action: "read", path, source },
             LocateError::NotAnArtifact { path, what } => Error::Artifact { path, message: what },

@@ -8,6 +8,7 @@
 #[macro_use]
 mod say;
 
+pub mod advice;
 pub mod args;
 pub mod backends;
 pub mod certificate;
@@ -22,6 +23,7 @@ mod numbers;
 pub mod options;
 pub mod output;
 pub mod predicted;
+pub mod progress;
 pub mod report;
 pub mod session;
 pub mod shared;

@@ -9,6 +9,7 @@ use llmcc_frontends::tokenizer::TextAssets;
 use llmcc_frontends::{Checkpoint, FrontendError};
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
+use llmcc_ir::output::Output;
 use llmcc_ir::quant::{Elem, FORMATS, Format, StoredRows};
 use llmcc_ir::target::TargetSpec;
 use llmcc_ir::ty::DType;
@@ -227,7 +228,11 @@ pub fn stored_format(module: &Module) -> Format {
 pub fn lower(options: &CompileOptions, backend: &dyn Backend) -> Result<Lowered, Error> {
     let mut phases = Phases::default();
     let Lifted { checkpoint, module, adapters, warnings, original_context } = phases.time("read", || lift(options))?;
-    let texts = phases.time("tokenizer", || TextAssets::load(&checkpoint))?;
+    let mut texts = phases.time("tokenizer", || TextAssets::load(&checkpoint))?;
+    if let (false, Some(config)) = (module.info.output == Output::Logits, texts.text_config.as_object_mut()) {
+        // It generates nothing.
+        config.remove("generation");
+    }
     let format = weight_format(options, &module);
     // What is not packed is not measured by packing either.
     let mut whole =

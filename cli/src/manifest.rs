@@ -14,10 +14,12 @@ use crate::Error;
 use crate::certificate::Budget;
 use crate::digest::SourceFile;
 use crate::golden::Golden;
+use crate::loaded::Model;
 use crate::predicted::Predicted;
 use llmcc_frontends::slots::AdapterTable;
 use llmcc_ir::target::{self, TargetSpec};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -51,6 +53,18 @@ pub struct Manifest {
     /// Room for adapters that are loaded while the model runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapters: Option<AdapterTable>,
+    /// Defaults of generations, by their names in `generation_config.json`.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub generation: Map<String, Value>,
+    /// Prompts of an embedder, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub prompts: BTreeMap<String, String>,
+    /// The prompt that texts get if none is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_prompt: Option<String>,
+    /// Names of a classifier's classes, in the order of its scores.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
     /// Memory that the preferred version needs.
     pub memory: Memory,
     /// How exact the preferred version is.
@@ -286,6 +300,19 @@ impl Manifest {
         let unreadable =
             |e| Error::Artifact { path: path.to_owned(), message: format!("its manifest is unreadable: {e}") };
         Manifest::parse(&text).map_err(unreadable)
+    }
+}
+
+impl Manifest {
+    /// The manifest of an open model.
+    ///
+    /// # Errors
+    /// It is unreadable.
+    pub fn of_model(model: &Model) -> Result<Manifest, Error> {
+        Manifest::parse(model.manifest().as_bytes()).map_err(|e| Error::Artifact {
+            path: model.path().to_owned(),
+            message: format!("its manifest is unreadable: {e}"),
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! What to compile, for which machines, and how.
 
 use crate::Error;
+use crate::advice;
 use crate::backends::HAS_LLVM;
 use llmcc_codegen::artifact;
 use llmcc_codegen::link::WeightsPlace;
@@ -69,9 +70,35 @@ pub struct Choose {
 /// [`Error::Usage`] listing the targets.
 pub fn find_target(name: &str) -> Result<&'static TargetSpec, Error> {
     target::find(name).ok_or_else(|| {
-        let names: Vec<_> = target::TARGETS.iter().map(|t| t.name).collect();
-        Error::Usage(format!("unknown target `{name}`; targets: native, {}", names.join(", ")))
+        let names = || target::TARGETS.iter().map(|t| t.name);
+        let meant = match machine(name) {
+            Some(known) => Some(known),
+            None => advice::nearest(name, names().chain(["native"])),
+        };
+        let meant = meant.map_or(String::new(), |meant| format!(" (did you mean `{meant}`?)"));
+        let all = names().collect::<Vec<_>>().join(", ");
+        Error::Usage(format!(
+            "unknown target `{name}`{meant}; targets are native (this machine's), {all} (`llmcc targets`)"
+        ))
     })
+}
+
+/// The target for a machine, or a set of instructions, by another name.
+fn machine(name: &str) -> Option<&'static str> {
+    let name = name.to_lowercase().replace(['_', ' '], "-");
+    let known: &[(&str, &[&str])] = &[
+        ("native", &["cpu", "host", "local", "auto"]),
+        ("x86-64", &["x86", "x64", "amd64", "x86-64-v1", "sse2", "x86-64-v2"]),
+        ("x86-64-v3", &["avx2", "avx", "haswell", "znver1", "znver2", "znver3"]),
+        ("x86-64-v4", &["avx512", "avx-512", "skylake-avx512", "znver4", "znver5", "x86-64-v5"]),
+        ("x86-64-v4-amx", &["amx", "sapphirerapids", "x86-64-amx"]),
+        ("sm80", &["a100", "ampere", "sm-80"]),
+        ("sm86", &["a10", "a40", "rtx3090", "sm-86"]),
+        ("sm89", &["l4", "l40", "l40s", "rtx4090", "ada", "sm-89"]),
+        ("sm90", &["h100", "h200", "hopper", "cuda", "gpu", "sm-90", "sm90a"]),
+        ("sm100", &["b200", "blackwell", "sm-100", "sm100a"]),
+    ];
+    known.iter().find(|(_, others)| others.contains(&name.as_str())).map(|(target, _)| *target)
 }
 
 /// The targets in a list of names with commas, without repetitions.

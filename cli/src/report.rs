@@ -51,12 +51,8 @@ pub fn closing(l: &Lowered, f: &Finished, options: &CompileOptions, out: &Path) 
     }
     for v in &l.versions {
         let (rate, cores) = (1.0 / v.compiled.predicted_decode_seconds(), v.target.cores);
-        let what = if v.target.family() == Family::Cpu { "cores" } else { "multiprocessors" };
-        let _ = writeln!(
-            s,
-            "  predicted   {rate:.1} tokens/s at batch 1 on {cores} {what} (roofline of {})",
-            v.target.name
-        );
+        let what = count(cores, if v.target.family() == Family::Cpu { "core" } else { "multiprocessor" });
+        let _ = writeln!(s, "  predicted   {rate:.1} tokens/s at batch 1 on {what} (roofline of {})", v.target.name);
     }
     let _ = writeln!(s, "  memory      {}", memory(l));
     for v in &l.versions {
@@ -181,7 +177,7 @@ fn golden(outcome: &Outcome, targets: &[&str]) -> String {
                 true => String::new(),
                 false => format!(", by the version for {} ({} not run)", g.target, others.join(", ")),
             };
-            format!("vectors of {tokens} tokens in {} steps{which}{second}", g.steps.len())
+            format!("vectors of {} in {}{which}{second}", count(tokens, "token"), count(g.steps.len(), "step"))
         }
     }
 }
@@ -229,6 +225,11 @@ pub fn message(text: &str) -> String {
     }
 }
 
+/// A number of things: `1 layer`, `2 layers`.
+pub fn count(n: usize, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
+}
+
 /// Bytes in binary units.
 pub fn bytes(n: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -238,7 +239,7 @@ pub fn bytes(n: f64) -> String {
         n /= 1024.0;
         unit += 1;
     }
-    if unit == 0 { format!("{n} B") } else { format!("{n:.1} {}", UNITS[unit]) }
+    if unit == 0 { format!("{n:.0} B") } else { format!("{n:.1} {}", UNITS[unit]) }
 }
 
 fn seconds(t: Duration) -> String {
@@ -273,5 +274,11 @@ mod tests {
         let long = "é".repeat(9000);
         assert_eq!(message(&long), format!("{} ... (18000 bytes in all)", "é".repeat(8000)));
         assert_eq!(message(&long[..200]), long[..200]);
+    }
+
+    #[test]
+    fn numbers_of_things_and_bytes() {
+        assert_eq!([0, 1, 2].map(|n| count(n, "layer")), ["0 layers", "1 layer", "2 layers"]);
+        assert_eq!([31.000000000000004, 2048.0].map(bytes), ["31 B", "2.0 KiB"]);
     }
 }

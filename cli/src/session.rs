@@ -66,10 +66,11 @@ fn link(
     progress: &mut dyn FnMut(u64, u64),
     phases: &mut Phases,
 ) -> Result<Linked, Error> {
-    // The files of adapters are read by what reads tokenizers.
-    let (kind, runtime) = match (&l.texts.tokenizer_json, &l.adapters) {
-        (Some(_), _) | (_, Some(_)) => (Runtime::Full, llmcc_rt_image::FULL),
-        (None, None) => (Runtime::Core, llmcc_rt_image::CORE),
+    // The files of adapters, and defaults of generations, are read by what reads tokenizers.
+    let defaults = l.texts.text_config.get("generation").is_some();
+    let (kind, runtime) = match l.texts.tokenizer_json.is_some() || l.adapters.is_some() || defaults {
+        true => (Runtime::Full, llmcc_rt_image::FULL),
+        false => (Runtime::Core, llmcc_rt_image::CORE),
     };
     let code = artifact::layout_code(&l.versions.iter().map(|v| &v.objects[..]).collect::<Vec<_>>());
     let shared = SharedWeights::new(l.versions.iter().map(|v| (&v.compiled.plan, v.target)));

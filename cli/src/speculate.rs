@@ -165,6 +165,14 @@ impl Drafted<'_, '_> {
         llmcc_gen_stats_t { generated_tokens: self.made() as u64, ..self.times }
     }
 
+    /// Why the generation has ended, if it has (`LLMCC_FINISH_*`).
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn finish(&self) -> Result<i32, Error> {
+        Ok(self.generation.stats()?.finish)
+    }
+
     /// How good guesses were so far.
     pub fn counts(&self) -> Counts {
         self.counts

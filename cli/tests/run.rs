@@ -1,8 +1,12 @@
 //! What `llmcc run` says about options and files that it refuses: in terms of the command line, and
 //! before anything else is printed.
 
+mod common;
+
+use common::{Folder, WITH_TOKENIZER, text};
+use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 fn llmcc(dir: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_llmcc")).current_dir(dir).args(args).output().expect("llmcc runs")
@@ -104,4 +108,163 @@ fn what_does_not_fit_the_model_is_refused() {
     let about = llmcc(dir.path(), &["inspect", llama.to_str().expect("UTF-8")]);
     let about = String::from_utf8_lossy(&about.stdout).into_owned();
     assert!(about.contains("model       llama (LlamaForCausalLM)") && !about.contains("null"), "{about}");
+}
+
+/// A conversation by pipes.
+fn talk(f: &Folder, args: &[&str]) -> Child {
+    let args = [&["run", "m.so", "--chat", "--stats"], args].concat();
+    let mut command = f.command(&args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("llmcc runs")
+}
+
+/// How many answers there were.
+fn answers(said: &str) -> usize {
+    said.matches("prompt tokens (").count()
+}
+
+/// Neither lines that cannot be taken, nor a full context, nor an interrupt end a conversation.
+#[test]
+fn conversations_go_on() {
+    let f = Folder::new();
+    f.compile(WITH_TOKENIZER, "m.so", &["--no-golden", "--quiet", "--max-context", "160"]);
+    let mut child = talk(&f, &["--greedy", "-n", "8"]);
+    let mut input = child.stdin.take().expect("a pipe");
+    let (long, longer) = ("word ".repeat(200), "x".repeat(200_000));
+    let turns = "tell me more about it, and then some\n".repeat(9);
+    let sent = [b"hi\n", long.as_bytes(), b"\n", longer.as_bytes(), b"\n\xff\n\n", turns.as_bytes()].concat();
+    input.write_all(&sent).expect("sent");
+    drop(input);
+    let done = child.wait_with_output().expect("ends");
+    let said = text(&done.stderr);
+    assert!(done.status.success() && answers(&said) == 10, "{said}");
+    for part in ["the message is too long", "has more than", "is not UTF-8", "turn is forgotten]"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // An answer of many tokens is stopped; the next one is not.
+    let mut child = talk(&f, &["--greedy", "-n", "100", "--ignore-eos"]);
+    let (mut input, mut output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+    input.write_all(b"hi\n").expect("sent");
+    output.read_exact(&mut [0; 1]).expect("a beginning");
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs").success());
+    input.write_all(b"again\n").expect("sent");
+    drop(input);
+    let mut rest = vec![];
+    output.read_to_end(&mut rest).expect("the rest");
+    let done = child.wait_with_output().expect("ends");
+    let said = text(&done.stderr);
+    assert!(done.status.success() && answers(&said) == 2, "{}: {said}", done.status);
+    assert_eq!(said.matches("[stopped]").count(), 1, "{said}");
+    assert!(said.contains("[cut after 100 tokens, the limit"), "{said}");
+}
+
+/// `generation_config.json` is what texts are made by where nothing else is asked for.
+#[test]
+fn texts_are_made_as_the_model_says() {
+    let f = Folder::with_checkpoint();
+    let run = |generation: Option<&str>, more: &[&str]| {
+        let _ = std::fs::remove_file(f.at("ck/generation_config.json"));
+        if let Some(text) = generation {
+            std::fs::write(f.at("ck/generation_config.json"), text).expect("written");
+        }
+        f.says(&[], &["compile", "ck", "--no-golden", "--quiet", "-o", "m.so"]);
+        let said = f.says(&[], &[&["run", "m.so", "--ids", "3,1,4"], more].concat());
+        said.trim().split(',').map(|id| id.parse().expect("an id")).collect::<Vec<i32>>()
+    };
+    let plain = run(None, &["-n", "4"]);
+    let drawn = run(None, &["-n", "4", "--temperature", "0.9", "--top-k", "50", "--seed", "3"]);
+    let own = r#"{"do_sample": true, "temperature": 0.9, "max_new_tokens": 4}"#;
+    assert_eq!(run(Some(own), &["--seed", "3"]), drawn);
+    assert_eq!(run(Some(own), &["--temperature", "0"]), plain);
+    assert_eq!(run(Some(own), &["--greedy", "-n", "4"]), plain);
+    let greedy = r#"{"do_sample": false, "temperature": 0.9, "max_new_tokens": 4}"#;
+    assert_eq!(run(Some(greedy), &["--seed", "3"]), plain);
+    // Tokens that are never chosen, words that never come to be, texts that do not end at once.
+    let never = run(Some(&format!(r#"{{"suppress_tokens": [{}], "max_new_tokens": 4}}"#, plain[0])), &[]);
+    assert!(!never.contains(&plain[0]) && never.len() == 4, "{never:?}");
+    let words = format!(r#"{{"bad_words_ids": [[{}, {}]], "max_length": 7}}"#, plain[0], plain[1]);
+    let words = run(Some(&words), &[]);
+    assert!(words[0] == plain[0] && words[1] != plain[1] && words.len() == 4, "{words:?}");
+    let first = run(Some(&format!(r#"{{"begin_suppress_tokens": [{}], "max_new_tokens": 4}}"#, plain[0])), &[]);
+    assert_ne!(first[0], plain[0]);
+    let about = f.says(&[], &["inspect", "m.so"]);
+    assert!(about.contains("generation  begin_suppress_tokens ["), "{about}");
+}
+
+/// Classes are called as the checkpoint calls them.
+#[test]
+fn classes_have_names() {
+    let f = Folder::new();
+    f.compile("bert_classes", "m.so", &["--no-golden", "--quiet"]);
+    let said = f.says(&[], &["run", "m.so", "--classify", "--ids", "1,2,3"]);
+    let classes: Vec<serde_json::Value> = serde_json::from_str(&said).expect("JSON");
+    let scores: Vec<f64> =
+        serde_json::from_str(&f.says(&[], &["run", "m.so", "--embed", "--ids", "1,2,3"])).expect("JSON");
+    assert_eq!(classes.len(), 3);
+    for class in &classes {
+        let i = ["a", "b", "c"].iter().position(|name| class["class"] == **name).expect("a name");
+        assert_eq!(class["score"], scores[i]);
+    }
+    assert!(classes.is_sorted_by_key(|c| -c["score"].as_f64().expect("a score")));
+    assert!(f.says(&[], &["inspect", "m.so"]).contains("classes     a, b, c"));
+    let done = f.llmcc(&["run", "m.so", "--embed", "-p", "a", "--prompt-name", "q"]);
+    assert!(text(&done.stderr).contains("this model has no named prompts"), "{}", text(&done.stderr));
+}
+
+/// What is taken for something else says what it is, and what to do.
+#[test]
+fn paths_that_are_something_else_say_what_to_do() {
+    let f = Folder::with_checkpoint();
+    f.says(&[], &["compile", "ck", "--no-golden", "--quiet", "-o", "m.so"]);
+    for (args, says) in [
+        (&["compile", "m.so", "-o", "n.so"][..], "it is an artifact already"),
+        (&["run", "ck", "-p", "a"], "compile it first (`llmcc compile ck -o model.so`)"),
+        (&["bench", "ck"], "compile it first"),
+        (&["verify", "ck/model.safetensors"], "compile it first"),
+        (&["compile", "meta-llama/Llama-3.2-1B", "-o", "n.so"], "`hf download meta-llama/Llama-3.2-1B"),
+        (&["run", "meta-llama/Llama-3.2-1B", "-p", "a"], "`hf download meta-llama/Llama-3.2-1B"),
+        (&["compile", "nothing.gguf", "-o", "n.so"], "nothing.gguf: there is no such file or folder"),
+        (&["compile", "ck", "--target", "x86_64_v3", "-o", "n.so"], "did you mean `x86-64-v3`?"),
+        (&["compile", "ck", "--target", "avx512", "-o", "n.so"], "did you mean `x86-64-v4`?"),
+        (&["models", "lamma"], "did you mean `llama`?"),
+    ] {
+        let (_, message) = refused(f.root(), args);
+        assert!(message.contains(says), "{args:?}: {message}");
+    }
+    // The example model has nothing to complain of.
+    let said = f.compile(WITH_TOKENIZER, "example.so", &["--no-golden"]);
+    assert!(!said.contains("warning"), "{said}");
+    // Help keeps to the width of the terminal.
+    let help = f.llmcc_with(&[("COLUMNS", "60".as_ref())], &["compile", "--help"]);
+    assert!(help.status.success() && text(&help.stdout).lines().all(|l| l.chars().count() <= 100));
+}
+
+/// A text longer than the context is used whole, unless it is said what is not.
+#[test]
+fn perplexity_is_that_of_the_whole_text() {
+    let f = Folder::new();
+    f.compile(WITH_TOKENIZER, "m.so", &["--no-golden", "--quiet", "--max-context", "64"]);
+    std::fs::write(f.at("text.txt"), "The cat sat on the mat, and the dog lay down. ".repeat(40)).expect("written");
+    let json = |more: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&f.says(&[], &[&["eval", "ppl", "m.so", "text.txt", "--json"], more].concat()))
+            .expect("JSON")
+    };
+    let (whole, afresh) = (json(&[]), json(&["--window", "64"]));
+    assert!(whole["tokens"].as_u64() > Some(400) && whole["tokens"] == afresh["tokens"], "{whole} {afresh}");
+    assert!(whole["perplexity"].as_f64() < afresh["perplexity"].as_f64(), "more context: {whole} {afresh}");
+    assert_eq!(
+        (&whole["window"], &whole["stride"], &whole["left_out"]["documents"]),
+        (&64.into(), &32.into(), &0.into())
+    );
+    let close = json(&["--stride", "8"]);
+    assert!(close["tokens"] == whole["tokens"] && close["windows"].as_u64() > whole["windows"].as_u64());
+    let said = f.says(&[], &["eval", "ppl", "m.so", "text.txt", "--separator", ". ", "--documents", "3"]);
+    assert!(said.contains("left out: 37 documents (--documents)"), "{said}");
+    for (more, says) in [
+        (&["--stride", "0"][..], "--stride 0"),
+        (&["--stride", "65"], "--stride 65"),
+        (&["--window", "99"], "the longest context is 64"),
+    ] {
+        let done = f.llmcc(&[&["eval", "ppl", "m.so", "text.txt"], more].concat());
+        assert!(done.status.code() == Some(2) && text(&done.stderr).contains(says), "{}", text(&done.stderr));
+    }
 }

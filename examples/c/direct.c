@@ -34,7 +34,7 @@ int main(int argc, char **argv)
     if (llmcc_open(NULL, &model) != LLMCC_OK)
         return failed("cannot open the model");
 
-    /* Greedy decoding of at most 100 tokens, ended by a blank line. */
+    /* Tokens are chosen as the model says (its generation_config.json), else greedily. At most 100, ended by a blank line. */
     const char *stop[] = {"\n\n"};
     llmcc_gen_params params = LLMCC_GEN_PARAMS_INIT;
     params.max_tokens = 100, params.stop = stop, params.n_stop = 1;

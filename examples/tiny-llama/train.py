@@ -41,9 +41,12 @@ SKIP_FOLDERS = {"__pycache__", "test", "tests", "idle_test", "site-packages", "l
 # Each exchange is one document of the form of `chat_documents`, closed by the end token.
 CHAT_TEMPLATE = (
     "{% for m in messages %}"
-    "{% if m['role'] == 'assistant' %}{{ '# assistant:\\n' + m['content'] + '\\n' + eos_token }}"
+    "{% if m['content'] is string %}{% set text = m['content'] %}"
+    "{% elif m['content'] %}{% set text = m['content'] | map(attribute='text') | join('') %}"
+    "{% else %}{{ raise_exception('a message needs a text') }}{% endif %}"
+    "{% if m['role'] == 'assistant' %}{{ '# assistant:\\n' + text + '\\n' + eos_token }}"
     "{% else %}{% if loop.first or messages[loop.index0 - 1]['role'] == 'assistant' %}{{ bos_token }}{% endif %}"
-    "{{ '# ' + m['role'] + ': ' + m['content'] + '\\n' }}{% endif %}"
+    "{{ '# ' + m['role'] + ': ' + text + '\\n' }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}{{ '# assistant:\\n' }}{% endif %}"
 )
 
@@ -199,7 +202,6 @@ def export(model, tok, folder):
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": BOS,
         "eos_token": EOS,
-        "add_bos_token": True,
         "clean_up_tokenization_spaces": False,
         "model_max_length": 1024,
         "chat_template": CHAT_TEMPLATE,

@@ -17,6 +17,7 @@ pub mod embedding;
 mod error;
 pub mod fixtures;
 pub mod fuzz;
+mod generation;
 mod hashing;
 pub mod input;
 mod json;

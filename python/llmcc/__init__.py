@@ -5,7 +5,8 @@
 ...     print(m.generate("Once upon a time", max_tokens=20))
 """
 
-from ._compile import compile
+from ._classes import Class
+from ._compile import Compiled, compile
 from ._errors import LlmccError, Status
 from ._model import Model, load
 from ._pairs import Ranked
@@ -14,4 +15,4 @@ from ._session import Session
 from ._speculate import Speculation
 
 __version__ = "0.1.0"
-__all__ = ["Completion", "LlmccError", "Model", "Piece", "Ranked", "Session", "Speculation", "Status", "TokenLogprob", "compile", "load", "__version__"]
+__all__ = ["Class", "Compiled", "Completion", "LlmccError", "Model", "Piece", "Ranked", "Session", "Speculation", "Status", "TokenLogprob", "compile", "load", "__version__"]

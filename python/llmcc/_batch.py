@@ -166,7 +166,7 @@ def encoded(model: Model, prompt: Any) -> list[int]:
 def start(model: Model, seq: int, tokens: Sequence[int], params: GenParams) -> c.c_void_p:
     """A generation of the C API, a user of the library until it is freed: see :func:`free`."""
     array = ffi.int32_array(tokens, "the prompt")
-    native = params.native(bool(model._info["has_tokenizer"]))
+    native = params.native(bool(model._info["has_tokenizer"]), model._defaults())
     gen = c.c_void_p()
     with model._use() as handle:
         # (The first one reads the tokenizer.)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import warnings
 from typing import Union
 
 from ._errors import LlmccError, Status
@@ -12,8 +13,14 @@ from ._errors import LlmccError, Status
 Option = Union[str, int, float, bool, None]
 
 
-def compile(path: Union[str, os.PathLike[str]], out: Union[str, os.PathLike[str]], **options: Option) -> str:
-    """Compiles the checkpoint at ``path`` to the artifact ``out`` and returns its path.
+class Compiled(str):
+    """The path of an artifact. ``report`` is what ``llmcc compile`` said of it: formats, errors of rounding, memory, predicted speed, the root of its hashes."""
+
+    report: str = ""
+
+
+def compile(path: Union[str, os.PathLike[str]], out: Union[str, os.PathLike[str]], **options: Option) -> Compiled:
+    """Compiles the checkpoint at ``path`` to the artifact ``out`` and returns its path, a text with the compiler's ``report``. Its warnings are Python's, too.
 
     ``options`` are those of ``llmcc compile``: ``w4=True`` becomes ``--w4``, ``max_context=2048`` becomes ``--max-context=2048``; ``None`` and ``False``
     are left out. Uses the program named by the environment variable ``LLMCC``, else the ``llmcc`` in ``PATH``.
@@ -29,7 +36,14 @@ def compile(path: Union[str, os.PathLike[str]], out: Union[str, os.PathLike[str]
     if done.returncode != 0:
         message = done.stderr.strip() or done.stdout.strip() or f"{program} ended with status {done.returncode}"
         raise LlmccError(message)
-    return os.path.abspath(os.fspath(out))
+    made = Compiled(os.path.abspath(os.fspath(out)))
+    made.report = done.stderr
+    for line in done.stderr.splitlines():
+        # Warnings have a line of their own, or one in the report.
+        label, _, said = line.strip().partition(" ")
+        if label in ("warning", "warning:"):
+            warnings.warn(said.strip(), stacklevel=2)
+    return made
 
 
 def arguments(options: dict[str, Option]) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes as c
 from typing import TYPE_CHECKING, Any, Optional, Sequence
 
-from . import _ffi as ffi
+from . import _batch, _ffi as ffi
 from ._batch import FEW
+from ._params import utf8
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -29,6 +30,27 @@ def embed(model: Model, texts: Sequence[Sequence[int]], normalize: Optional[bool
     with model._use() as handle:
         model._lib.interruptible(handle, lambda: model._lib.embed(handle, c.byref(rows), out, len(out)), len(tokens) >= FEW)
     return out
+
+
+def named_prompt(model: Model, name: str) -> str:
+    """The prompt of this name."""
+    prompts = model.prompts
+    if name not in prompts:
+        known = f"the prompts of this model are {', '.join(prompts)}" if prompts else "this model has no named prompts"
+        raise ValueError(f"prompt_name is {name!r}; {known}")
+    return prompts[name]
+
+
+def encoded(model: Model, text: Any, prompt: Optional[str]) -> list[int]:
+    """Tokens of a text with a prompt before it (``None``: the model's own)."""
+    if prompt is None:
+        return _batch.encoded(model, text)
+    if not isinstance(text, str):
+        raise TypeError("prompt_name is for texts; tokens are taken as they are")
+    data = utf8(prompt + text)
+    with model._use() as handle:
+        flags = ffi.ADD_SPECIAL | ffi.NO_PROMPT
+        return model._lib.ints(lambda *out: model._lib.tokenize(handle, data, len(data), flags, *out), len(data) + 16)
 
 
 def typed(texts: Sequence[Sequence[int]], types: Optional[Sequence[Sequence[int]]]) -> Any:

@@ -23,10 +23,12 @@ OPEN_PIN = 2
 OPEN_PORTABLE = 4
 ADD_SPECIAL = 1
 SHOW_SPECIAL = 2
+NO_PROMPT = 4
 GEN_IGNORE_EOS = 1
 GEN_NO_TEXT = 2
 GEN_SHOW_SPECIAL = 4
 GEN_LOGPROBS = 16
+GEN_NO_DEFAULTS = 32
 TOKEN_SPECIAL = 1
 TOKEN_BYTE = 2
 TOKEN_ENDS = 4
@@ -457,12 +459,24 @@ def _stat(path: str) -> os.stat_result:
     try:
         found = os.stat(path)
     except FileNotFoundError:
-        raise LlmccError(f"{path} does not exist; make it with `llmcc compile`", Status.ARTIFACT) from None
+        raise LlmccError(f"{path} does not exist; make it with `llmcc compile`{_download(path)}", Status.ARTIFACT) from None
     except OSError as error:
         raise LlmccError(f"{path} cannot be read: {error.strerror}", Status.ARTIFACT) from None
+    if os.path.exists(os.path.join(path, "config.json")) or path.endswith((".gguf", ".safetensors")):
+        message = f"{path} is a checkpoint, not an artifact: compile it first (llmcc.compile({path!r}, 'model.so')), and load model.so"
+        raise LlmccError(message, Status.ARTIFACT)
     if not stat.S_ISREG(found.st_mode):
         raise LlmccError(f"{path} is not a regular file; give the .so written by `llmcc compile`", Status.ARTIFACT)
     return found
+
+
+def _download(path: str) -> str:
+    """What to do where a path looks like the name of a model on the Hugging Face hub."""
+    parts = os.path.relpath(path).split(os.sep)
+    if len(parts) != 2 or parts[0] == os.pardir or os.path.isdir(os.path.dirname(path)) or path.endswith(".so"):
+        return ""
+    name = "/".join(parts)
+    return f" of a checkpoint: for a model of the Hugging Face hub, download its files first (`hf download {name} --local-dir {parts[1]}`)"
 
 
 _MACHINES = {62: "x86_64", 183: "aarch64"}

@@ -11,10 +11,10 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Iterator, Literal, Mapping, Optional, Sequence, Union, overload
 
-from . import _batch, _embed, _ffi as ffi, _pairs, _score
+from . import _batch, _chat, _classes, _embed, _ffi as ffi, _pairs, _score
 from ._batch import Texts as _texts
 from ._errors import LlmccError, Status, Unique
-from ._params import GenParams as _GenParams, native_sampling, natural as _natural, positive as _positive, scalar as _scalar, utf8 as _utf8
+from ._params import SAMPLING, GenParams as _GenParams, native_sampling, natural as _natural, positive as _positive, scalar as _scalar, unknown_parameter, utf8 as _utf8
 from ._pieces import Completion, Piece, TokenLogprob
 from ._rows import Rows, batch_rows, hidden_rows, rows_of
 
@@ -83,6 +83,7 @@ class Model(Unique):
         self._busy = 0
         # The tokenizer was read.
         self._has_read = False
+        self._known: Optional[dict[str, Any]] = None
         self.path = os.path.abspath(os.fspath(path))
         options = ffi.Options(
             threads=_positive(threads, "threads", 32),
@@ -147,6 +148,27 @@ class Model(Unique):
         with self._use() as handle:
             result: dict[str, Any] = json.loads(self._lib.manifest(handle).decode("utf-8"))
         return result
+
+    @property
+    def generation_defaults(self) -> dict[str, Any]:
+        """How the model's checkpoint wants texts to be made (``generation_config.json``): what generations do where nothing else is said, unless ``greedy=True``."""
+        return dict(self._facts()["generation"])
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """Prompts of an embedder by their names, for ``prompt_name`` of :meth:`embed`."""
+        return dict(self._facts()["prompts"])
+
+    @property
+    def default_prompt_name(self) -> Optional[str]:
+        """Name of the prompt that texts get if none is asked for."""
+        name: Optional[str] = self._facts()["default_prompt"]
+        return name
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of a classifier's classes, in the order of its scores; empty where its checkpoint names none."""
+        return list(self._facts()["classes"])
 
     def stats(self) -> dict[str, Any]:
         """Memory in use and, with ``profile=True``, the time of every kernel."""
@@ -284,7 +306,7 @@ class Model(Unique):
                 raise TypeError(f"apply_chat_template does not support {name}; it would not be a variable of the template")
         if add_generation_prompt is None:
             add_generation_prompt = not continue_final_message
-        conversation: dict[str, Any] = {"messages": list(messages), "add_generation_prompt": add_generation_prompt, **variables}
+        conversation: dict[str, Any] = {"messages": _chat.as_messages(messages), "add_generation_prompt": add_generation_prompt, **variables}
         given = {"tools": tools, "documents": documents}
         conversation.update({name: list(value) for name, value in given.items() if value is not None})
         if chat_template is not None:
@@ -315,8 +337,12 @@ class Model(Unique):
         Prompts of a list generate together: up to ``max_batch`` at once, and where one ends, the next begins. They wait for room in the cache where there
         is none. Each text is the one it would have alone, bit for bit.
 
-        :param max_tokens: most tokens to generate; by default until the model ends the text or its context is full.
-        :param temperature: 0 (default) always takes the most probable token.
+        :param max_tokens: most tokens to generate; by default as many as the model says, else until it ends the text or its context is full.
+        What is not given of ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``repetition_penalty`` and ``max_tokens`` is as the checkpoint's ``generation_config.json``
+        says (:attr:`generation_defaults`), whose other settings (banned tokens and words, stop strings...) hold, too. Without one, the most probable token is taken.
+
+        :param greedy: always take the most probable token, and nothing of the model's own settings.
+        :param temperature: 0 always takes the most probable token.
         :param top_k: keep this many of the most probable tokens.
         :param top_p: keep the fewest most probable tokens with this sum of probabilities, at least one; 1 (default): all.
         :param min_p: drop tokens less probable than this fraction of the most probable one.
@@ -447,11 +473,18 @@ class Model(Unique):
     # ---- embeddings
 
     def embed(
-        self, texts: Union[Prompt, Prompts], *, normalize: Optional[bool] = None, types: Optional[Sequence[Any]] = None, numpy: bool = True
+        self,
+        texts: Union[Prompt, Prompts],
+        *,
+        prompt_name: Optional[str] = None,
+        normalize: Optional[bool] = None,
+        types: Optional[Sequence[Any]] = None,
+        numpy: bool = True,
     ) -> np.ndarray[Any, Any]:
         """The embedding of a text (or of its tokens): float32 ``[columns]``; of a list of texts ``[len(texts), columns]``. Of a classifier the scores of its classes, before
         any softmax or sigmoid. A row does not depend on the others. Only models that were compiled for it have embeddings (``info["output"]``).
 
+        :param prompt_name: name of the prompt (:attr:`prompts`) that is put before each text, as in sentence-transformers; by default the model's, if it has one.
         :param normalize: whether rows have length 1; by default as the model says.
         :param types: of texts given by their tokens the types of these (``info["has_types"]``), as :meth:`tokenize_pair` gives them; by default all are 0.
         :param numpy: with False lists, for which NumPy is not needed.
@@ -460,7 +493,8 @@ class Model(Unique):
         batch = _batch.as_batch(texts)
         given: list[Any] = [texts] if batch is None else list(batch)
         of_tokens = None if types is None else [ffi.integers(t, "types") for t in ([types] if batch is None else types)]
-        rows = _embed.embed(self, [_batch.encoded(self, t) for t in given], normalize, of_tokens)
+        prompt = None if prompt_name is None else _embed.named_prompt(self, prompt_name)
+        rows = _embed.embed(self, [_embed.encoded(self, t, prompt) for t in given], normalize, of_tokens)
         columns: int = self._info["columns"]
         if not numpy:
             lists = [list(rows[i * columns : (i + 1) * columns]) for i in range(len(given))]
@@ -468,6 +502,26 @@ class Model(Unique):
         array = _numpy().ctypeslib.as_array(rows).reshape(len(given), columns)
         found: np.ndarray[Any, Any] = array[0] if batch is None else array
         return found
+
+    @overload
+    def classify(self, texts: Prompt, *, activation: Optional[str] = None) -> list[_classes.Class]: ...
+
+    @overload
+    def classify(self, texts: Prompts, *, activation: Optional[str] = None) -> list[list[_classes.Class]]: ...
+
+    def classify(
+        self, texts: Union[Prompt, Prompts], *, activation: Optional[str] = None
+    ) -> Union[list[_classes.Class], list[list[_classes.Class]]]:
+        """The classes of a text by their names, the best first, as tuples ``(name, score)``; of a list of texts a list of such lists. Only of classifiers.
+
+        :param activation: what is applied to the scores of a text: nothing, ``"sigmoid"`` or ``"softmax"``.
+        """
+        if self._info["output"] != "scores":
+            raise LlmccError("this model scores no classes; classify is for classifiers (...ForSequenceClassification)", Status.UNSUPPORTED)
+        batch = _batch.as_batch(texts)
+        rows: Any = self.embed([texts] if batch is None else batch, numpy=False)  # type: ignore[list-item]
+        found = [_classes.best_first(self.classes, row, activation) for row in rows]
+        return found[0] if batch is None else found
 
     # ---- pairs of texts
 
@@ -554,14 +608,13 @@ class Model(Unique):
         """
         from ._speculate import speculate
 
+        params = _GenParams(max_tokens, stop_tokens=stop_tokens, ignore_eos=ignore_eos, show_special=show_special, **sampling)
         heads = [heads] if isinstance(heads, Model) else _batch.listed(heads)
         if not isinstance(heads, (list, tuple)) or not all(isinstance(head, Model) for head in heads):
             raise TypeError(f"heads must be a Model that was compiled with --draft-head, or a list of such, not {heads!r}")
         guesses = len(heads) if guesses is None else _positive(guesses, "guesses", 31)
         tokens = self.tokenize(prompt) if isinstance(prompt, str) else ffi.integers(prompt, "the prompt")
-        most = None if max_tokens is None else _positive(max_tokens, "max_tokens", 64)
-        ending: dict[str, Any] = {"stop_tokens": ffi.integers(stop_tokens, "stop_tokens"), "ignore_eos": ignore_eos, "show_special": show_special}
-        return speculate(self, heads, tokens, max_tokens=most, guesses=guesses, sampling=sampling, **ending)
+        return speculate(self, heads, tokens, max_tokens=max_tokens, guesses=guesses, params=params)
 
     def sample(self, logits: Any, *, history: Sequence[int] = (), draw: int = 0, **sampling: Any) -> int:
         """Chooses a token from one row of logits, as :meth:`generate` does.
@@ -570,10 +623,13 @@ class Model(Unique):
         :param history: the tokens so far, for the repetition penalty.
         :param draw: number of the choice among those of one seed; a generation's n-th token has ``draw=n`` (from 0).
         :param sampling: ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``repetition_penalty``, ``repetition_window``, ``seed``, ``logit_bias``, as in
-            :meth:`generate`.
+            :meth:`generate`; what is not given is off: the model's own settings are not used here.
         """
         row = ffi.float_row(logits, "logits")
         tokens = ffi.int32_array(history, "history")
+        unknown = next((name for name in sampling if name not in (*SAMPLING, "seed", "logit_bias")), None)
+        if unknown is not None:
+            raise unknown_parameter(unknown, (*SAMPLING, "seed", "logit_bias"))
         native = native_sampling(**sampling)
         token = c.c_int32()
         number = _natural(draw, "draw", 64)
@@ -726,6 +782,19 @@ class Model(Unique):
         common = dict(params)
         each, max_batch = common.pop("each", None), common.pop("max_batch", None)
         return _batch.begin(self, prompts, each, max_batch, {"max_tokens": max_tokens, **common})
+
+    def _facts(self) -> dict[str, Any]:
+        """What the manifest says of texts."""
+        if self._known is None:
+            manifest = self.manifest
+            names = {"generation": {}, "prompts": {}, "default_prompt": None, "classes": []}
+            self._known = {name: manifest.get(name, missing) for name, missing in names.items()}
+        return self._known
+
+    def _defaults(self) -> Optional[dict[str, Any]]:
+        """The model's own settings of generations; ``None`` of artifacts from before there were any."""
+        defaults: Optional[dict[str, Any]] = self._facts()["generation"] if self._lib._minor >= 4 else None
+        return defaults
 
     def _read_info(self) -> dict[str, Any]:
         info = ffi.ModelInfo()

@@ -3,12 +3,41 @@
 from __future__ import annotations
 
 import ctypes as c
+import difflib
 import math
 import numbers
-from typing import Any, Iterable, Mapping, Optional, Union
+from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 from . import _ffi as ffi
 from ._errors import LlmccError
+
+
+#: What a model's own settings say of, too.
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "repetition_window")
+
+#: What generations of other libraries take, and what to give here.
+_ELSEWHERE = {
+    **dict.fromkeys(("max_new_tokens", "max_length", "max_gen_toks", "max_completion_tokens", "n_predict", "num_predict"), "max_tokens"),
+    "do_sample": "temperature (0: the most probable token), or greedy=True",
+    "temp": "temperature",
+    **dict.fromkeys(("repeat_penalty", "frequency_penalty", "presence_penalty"), "repetition_penalty"),
+    **dict.fromkeys(("repeat_last_n", "penalty_last_n"), "repetition_window"),
+    **dict.fromkeys(("stop_sequences", "stop_strings", "stop_words", "until"), "stop"),
+    **dict.fromkeys(("eos_token_id", "stop_token_ids"), "stop_tokens"),
+    **dict.fromkeys(("bad_words_ids", "suppress_tokens"), "logit_bias ({token: -math.inf} bans a token)"),
+    **dict.fromkeys(("n", "best_of", "num_return_sequences"), "a list of prompts, and each=[{'seed': 0}, {'seed': 1}, ...]"),
+    **dict.fromkeys(("random_seed", "generator", "random_state"), "seed"),
+    "skip_special_tokens": "show_special",
+    **dict.fromkeys(("streamer", "stream"), "the method stream"),
+    **dict.fromkeys(("output_scores", "return_dict_in_generate", "top_logprobs"), "the method complete, with logprobs"),
+    "num_beams": "greedy=True (there is no search with beams)",
+}
+
+
+def unknown_parameter(name: str, known: Sequence[str]) -> TypeError:
+    """The error for a keyword that nothing has, with the one that is meant."""
+    meant = _ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), None)
+    return TypeError(f"{name} is no parameter here; use {meant}" if meant else f"{name} is no parameter here; there are {', '.join(known)}")
 
 
 def native_sampling(
@@ -84,6 +113,7 @@ class GenParams:
         ignore_eos: bool = False,
         show_special: bool = False,
         logprobs: Optional[int] = None,
+        greedy: bool = False,
         temperature: Optional[float] = None,
         top_k: Optional[int] = None,
         top_p: Optional[float] = None,
@@ -93,18 +123,20 @@ class GenParams:
         seed: Optional[int] = None,
         logit_bias: Optional[Mapping[int, float]] = None,
         adapter: Optional[int] = None,
+        **unknown: Any,
     ) -> None:
+        if unknown:
+            known = ("max_tokens", "stop", "stop_tokens", "ignore_eos", "show_special", "logprobs", "greedy", *SAMPLING, "seed", "logit_bias", "adapter", "each", "max_batch")
+            raise unknown_parameter(next(iter(unknown)), known)
         self.max_tokens = positive(max_tokens, "max_tokens", 64)
-        self.sampling = native_sampling(
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-            repetition_window=repetition_window,
-            seed=seed,
-            logit_bias=logit_bias,
-        )
+        values = (temperature, top_k, top_p, min_p, repetition_penalty, repetition_window)
+        # What is not given is the model's matter.
+        self.given: dict[str, Any] = {name: value for name, value in zip(SAMPLING, values) if value is not None}
+        self.fixed: dict[str, Any] = {"seed": seed, "logit_bias": logit_bias}
+        native_sampling(**self.given, **self.fixed)  # refuses what is wrong
+        self.greedy = greedy
+        if greedy and temperature:
+            raise ValueError(f"greedy takes the most probable token, and temperature is {temperature}: give one of them")
         stops = [stop] if isinstance(stop, str) else list(() if stop is None else stop)
         self.stop = [utf8(s) for s in stops]
         if any(b"\0" in s for s in self.stop):
@@ -117,16 +149,22 @@ class GenParams:
         # Of the generation's own sequence; 0: none.
         self.adapter = 0 if adapter is None else natural(adapter, "adapter", 31)
 
-    def native(self, text: bool) -> ffi.GenParams:
-        """The C structure; valid as long as ``self``."""
+    def native(self, text: bool, own: Optional[Mapping[str, Any]] = None) -> ffi.GenParams:
+        """The C structure; valid as long as ``self``. ``own`` are the model's own settings, if it can have any."""
+        chosen = {**{name: own[name] for name in SAMPLING if name in own}, **self.given} if own and not self.greedy else dict(self.given)
+        if own is not None and not self.greedy and not chosen.get("temperature"):
+            # Zeros would ask for the model's own way of choosing.
+            chosen["top_k"] = 1
+        self._sampling = native_sampling(**chosen, **self.fixed)
+        plain = ffi.GEN_NO_DEFAULTS if own is not None and self.greedy else 0
         return ffi.GenParams(
             max_tokens=self.max_tokens,
-            sampling=self.sampling,
+            sampling=self._sampling,
             stop=(c.c_char_p * len(self.stop))(*self.stop),
             n_stop=len(self.stop),
             stop_tokens=self.stop_tokens,
             n_stop_tokens=len(self.stop_tokens),
-            flags=self.flags | (0 if text else ffi.GEN_NO_TEXT) | (0 if self.logprobs is None else ffi.GEN_LOGPROBS),
+            flags=self.flags | plain | (0 if text else ffi.GEN_NO_TEXT) | (0 if self.logprobs is None else ffi.GEN_LOGPROBS),
             top_logprobs=self.logprobs or 0,
             adapter=self.adapter,
         )

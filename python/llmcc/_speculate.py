@@ -10,9 +10,10 @@ import ctypes as c
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
 
-from . import _ffi as ffi
+from . import _batch, _ffi as ffi
 from ._errors import LlmccError, Status
-from ._pieces import Completion
+from ._params import GenParams
+from ._pieces import Completion, piece_of
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -185,66 +186,58 @@ class _Heads:
         return guesses
 
 
-def speculate(
-    model: Model,
-    heads: Sequence[Model],
-    prompt: Sequence[int],
-    *,
-    max_tokens: Optional[int],
-    guesses: int,
-    stop_tokens: Sequence[int],
-    ignore_eos: bool,
-    show_special: bool,
-    sampling: dict[str, Any],
-) -> Speculation:
+def speculate(model: Model, heads: Sequence[Model], prompt: Sequence[int], *, max_tokens: Optional[int], guesses: int, params: GenParams) -> Speculation:
     """See :meth:`Model.speculate`."""
     _check(model, heads)
-    ends = {*stop_tokens, *(() if ignore_eos else model.eos_tokens)}
     # The last token of a full context is drawn, and no step sees it; heads may be compiled for shorter contexts.
     room, reach = model.info["max_context"] - len(prompt) + 1, min(head.info["max_context"] for head in heads)
     most = room if max_tokens is None else min(max_tokens, room)
     if len(prompt) == 0 or most < 1:
         raise LlmccError(f"a prompt of {len(prompt)} tokens for a context of {model.info['max_context']}, and {max_tokens} tokens wanted: there is nothing to generate")
-    tokens, drafted, accepted, rounds, finish = list(prompt), 0, 0, 0, None
-    target = _Target(model)
+    tokens, drafted, accepted, rounds = list(prompt), 0, 0, 0
+    texts: list[str] = []
+    finish: Optional[str] = None
+    # Chooses as any generation does; its sequence stays empty.
+    gen = _batch.start(model, ffi.NEW_SEQ, prompt, params)
     try:
-        drafts = _Heads(heads)
+        target = _Target(model)
         try:
+            drafts = _Heads(heads)
+            try:
 
-            def draw(_: int, logits: Any) -> Optional[int]:
-                nonlocal finish
-                token = model.sample(logits, history=tokens, draw=len(tokens) - len(prompt), **sampling)
-                tokens.append(token)
-                made = len(tokens) - len(prompt)
-                if token in ends:
-                    finish = "token"
-                elif made == most:
-                    finish = "length" if made == max_tokens else "context"
-                return token if finish is None else None
+                def draw(_: int, logits: Any) -> Optional[int]:
+                    nonlocal finish
+                    piece = ffi.Piece()
+                    model._lib.gen_take(gen, logits, len(logits), c.byref(piece))
+                    found = piece_of(piece, False)
+                    tokens.append(found.token)
+                    texts.append(found.text)
+                    finish = found.finish
+                    return found.token if finish is None else None
 
-            draw(0, target.step(tokens, [], 1)[0])
-            while finish is None:
-                n = min(guesses, most - (len(tokens) - len(prompt)) - 1, reach - target.length + 1)
-                guessed: list[int] = []
-                before = len(tokens)
-                try:
-                    guessed = drafts.guess(target, tokens, n) if n > 0 else []
-                    right = target.judge([tokens[-1], *guessed], draw)
-                except LlmccError as error:
-                    # Where a cache has no room for guesses and copies, the known token goes alone.
-                    if error.status != Status.CACHE_FULL or len(tokens) != before:
-                        raise
-                    guessed, right = [], target.judge([tokens[-1]], draw)
-                # The last guess that was right may be where the text ends.
-                ended = finish is not None and len(tokens) - before <= len(guessed) and tokens[-1] == guessed[len(tokens) - before - 1]
-                drafted, accepted, rounds = drafted + len(guessed), accepted + right + bool(ended), rounds + 1
+                draw(0, target.step(tokens, [], 1)[0])
+                while finish is None:
+                    n = min(guesses, most - (len(tokens) - len(prompt)) - 1, reach - target.length + 1)
+                    guessed: list[int] = []
+                    before = len(tokens)
+                    try:
+                        guessed = drafts.guess(target, tokens, n) if n > 0 else []
+                        right = target.judge([tokens[-1], *guessed], draw)
+                    except LlmccError as error:
+                        # Where a cache has no room for guesses and copies, the known token goes alone.
+                        if error.status != Status.CACHE_FULL or len(tokens) != before:
+                            raise
+                        guessed, right = [], target.judge([tokens[-1]], draw)
+                    # The last guess that was right may be where the text ends.
+                    ended = finish is not None and len(tokens) - before <= len(guessed) and tokens[-1] == guessed[len(tokens) - before - 1]
+                    drafted, accepted, rounds = drafted + len(guessed), accepted + right + bool(ended), rounds + 1
+            finally:
+                drafts.close()
         finally:
-            drafts.close()
+            target.close()
     finally:
-        target.close()
-    made = tokens[len(prompt) :]
-    text = _text(model, prompt, made, show_special)
-    return Speculation(text, made, finish, list(prompt), drafted=drafted, accepted=accepted, rounds=rounds)
+        _batch.free(model._lib, gen)
+    return Speculation("".join(texts), tokens[len(prompt) :], finish, list(prompt), drafted=drafted, accepted=accepted, rounds=rounds)
 
 
 def _check(model: Model, heads: Sequence[Model]) -> None:
@@ -258,11 +251,3 @@ def _check(model: Model, heads: Sequence[Model]) -> None:
         for size in ("vocab", "hidden"):
             if head.info[size] != model.info[size]:
                 raise LlmccError(f"{head!r} is the draft head of another model: its {size} is {head.info[size]}, the model's {model.info[size]}")
-
-
-def _text(model: Model, prompt: Sequence[int], made: list[int], show_special: bool) -> str:
-    """The text of what was made after a prompt; empty without a tokenizer."""
-    if not model.info["has_tokenizer"]:
-        return ""
-    before, whole = (model.detokenize(t, show_special) for t in (prompt, [*prompt, *made]))
-    return whole[len(before) :] if whole.startswith(before) else model.detokenize(made, show_special)

@@ -242,3 +242,47 @@ def test_interrupts_end_long_calls(model: llmcc.Model) -> None:
     # Nothing is left of what was interrupted.
     assert model.stats()["sequences"] == 0
     assert model.generate(PROMPT, max_tokens=4) == model.generate(PROMPT, max_tokens=4)
+
+
+@pytest.mark.skipif(not os.environ.get("LLMCC_TEST_DEFAULTS"), reason="skipped: set LLMCC_TEST_DEFAULTS to the example model with its generation_config.json")
+def test_generations_are_as_the_model_says() -> None:
+    with llmcc.load(os.environ["LLMCC_TEST_DEFAULTS"]) as own:
+        assert own.generation_defaults == {"temperature": 0.7, "top_k": 40, "top_p": 0.95}
+        given = dict(temperature=0.7, top_k=40, top_p=0.95)
+        greedy = own.generate(PROMPT, max_tokens=24, greedy=True)
+        for seed in (0, 5):
+            drawn = own.generate(PROMPT, max_tokens=24, seed=seed)
+            assert drawn == own.generate(PROMPT, max_tokens=24, seed=seed, **given)
+            with own.session() as session:
+                assert session.generate(PROMPT, max_tokens=24, seed=seed) == drawn
+            assert own.generate([PROMPT], max_tokens=24, each=[{"seed": seed}]) == [drawn]
+        assert any(own.generate(PROMPT, max_tokens=24, seed=s) != greedy for s in range(4))
+        # A parameter takes the place of the model's; the others stay.
+        assert own.generate(PROMPT, max_tokens=24, temperature=0) == greedy
+        assert own.generate(PROMPT, max_tokens=24, top_k=1) == greedy
+        with pytest.raises(ValueError, match="give one of them"):
+            own.generate(PROMPT, greedy=True, temperature=1.0)
+
+
+def test_a_model_without_settings_is_greedy(model: llmcc.Model) -> None:
+    assert model.generation_defaults == {} and model.prompts == {} and model.classes == []
+    assert model.generate(PROMPT, max_tokens=8) == model.generate(PROMPT, max_tokens=8, greedy=True)
+    with pytest.raises(TypeError, match="max_new_tokens is no parameter here; use max_tokens"):
+        model.generate(PROMPT, max_new_tokens=8)
+    with pytest.raises(TypeError, match="not a text; use "):
+        model.chat("hi")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="no named prompts"):
+        model.embed(PROMPT, prompt_name="query")
+    with pytest.raises(llmcc.LlmccError, match="scores no classes"):
+        model.classify(PROMPT)
+
+
+@pytest.mark.skipif(not os.environ.get("LLMCC_TEST_CLASSES"), reason="skipped: set LLMCC_TEST_CLASSES to a classifier")
+def test_classes_have_names() -> None:
+    with llmcc.load(os.environ["LLMCC_TEST_CLASSES"]) as classifier:
+        assert classifier.classes == ["a", "b", "c"]
+        scores = classifier.embed([1, 2, 3], numpy=False)
+        found = classifier.classify([1, 2, 3])
+        assert sorted(found) == sorted(zip(classifier.classes, scores)) and found[0].score == max(scores)
+        both = classifier.classify([[1, 2, 3], [4, 5]], activation="softmax")
+        assert [c.name for c in both[0]] == [c.name for c in found] and abs(sum(c.score for c in both[1]) - 1) < 1e-6

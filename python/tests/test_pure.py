@@ -40,6 +40,8 @@ CONSTANTS = {
     "LLMCC_GEN_NO_TEXT": ffi.GEN_NO_TEXT,
     "LLMCC_GEN_SHOW_SPECIAL": ffi.GEN_SHOW_SPECIAL,
     "LLMCC_GEN_LOGPROBS": ffi.GEN_LOGPROBS,
+    "LLMCC_GEN_NO_DEFAULTS": ffi.GEN_NO_DEFAULTS,
+    "LLMCC_NO_PROMPT": ffi.NO_PROMPT,
     "LLMCC_TOKEN_SPECIAL": ffi.TOKEN_SPECIAL,
     "LLMCC_TOKEN_BYTE": ffi.TOKEN_BYTE,
     "LLMCC_TOKEN_ENDS": ffi.TOKEN_ENDS,
@@ -103,6 +105,27 @@ def test_compile_runs_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         llmcc.compile("dir", out)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
+def test_what_the_compiler_says_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "llmcc"
+    program.write_text("#!/bin/sh\necho 'warning: a token is odd' >&2\necho 'm.so: 1 MiB' >&2\necho '  warning     config.json: a is 3' >&2\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("LLMCC", str(program))
+    with pytest.warns(UserWarning) as warned:
+        made = llmcc.compile("dir", tmp_path / "m.so")
+    assert [str(w.message) for w in warned] == ["a token is odd", "config.json: a is 3"]
+    assert isinstance(made, str) and made == str(tmp_path / "m.so") and "m.so: 1 MiB" in made.report
+
+
+def test_checkpoints_are_to_be_compiled_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(llmcc.LlmccError, match="is a checkpoint, not an artifact: compile it first"):
+        llmcc.load(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(llmcc.LlmccError, match="hf download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B"):
+        llmcc.load("meta-llama/Llama-3.2-1B")
+
+
 def test_files_that_are_no_artifacts(tmp_path: Path) -> None:
     with pytest.raises(llmcc.LlmccError, match="does not exist") as caught:
         llmcc.load(tmp_path / "missing.so")
@@ -155,6 +178,37 @@ def test_bad_generation_parameters(bad: dict) -> None:
 def test_unknown_generation_parameters_are_refused() -> None:
     with pytest.raises(TypeError, match="temprature"):
         _GenParams(temprature=1.0)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("max_new_tokens", "use max_tokens"),
+        ("temprature", "use temperature"),
+        ("do_sample", "greedy=True"),
+        ("stop_sequences", "use stop"),
+        ("eos_token_id", "use stop_tokens"),
+        ("strange", "there are max_tokens, stop"),
+    ],
+)
+def test_parameters_of_other_libraries_are_told_ours(name: str, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        _GenParams(**{name: 1})
+
+
+def test_a_model_s_own_settings_count_where_nothing_is_given() -> None:
+    own = {"temperature": 0.5, "top_k": 7, "max_new_tokens": 3}
+    sampling = lambda own, **given: _GenParams(**given).native(True, own)  # noqa: E731
+    drawn = sampling(own, seed=4).sampling
+    assert (drawn.temperature, drawn.top_k, drawn.top_p, drawn.seed) == (0.5, 7, 1.0, 4)
+    mixed = sampling(own, top_k=2).sampling
+    assert (mixed.temperature, mixed.top_k) == (0.5, 2)
+    # Zeros would ask C for the model's own way.
+    assert sampling(own, temperature=0).sampling.top_k == 1 and sampling({}).sampling.top_k == 1
+    greedy = sampling(own, greedy=True)
+    assert (greedy.sampling.temperature, greedy.sampling.top_k, greedy.flags) == (0.0, 0, ffi.GEN_NO_DEFAULTS)
+    # Artifacts of before have no such flag.
+    assert sampling(None, greedy=True).flags == 0 and sampling(None).sampling.top_k == 0
 
 
 def test_generation_parameters_reach_c() -> None:

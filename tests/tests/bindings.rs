@@ -1,13 +1,28 @@
 //! The artifact from outside: C programs and the Python package, as a user builds and runs them.
 
+use llmcc_cli::loaded::GenOptions;
 use llmcc_cli::session::CompileOptions;
 use llmcc_frontends::slots::AdapterSlots;
 use llmcc_passes::ActPolicy;
 use llmcc_tests::{Artifact, golden, options, quantized, root};
 use std::process::Command;
 
+/// The example model, which says of itself how its texts are to be made.
 fn artifact() -> Artifact {
     Artifact::compile(&quantized(&root().join("examples/tiny-llama/model"), "w4g32", ActPolicy::Int8))
+}
+
+/// The same without that: by default it takes the most probable token.
+fn without_defaults() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("folder");
+    let model = root().join("examples/tiny-llama/model").canonicalize().expect("the example model");
+    for entry in std::fs::read_dir(&model).expect("the example model") {
+        let name = entry.expect("a file").file_name();
+        if name != "generation_config.json" {
+            std::os::unix::fs::symlink(model.join(&name), folder.path().join(&name)).expect("a link");
+        }
+    }
+    folder
 }
 
 #[track_caller]
@@ -51,12 +66,18 @@ fn c_programs_generate() {
     let direct = run(Command::new(&exe).arg(prompt));
     let model = a.open(1);
     let ids = model.tokenize(prompt, true).expect("tokens");
-    let o = llmcc_cli::loaded::GenOptions { max_tokens: 16, ..Default::default() };
-    let text: String = model.generate(None, &ids, &o).expect("generation").map(|p| p.expect("piece").text).collect();
-    let start: String = text.chars().take(24).collect();
-    assert!(!start.trim().is_empty());
-    assert!(by_dlopen.contains(&start), "dlopen.c printed {by_dlopen:?}, the command line {text:?}");
-    assert!(direct.contains(&start), "direct.c printed {direct:?}, the command line {text:?}");
+    let text = |o: GenOptions| -> String {
+        let pieces = model.generate(None, &ids, &o).expect("generation");
+        pieces.map(|p| p.expect("piece").text).collect()
+    };
+    // One of them chooses tokens itself; the others leave that to the model, by the same seed.
+    let greedy = text(GenOptions { max_tokens: 16, ..GenOptions::default() });
+    let own = GenOptions { temperature: 0.7, top_k: 40, top_p: 0.95, defaults: true, ..GenOptions::default() };
+    let text = text(GenOptions { max_tokens: 16, ..own });
+    let start = |text: &str| text.chars().take(24).collect::<String>();
+    assert!(!start(&text).trim().is_empty());
+    assert!(by_dlopen.contains(&start(&greedy)), "dlopen.c printed {by_dlopen:?}, the command line {greedy:?}");
+    assert!(direct.contains(&start(&text)), "direct.c printed {direct:?}, the command line {text:?}");
     let exe = a.dir.path().join("batch");
     run(cc().arg(root().join("examples/c/batch.c")).arg(&a.path).arg("-o").arg(&exe));
     let batch = run(Command::new(&exe).args(["import os", prompt, "class A:"]));
@@ -86,10 +107,13 @@ fn python_package() {
         println!("skipped: LLMCC_PYTHON does not name a Python with the llmcc package (`make test` makes one)");
         return;
     };
-    let (a, other) = (artifact(), Artifact::compile(&options(&golden("llama"))));
+    let (plain, defaults) = (without_defaults(), artifact());
+    let a = Artifact::compile(&quantized(plain.path(), "w4g32", ActPolicy::Int8));
+    let other = Artifact::compile(&options(&golden("llama")));
+    let classes = Artifact::compile(&options(&golden("bert_classes")));
     let ranker = Artifact::compile(&options(&golden("bert_pairs")));
     // In f32 throughout, as the goldens of Transformers are.
-    let exact = Artifact::compile(&options(&root().join("examples/tiny-llama/model")));
+    let exact = Artifact::compile(&options(plain.path()));
     let slots = CompileOptions {
         slots: Some(AdapterSlots { count: 2, rank: 4, wide: None, targets: vec![] }),
         ..options(&golden("adapters/base"))
@@ -114,6 +138,8 @@ fn python_package() {
         .arg(root().join("python/tests"))
         .env("LLMCC_TEST_ARTIFACT", &a.path)
         .env("LLMCC_TEST_EXACT", &exact.path)
+        .env("LLMCC_TEST_DEFAULTS", &defaults.path)
+        .env("LLMCC_TEST_CLASSES", &classes.path)
         .env("LLMCC_TEST_OTHER_ARTIFACT", &other.path)
         .env("LLMCC_TEST_RANKER", &ranker.path)
         .env("LLMCC_TEST_SLOTS", &slots.path)

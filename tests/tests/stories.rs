@@ -42,7 +42,9 @@ fn perplexity(artifact: &Artifact, text: &Path, documents: usize) -> f64 {
     let options = llmcc_cli::cmd::eval::PplOptions {
         separator: Some("<|endoftext|>".into()),
         documents: Some(documents),
-        window: None,
+        // As the reference cuts documents off.
+        first_window: true,
+        ..Default::default()
     };
     llmcc_cli::cmd::eval::perplexity(&model, &text, &options).unwrap_or_else(|e| panic!("{e}")).perplexity
 }

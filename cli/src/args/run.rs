@@ -14,7 +14,8 @@ pub struct RunArgs {
     /// Text to continue
     #[arg(short, long)]
     pub prompt: Option<String>,
-    /// Talk: reads lines from the terminal; needs a chat template in the checkpoint
+    /// Talk: reads lines from the terminal, and answers each; needs a chat template in the checkpoint. Ctrl-C stops an
+    /// answer, Ctrl-D ends
     #[arg(long)]
     pub chat: bool,
     /// Token ids to continue, comma separated; prints ids
@@ -23,6 +24,13 @@ pub struct RunArgs {
     /// Print the embedding of the text or ids, or their scores of classes, as a JSON list
     #[arg(long, conflicts_with_all = ["chat", "stats"])]
     pub embed: bool,
+    /// The prompt of an embedder to put before the text, by its name (`inspect` lists them) [default: the model's]
+    #[arg(long, value_name = "NAME", requires = "embed", requires = "prompt")]
+    pub prompt_name: Option<String>,
+    /// Print the classes of the text or ids by their names, the best first, with their scores before any softmax, as a
+    /// JSON list
+    #[arg(long, conflicts_with_all = ["chat", "stats", "embed", "rank"])]
+    pub classify: bool,
     /// Compare a query with each --document by a model that scores pairs of texts (a reranker):
     /// prints a JSON list of the documents with their scores, before any sigmoid or softmax; if
     /// there is one score each, the best document first
@@ -59,27 +67,30 @@ pub struct RunArgs {
     pub stats: bool,
 }
 
-/// How the next token is chosen.
-#[derive(Debug, ClapArgs)]
+/// How the next token is chosen. What is not given is as the checkpoint's generation_config.json says.
+#[derive(Debug, Default, ClapArgs)]
 pub struct SamplingArgs {
-    /// Tokens to generate at most
-    #[arg(short = 'n', long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_tokens: u32,
-    /// 0 = always the most likely token
-    #[arg(long, default_value_t = 0.0, value_parser = parse_scale)]
-    pub temperature: f32,
-    /// Keep the k most likely tokens; 0 = all
-    #[arg(long, default_value_t = 0)]
-    pub top_k: u32,
-    /// Keep the most likely tokens whose probabilities add up to this: at least one; 1 = all
-    #[arg(long, default_value_t = 1.0, value_parser = parse_share)]
-    pub top_p: f32,
-    /// Drop tokens less likely than this fraction of the most likely one
-    #[arg(long, default_value_t = 0.0, value_parser = parse_share)]
-    pub min_p: f32,
-    /// > 1 makes tokens that already occurred less likely
-    #[arg(long, default_value_t = 1.0, value_parser = parse_penalty)]
-    pub repetition_penalty: f32,
+    /// Tokens to generate at most [default: the model's, else 256; with --chat no limit]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_tokens: Option<u32>,
+    /// Always the most likely token, and nothing of the model's own settings (generation_config.json)
+    #[arg(long, conflicts_with = "temperature")]
+    pub greedy: bool,
+    /// 0 = always the most likely token [default: the model's, else 0]
+    #[arg(long, value_parser = parse_scale)]
+    pub temperature: Option<f32>,
+    /// Keep the k most likely tokens; 0 = all [default: the model's, else 0]
+    #[arg(long, value_name = "K")]
+    pub top_k: Option<u32>,
+    /// Keep the most likely tokens whose probabilities add up to this: at least one [default: the model's, else 1]
+    #[arg(long, value_parser = parse_share)]
+    pub top_p: Option<f32>,
+    /// Drop tokens less likely than this fraction of the most likely one [default: the model's, else 0]
+    #[arg(long, value_parser = parse_share)]
+    pub min_p: Option<f32>,
+    /// > 1 makes tokens that already occurred less likely [default: the model's, else 1]
+    #[arg(long, value_name = "PENALTY", value_parser = parse_penalty)]
+    pub repetition_penalty: Option<f32>,
     /// Seed: the same seed gives the same text
     #[arg(long, default_value_t = 0)]
     pub seed: u64,

@@ -9,7 +9,8 @@ use crate::args::BenchArgs;
 use crate::loaded::{EngineOptions, Model};
 use crate::manifest::{Manifest, Version};
 use crate::predicted::Predicted;
-use crate::report::bytes;
+use crate::progress;
+use crate::report::{bytes, count};
 use kernels::{Measured, Shape};
 use llmcc_codegen::artifact::isa;
 use llmcc_ir::target::Family;
@@ -31,8 +32,10 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     // Whole texts are read in one step.
     let batches: &[usize] = if info.whole { &[] } else { &args.batch };
     let mut kernels = vec![];
+    let rounds = args.repeat * (args.prefill.len() + batches.len()) + args.depth.len();
+    let bar = progress::steps(rounds, "measuring");
     let mut measure = |title: String, shapes: Vec<Shape>, f: &dyn Fn() -> Result<Rate, Error>| -> Result<Rate, Error> {
-        let (rate, times) = median(&model, args.repeat, f)?;
+        let (rate, times) = median(&model, args.repeat, &|| f().inspect(|_| bar.inc(1)))?;
         kernels.push(Measured { title, shapes, times });
         Ok(rate)
     };
@@ -45,7 +48,8 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     }
     // All kinds of steps have run once; the memory that is streamed for comparison would add to it.
     let rss = peak_rss();
-    let depth = args.depth.iter().map(|n| depth::decode(&model, args, *n)).collect::<Result<_, _>>()?;
+    let deep = |n: &usize| depth::decode(&model, args, *n).inspect(|_| bar.inc(1));
+    let depth = args.depth.iter().map(deep).collect::<Result<_, _>>()?;
     let (version, state_bytes) = version_for(&model)?;
     let gpu = version.spec().is_some_and(|t| t.family() == Family::Gpu);
     // This process cannot stream a GPU's memory; the target's line says what the kind has.
@@ -58,6 +62,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
         })
     };
     let decode: Vec<Rate> = batches.iter().map(each).collect::<Result<_, _>>()?;
+    bar.finish_and_clear();
     let (step_bytes, predicted) = (version.read_per_step as f64, version.predicted);
     let machine = Machine { device: model.device()?, target: version.target, gpu };
     let results = Results {
@@ -308,7 +313,10 @@ impl Results<'_> {
         let threads = self.model.info().threads;
         let _ = match gpu {
             true => writeln!(s, "{} on {device}, version for {target}", self.args.artifact.display()),
-            false => writeln!(s, "{} with {threads} threads, version for {target}", self.args.artifact.display()),
+            false => {
+                let threads = count(threads, "thread");
+                writeln!(s, "{} with {threads}, version for {target}", self.args.artifact.display())
+            }
         };
         let _ = writeln!(s, "load                  {:8.1} ms", self.load * 1e3);
         let [what, after] = match self.model.info().whole {
@@ -322,12 +330,11 @@ impl Results<'_> {
         for r in &self.decode {
             let _ = writeln!(
                 s,
-                "decode  {:>5} at once {:8.1} tokens/s   {:.2} ms per step, {:.0} % of the roofline ({:.1} GB/s)",
+                "decode  {:>5} at once {:8.1} tokens/s   {:.2} ms per step, {}",
                 r.size,
                 r.tokens_per_second,
                 r.seconds * 1e3,
-                self.share(r) * 100.0,
-                r.memory / 1e9
+                of_roofline(self.share(r), r.memory)
             );
         }
         self.depth.iter().for_each(|d| s += &d.text());
@@ -357,6 +364,18 @@ impl Results<'_> {
     }
 }
 
+/// What a step is beside one that only reads its weights from memory of so many bytes per second.
+fn of_roofline(share: f64, memory: f64) -> String {
+    if !share.is_finite() {
+        // Nothing was measured.
+        return "roofline unknown".into();
+    }
+    match share > 1.0 {
+        true => format!("{share:.1} times as fast as memory ({:.1} GB/s): weights come from caches", memory / 1e9),
+        false => format!("{:.0} % of the roofline ({:.1} GB/s)", share * 100.0, memory / 1e9),
+    }
+}
+
 /// Peak resident bytes of this process.
 fn peak_rss() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -365,4 +384,16 @@ fn peak_rss() -> f64 {
         .find_map(|l| l.strip_prefix("VmHWM:"))
         .and_then(|l| l.trim().split(' ').next()?.parse::<f64>().ok());
     kib.unwrap_or(0.0) * 1024.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_more_than_all_of_the_roofline() {
+        assert_eq!(of_roofline(0.5, 31e9), "50 % of the roofline (31.0 GB/s)");
+        assert_eq!(of_roofline(3.16, 31e9), "3.2 times as fast as memory (31.0 GB/s): weights come from caches");
+        assert_eq!(of_roofline(f64::INFINITY, 0.0), "roofline unknown");
+    }
 }

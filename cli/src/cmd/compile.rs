@@ -3,9 +3,10 @@
 use crate::args::{ActType, CompileArgs, FactorType, FloatType, KvType, Place, Stage};
 use crate::backends::Backends;
 use crate::lowered::int8_of_floats;
+use crate::manifest::Manifest;
 use crate::options::{Choose, CompileOptions, check_llvm, find_targets};
 use crate::session::{self, Lowered, Version};
-use crate::{Error, output, report};
+use crate::{Error, advice, output, report};
 use indicatif::{ProgressBar, ProgressStyle};
 use llmcc_codegen::Object;
 use llmcc_codegen::link::{WeightsPlace, weights_path};
@@ -24,6 +25,9 @@ use std::path::Path;
 /// # Errors
 /// Whatever is wrong with checkpoint, options or output.
 pub fn run(args: &CompileArgs) -> Result<(), Error> {
+    for checkpoint in std::iter::once(&args.checkpoint).chain(&args.base) {
+        check_checkpoint(checkpoint)?;
+    }
     let options = options(args)?;
     if let Some(out) = args.output.as_deref() {
         let adapters = options.adapters.iter().map(|a| &a.path);
@@ -45,9 +49,8 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
     let backends = Backends::new(Some(program));
     let mut lowered = session::lower(&options, &backends)?;
-    for warning in lowered.texts.warnings.iter().cloned().chain(backends.gpu.warnings()) {
-        eprintln!("warning: {}", report::message(&warning));
-    }
+    warn(args, &lowered.texts.warnings);
+    warn(args, &backends.gpu.warnings());
     if args.explain {
         eprint!("{}", report::explain(&lowered));
     }
@@ -83,7 +86,29 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Says what of the checkpoint was left aside, where there is no closing report to say it.
+/// Refuses an artifact, or a path where nothing is.
+fn check_checkpoint(path: &Path) -> Result<(), Error> {
+    let name = path.display();
+    // (A link that leads nowhere is read, and its error says so.)
+    if !path.exists() && !path.is_symlink() {
+        return Err(Error::Usage(format!("{name}: {}", advice::missing(path, "compile"))));
+    }
+    if !advice::is_elf(path) {
+        return Ok(());
+    }
+    Err(Error::Usage(match Manifest::of(path) {
+        Ok(manifest) => format!(
+            "{name}: it is an artifact already, made of {}: run it with `llmcc run {name} -p TEXT`, or give the \
+             checkpoint that is to be compiled",
+            manifest.model
+        ),
+        Err(_) => {
+            format!("{name}: it is a program or library; give a checkpoint: a folder with config.json, or a GGUF file")
+        }
+    }))
+}
+
+/// Says what of the checkpoint counts otherwise than it says, or was left aside and is not in a closing report.
 fn warn(args: &CompileArgs, warnings: &[String]) {
     for warning in warnings.iter().filter(|_| !args.quiet) {
         eprintln!("warning: {}", report::message(warning));

@@ -3,16 +3,17 @@
 mod checkpoint;
 
 use crate::Error;
+use crate::advice::is_checkpoint;
 use crate::args::InspectArgs;
 use crate::digest::hex;
 use crate::manifest::{GoldenRecord, Info, Manifest, Version};
-use crate::report::bytes;
+use crate::report::{bytes, count, plain};
 use llmcc_abi::{PAGE_TOKENS, layout};
 use llmcc_codegen::locate;
 use llmcc_codegen::sealed::Sealed;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::path::Path;
 
 /// Tokens that a prompt is cut into where nothing else is said.
 const CHUNK: usize = 512;
@@ -34,12 +35,6 @@ pub fn run(args: &InspectArgs) -> Result<(), Error> {
     })
 }
 
-/// Whether a path is a checkpoint by its name.
-fn is_checkpoint(path: &Path) -> bool {
-    let endings = ["gguf", "safetensors", "bin", "pt", "pth"];
-    path.is_dir() || path.extension().is_some_and(|e| endings.iter().any(|ending| e == *ending))
-}
-
 /// The manifest as it stands in the artifact, also what this llmcc does not know of it, and the
 /// root.
 fn json(args: &InspectArgs, root: String) -> Result<Value, Error> {
@@ -56,10 +51,10 @@ fn json(args: &InspectArgs, root: String) -> Result<Value, Error> {
 /// A version in words.
 fn version(v: &Version) -> String {
     format!(
-        "{}: activations {}, {} kernels, {} on generic paths, {:.1} tokens/s at batch 1 predicted",
+        "{}: activations {}, {}, {} on generic paths, {:.1} tokens/s at batch 1 predicted",
         v.target,
         v.activations,
-        v.kernels.len(),
+        count(v.kernels.len(), "kernel"),
         v.generic.len(),
         1.0 / v.predicted.decode_seconds
     )
@@ -75,24 +70,19 @@ fn lifetimes(m: &Manifest) -> String {
     let context = m.info.max_context;
     let (mut kept, mut all) = (0, 0);
     for g in groups {
-        let (layers, per_token, size) = (g.layers, g.per_token, |n: usize| bytes(n as f64));
-        let plural = if layers == 1 { "" } else { "s" };
+        let (layers, per_token, size) = (count(g.layers, "layer"), g.per_token, |n: usize| bytes(n as f64));
         let most = g.window.map_or(context, |w| context.min(PAGE_TOKENS * layout::window_pages(w, CHUNK)));
         (kept, all) = (kept + per_token * most, all + per_token * context);
         let _ = match (g.window, g.every) {
             (None, Some(every)) => {
-                writeln!(
-                    s,
-                    "            {layers} layer{plural} with a row for {every} tokens: {} per token",
-                    size(per_token)
-                )
+                writeln!(s, "            {layers} with a row for {every} tokens: {} per token", size(per_token))
             }
             (None, None) => {
-                writeln!(s, "            {layers} layer{plural} without a window: {} per token", size(per_token))
+                writeln!(s, "            {layers} without a window: {} per token", size(per_token))
             }
             (Some(window), _) => writeln!(
                 s,
-                "            {layers} layer{plural} with a window of {window}: {} per token, {} per sequence at most",
+                "            {layers} with a window of {window}: {} per token, {} per sequence at most",
                 size(per_token),
                 size(per_token * most)
             ),
@@ -105,10 +95,8 @@ fn lifetimes(m: &Manifest) -> String {
 
 /// Sizes in words.
 fn sizes(i: &Info) -> String {
-    let mut s = format!(
-        "sizes       vocabulary {}, hidden {}, context {}, {} attention layers\n",
-        i.vocab, i.hidden, i.max_context, i.attention_layers
-    );
+    let layers = count(i.attention_layers, "attention layer");
+    let mut s = format!("sizes       vocabulary {}, hidden {}, context {}, {layers}\n", i.vocab, i.hidden, i.max_context);
     if let Some(rope) = &i.long_rope {
         let (factors, original) = (&rope.factors, rope.original_context);
         let than = if factors == "long" { "longer than" } else { "at most" };
@@ -130,9 +118,7 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
     let targets: Vec<&str> = std::iter::once(&o.target).chain(&o.also).map(String::as_str).collect();
     let wanted = o.activations_wanted.as_deref().unwrap_or("as suits weights and target");
     let formats: Vec<_> = w.by_format.iter().map(|(k, v)| format!("{k} {}", size(*v))).collect();
-    let mut kv = m.kv.clone();
-    kv.sort();
-    kv.dedup();
+    let kv: BTreeSet<&str> = m.kv.iter().map(String::as_str).collect();
     let mut s = String::new();
     let _ = writeln!(s, "model       {} (llmcc {})", m.model, m.llmcc);
     let _ = writeln!(
@@ -157,7 +143,7 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
     for v in &m.versions {
         let _ = writeln!(s, "version     {}", version(v));
     }
-    let _ = writeln!(s, "cache       {}", kv.join(", "));
+    let _ = writeln!(s, "cache       {}", kv.into_iter().collect::<Vec<_>>().join(", "));
     s += &lifetimes(m);
     let _ = writeln!(s, "memory      {}", y.formula);
     let _ = writeln!(
@@ -171,12 +157,36 @@ pub fn describe(m: &Manifest, tensors: bool) -> String {
     if y.per_sequence > 0 {
         let _ = writeln!(s, "            per_sequence {}, however long the sequence", size(y.per_sequence));
     }
-    s += &exactness(m);
+    s += &(texts(m) + &exactness(m));
     for t in w.tensors.iter().filter(|_| tensors) {
         let error = t.relative_rms_error.map_or(String::new(), |e| format!("  error {:.2} %", e * 100.0));
         let _ = writeln!(s, "{:>12}  {:<24} {}{error}", t.offset, t.storage, t.name);
     }
     s
+}
+
+/// What the model says of its texts: defaults of generations, prompts, names of classes.
+fn texts(m: &Manifest) -> String {
+    let mut s = String::new();
+    let shown = |v: &Value| {
+        let text = v.to_string();
+        match text.char_indices().nth(60) {
+            Some((cut, _)) => format!("{}...", &text[..cut]),
+            None => text,
+        }
+    };
+    if !m.generation.is_empty() {
+        let all: Vec<String> = m.generation.iter().map(|(name, v)| format!("{name} {}", shown(v))).collect();
+        let _ = writeln!(s, "generation  {}", all.join(", "));
+    }
+    for (name, prompt) in &m.prompts {
+        let default = if m.default_prompt.as_ref() == Some(name) { " (default)" } else { "" };
+        let _ = writeln!(s, "prompt      {name}{default}: {prompt:?}");
+    }
+    if !m.classes.is_empty() {
+        let _ = writeln!(s, "classes     {}", m.classes.join(", "));
+    }
+    plain(&s)
 }
 
 /// How exact an artifact is, and by what that can be checked.
@@ -205,7 +215,8 @@ fn exactness(m: &Manifest) -> String {
     let _ = match &m.golden {
         GoldenRecord::Vectors(g) => {
             let tokens: usize = g.steps.iter().map(|s| s.tokens).sum();
-            writeln!(s, "golden      {tokens} tokens in {} steps, computed by the code for {}", g.steps.len(), g.target)
+            let (tokens, steps) = (count(tokens, "token"), count(g.steps.len(), "step"));
+            writeln!(s, "golden      {tokens} in {steps}, computed by the code for {}", g.target)
         }
         GoldenRecord::Absent { absent } => writeln!(s, "golden      none: {absent}"),
     };

@@ -2,17 +2,28 @@
 
 use crate::Error;
 use crate::args::ModelsArgs;
-use llmcc_frontends::arch::{ARCHS, reference};
+use crate::report::count;
+use llmcc_frontends::arch::{ARCHS, Arch, reference};
 use llmcc_frontends::checkpoint::gguf;
 use std::fmt::Write;
 
-/// Lists the architectures: `model_type` and class in config.json, and the fixtures that hold the
-/// compiler against another implementation.
+/// Lists the architectures: `model_type` and class in config.json, names in GGUF files, and what they
+/// were checked against.
 ///
 /// # Errors
-/// Output closed.
+/// Output closed; a filter that nothing passes.
 pub fn run(args: &ModelsArgs) -> Result<(), Error> {
-    super::print(&if args.markdown { markdown() } else { table() })
+    if args.markdown {
+        return super::print(&markdown());
+    }
+    let table = table(args.filter.as_deref().unwrap_or_default());
+    let nothing = || {
+        let filter = args.filter.as_deref().unwrap_or_default();
+        let names = ARCHS.iter().flat_map(|a| [a.model_type, a.class]);
+        let meant = crate::advice::nearest(filter, names).map_or(String::new(), |n| format!(": did you mean `{n}`?"));
+        Error::Failed(format!("no architecture has `{filter}` in its names{meant}; `llmcc models` lists them all"))
+    };
+    super::print(&table.ok_or_else(nothing)?)
 }
 
 /// The table of `docs/models.md`.
@@ -27,13 +38,52 @@ pub fn markdown() -> String {
     out
 }
 
-fn table() -> String {
+/// How the classes of models end that write text.
+const WRITE: [&str; 4] = ["ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Decoder"];
+
+/// Names of an architecture in GGUF files.
+fn files(a: &Arch) -> String {
+    gguf::architectures(a.model_type).collect::<Vec<_>>().join(", ")
+}
+
+/// The architectures with `filter` in a name, those that write text apart from the others; `None`: there is none.
+fn table(filter: &str) -> Option<String> {
+    let filter = filter.to_lowercase();
+    let named = |a: &Arch| [a.model_type, a.class, &files(a)].iter().any(|n| n.to_lowercase().contains(&filter));
+    let mut found: Vec<&Arch> = ARCHS.iter().copied().filter(|a| named(a)).collect();
+    found.sort_by_key(|a| a.model_type);
+    let width =
+        |of: &dyn Fn(&Arch) -> usize, title: &str| found.iter().map(|a| of(a)).max().unwrap_or(0).max(title.len());
+    let (kinds, classes) = (width(&|a| a.model_type.len(), "MODEL_TYPE"), width(&|a| a.class.len(), "CLASS"));
+    let against = width(&|a| reference(a).len(), "CHECKED AGAINST");
+    let writes = |a: &&Arch| WRITE.iter().any(|end| a.class.ends_with(end));
+    let (text, rows): (Vec<&Arch>, Vec<&Arch>) = found.iter().copied().partition(|a| writes(a));
     let mut out = String::new();
-    for a in ARCHS {
-        let _ =
-            writeln!(out, "{:<12} {:<22} {}, in f64: {}", a.model_type, a.class, reference(a), a.goldens.join(", "));
+    for (title, group) in
+        [("that write text (of most also embeddings, with --embed)", text), ("that embed or score texts", rows)]
+    {
+        if group.is_empty() {
+            continue;
+        }
+        let _ = writeln!(out, "{} {title}\n", count(group.len(), "architecture"));
+        let _ = writeln!(
+            out,
+            "  {:<kinds$}  {:<classes$}  {:<against$}  IN GGUF",
+            "MODEL_TYPE", "CLASS", "CHECKED AGAINST"
+        );
+        for a in group {
+            let _ = writeln!(
+                out,
+                "  {:<kinds$}  {:<classes$}  {:<against$}  {}",
+                a.model_type,
+                a.class,
+                reference(a),
+                files(a)
+            );
+        }
+        out.push('\n');
     }
-    out + "\nAnother one is a file and a line: docs/adding-architecture.md\n"
+    (!out.is_empty()).then(|| out + "Another one is a file and a line: docs/adding-architecture.md\n")
 }
 
 #[cfg(test)]
@@ -42,11 +92,24 @@ mod tests {
 
     #[test]
     fn every_architecture_is_listed_with_its_checks() {
-        let text = table();
-        assert_eq!(text.lines().count(), ARCHS.len() + 2, "{text}");
-        let lines = text.lines().zip(ARCHS);
-        lines.for_each(|(line, a)| {
-            assert!(line.contains(a.class) && line.contains(reference(a)) && line.contains(a.goldens[0]), "{line}")
-        });
+        let text = table("").expect("all");
+        for a in ARCHS {
+            let has = |line: &str| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                words.first() == Some(&a.model_type) && words.get(1) == Some(&a.class) && line.contains(reference(a))
+            };
+            assert_eq!(text.lines().filter(|line| has(line)).count(), 1, "{}\n{text}", a.model_type);
+        }
+        // Columns begin at the same place in all lines.
+        let places = |name: &str| text.lines().filter_map(|l| l.find(name)).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(places(&format!("  {}", llmcc_frontends::arch::REFERENCE)).len(), 1, "{text}");
+    }
+
+    #[test]
+    fn a_filter_looks_at_all_names() {
+        let lines = |filter: &str| table(filter).map_or(0, |t| t.lines().filter(|l| l.starts_with("  ")).count() - 1);
+        assert!(lines("qwen3") > 3 && lines("QWEN3") == lines("qwen3") && lines("") > lines("qwen"));
+        assert!(table("bert").is_some_and(|t| t.contains("that embed or score") && !t.contains("LlamaForCausalLM")));
+        assert!(table("no such thing").is_none());
     }
 }

@@ -1,12 +1,16 @@
 //! `llmcc run`
 
+mod chat;
+mod lines;
+mod rows;
+mod sampling;
+
 use crate::Error;
-use crate::args::{RunArgs, SamplingArgs};
+use crate::args::RunArgs;
 use crate::loaded::{GenOptions, Generation, Model, Piece};
+use crate::manifest::Manifest;
 use crate::speculate::{Drafted, Drafting};
 use llmcc_abi::capi::llmcc_gen_stats_t;
-use serde_json::{Value, json};
-use std::io::{BufRead, Write};
 
 /// Generates from a prompt, from token ids, or in a conversation; or embeds a text, or ranks
 /// several.
@@ -20,27 +24,34 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         ));
     }
     let model = Model::open(&args.artifact, args.engine.options())?;
-    let mut options = gen_options(&args.sampling);
+    let manifest = Manifest::of_model(&model)?;
+    let mut options = sampling::options(&args.sampling, &manifest, args.chat);
     if let Some(folder) = &args.adapter {
         options.adapter = model.adapter_load(folder)?;
     }
     if args.embed {
-        return embed(&model, args);
+        return rows::embed(&model, &manifest, args);
+    }
+    if args.classify {
+        return rows::classify(&model, &manifest, args);
     }
     if let Some(query) = &args.rank {
-        return rank(&model, query, args);
+        return rows::rank(&model, &manifest, query, args);
     }
     let heads: Vec<Model> =
         args.draft.iter().map(|head| Model::open(head, args.engine.options())).collect::<Result<_, _>>()?;
     let mut source = match &heads[..] {
-        [] => Speaker { model: &model, seq: args.chat.then(|| model.seq_new()).transpose()?, drafting: None },
+        [] => {
+            let seq = args.chat.then(|| model.seq_new()).transpose()?;
+            Speaker { model: &model, seq, seen: vec![], drafting: None }
+        }
         heads => {
             let guesses = args.guesses.map(|n| n as usize);
-            Speaker { model: &model, seq: None, drafting: Some(Drafting::new(&model, heads, guesses)?) }
+            Speaker { model: &model, seq: None, seen: vec![], drafting: Some(Drafting::new(&model, heads, guesses)?) }
         }
     };
     if args.chat {
-        return chat(&mut source, args, &options);
+        return chat::chat(&mut source, args, &options);
     }
     if let Some(ids) = &args.ids {
         options.no_text = true;
@@ -61,6 +72,8 @@ struct Speaker<'a> {
     model: &'a Model,
     /// Sequence of a conversation.
     seq: Option<i32>,
+    /// The tokens of the conversation that it was given last.
+    seen: Vec<i32>,
     drafting: Option<Drafting<'a>>,
 }
 
@@ -70,6 +83,24 @@ impl<'a> Speaker<'a> {
             Some(drafting) => Made::Drafted(drafting.generate(prompt, options)?),
             None => Made::Plain(self.model.generate(self.seq, prompt, options)?),
         })
+    }
+
+    /// Evaluates all of a long prompt but its last tokens, piece by piece, as long as `go_on` says so; whether it did
+    /// to the end.
+    fn prefill(&mut self, prompt: &[i32], options: &GenOptions, go_on: &dyn Fn() -> bool) -> Result<bool, Error> {
+        let (Some(_), None) = (self.seq, &self.drafting) else { return Ok(true) };
+        let piece = self.model.info().max_batch_tokens.max(1);
+        let known = self.seen.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        // A token of each piece is chosen, and forgotten.
+        let one = GenOptions { max_tokens: 1, no_text: true, adapter: options.adapter, ..GenOptions::default() };
+        for end in (known + piece..prompt.len()).step_by(piece) {
+            if !go_on() {
+                return Ok(false);
+            }
+            self.model.generate(self.seq, &prompt[..end], &one)?.try_for_each(|piece| piece.map(|_| ()))?;
+            self.seen = prompt[..end].to_vec();
+        }
+        Ok(go_on())
     }
 }
 
@@ -97,58 +128,19 @@ impl Made<'_, '_> {
             Made::Drafted(drafted) => Ok(drafted.stats()),
         }
     }
-}
 
-/// Prints the row of a text, or of token ids, as a JSON list of numbers.
-fn embed(model: &Model, args: &RunArgs) -> Result<(), Error> {
-    let ids = match &args.ids {
-        Some(ids) => ids.clone(),
-        None => model.tokenize(args.prompt.as_deref().unwrap_or_default(), true)?,
-    };
-    let row = model.embed(&[ids], None)?;
-    super::print(&format!("{}\n", json!(row)))
-}
-
-/// Prints the documents with their scores as a JSON list; if there is one score each, the best
-/// first, equal ones in their order.
-fn rank(model: &Model, query: &str, args: &RunArgs) -> Result<(), Error> {
-    let pairs: Vec<_> = args.document.iter().map(|d| (query, d.as_str())).collect();
-    let scores = model.score_pairs(&pairs, args.truncate)?;
-    let rows: Vec<&[f32]> = scores.chunks_exact(model.info().columns).collect();
-    let mut order: Vec<usize> = (0..rows.len()).collect();
-    if model.info().columns == 1 {
-        order.sort_by(|a, b| rows[*b][0].total_cmp(&rows[*a][0]));
-    }
-    let ranked: Vec<Value> =
-        order.iter().map(|&i| json!({ "document": i, "scores": rows[i], "text": args.document[i] })).collect();
-    super::print(&format!("{}\n", json!(ranked)))
-}
-
-fn gen_options(s: &SamplingArgs) -> GenOptions {
-    GenOptions {
-        max_tokens: s.max_tokens,
-        temperature: s.temperature,
-        top_k: s.top_k,
-        top_p: s.top_p,
-        min_p: s.min_p,
-        repetition_penalty: s.repetition_penalty,
-        seed: s.seed,
-        stop: s.stop.clone(),
-        ignore_eos: s.ignore_eos,
-        no_text: false,
-        adapter: 0,
+    /// Why it has ended, if it has (`LLMCC_FINISH_*`).
+    fn finish(&self) -> Result<i32, Error> {
+        match self {
+            Made::Plain(generation) => Ok(generation.stats()?.finish),
+            Made::Drafted(drafted) => drafted.finish(),
+        }
     }
 }
 
-/// Prints pieces as they come; returns the whole text.
-fn stream(generation: &mut Made<'_, '_>) -> Result<String, Error> {
-    let mut text = String::new();
-    for piece in generation {
-        let piece = piece?;
-        super::print(&piece.text)?;
-        text += &piece.text;
-    }
-    Ok(text)
+/// Prints pieces as they come.
+fn stream(generation: &mut Made<'_, '_>) -> Result<(), Error> {
+    generation.try_for_each(|piece| super::print(&piece?.text))
 }
 
 fn from_ids(source: &mut Speaker, ids: &[i32], args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
@@ -163,42 +155,6 @@ fn from_ids(source: &mut Speaker, ids: &[i32], args: &RunArgs, options: &GenOpti
     }
     super::print("\n")?;
     stats(&generation, args)
-}
-
-fn chat(source: &mut Speaker, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
-    let model = source.model;
-    if !model.info().chat_template {
-        return Err(Error::Artifact {
-            path: args.artifact.clone(),
-            message: "it has no chat template; use -p for plain text".into(),
-        });
-    }
-    let mut messages: Vec<Value> = args.system.iter().map(|s| json!({ "role": "system", "content": s })).collect();
-    if let Some(seq) = source.seq {
-        model.seq_set_adapter(seq, options.adapter)?;
-    }
-    let stdin = std::io::stdin();
-    loop {
-        eprint!("> ");
-        let _ = std::io::stderr().flush();
-        let mut line = String::new();
-        let n = stdin.lock().read_line(&mut line).map_err(|e| Error::io("read", "standard input", e))?;
-        if n == 0 {
-            return Ok(());
-        }
-        let line = line.trim();
-        if line.is_empty() {
-            continue;
-        }
-        messages.push(json!({ "role": "user", "content": line }));
-        let prompt = model.apply_chat_template(&Value::Array(messages.clone()).to_string())?;
-        let ids = model.tokenize(&prompt, false)?;
-        let mut generation = source.generate(&ids, options)?;
-        let answer = stream(&mut generation)?;
-        super::print("\n")?;
-        stats(&generation, args)?;
-        messages.push(json!({ "role": "assistant", "content": answer }));
-    }
 }
 
 fn stats(generation: &Made<'_, '_>, args: &RunArgs) -> Result<(), Error> {

@@ -5,6 +5,7 @@ use crate::args::{GoldenArgs, VerifyArgs};
 use crate::digest::hex;
 use crate::golden::{self, Answer, Distance, Golden, Ran};
 use crate::manifest::{GoldenRecord, Manifest, Version};
+use crate::report::count;
 use crate::stamp::Stamp;
 use llmcc_abi::tree::{self, Hash, PartDesc, part};
 use llmcc_codegen::artifact::isa;
@@ -190,7 +191,12 @@ impl Checked<'_> {
         let ran = self.ran;
         let tokens: usize = ran.steps.iter().map(|s| s.tokens).sum();
         let said = |what: String| {
-            Ok(format!("golden       {}: {tokens} tokens in {} steps give {what}\n", self.place(), ran.steps.len()))
+            Ok(format!(
+                "golden       {}: {} in {} give {what}\n",
+                self.place(),
+                count(tokens, "token"),
+                count(ran.steps.len(), "step")
+            ))
         };
         match Distance::between(&kept.steps, &ran.steps) {
             Some(d) if d.same_bits => said("the logits of when it was compiled, bit for bit".into()),

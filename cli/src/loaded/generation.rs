@@ -1,6 +1,6 @@
 //! Generations of an open model.
 
-use super::{Model, ffi};
+use super::{HAS_DEFAULTS, Model, ffi};
 use crate::Error;
 use llmcc_abi::capi::*;
 use std::ffi::{CString, c_char};
@@ -16,6 +16,7 @@ pub struct GenOptions {
     pub top_p: f32,
     pub min_p: f32,
     pub repetition_penalty: f32,
+    pub repetition_window: u32,
     pub seed: u64,
     pub stop: Vec<String>,
     pub ignore_eos: bool,
@@ -23,6 +24,9 @@ pub struct GenOptions {
     pub no_text: bool,
     /// Adapter of the generation's own sequence; 0: none.
     pub adapter: i32,
+    /// The model's own settings (`generation_config.json`) count, but for those that are given here: without
+    /// `max_tokens` its limit holds, too.
+    pub defaults: bool,
 }
 
 impl Default for GenOptions {
@@ -35,11 +39,13 @@ impl Default for GenOptions {
             top_p: 1.0,
             min_p: 0.0,
             repetition_penalty: 1.0,
+            repetition_window: 0,
             seed: 0,
             stop: vec![],
             ignore_eos: false,
             no_text: false,
             adapter: 0,
+            defaults: false,
         }
     }
 }
@@ -48,11 +54,13 @@ impl GenOptions {
     pub(super) fn sampling(&self) -> llmcc_sampling {
         llmcc_sampling {
             temperature: self.temperature,
-            top_k: self.top_k,
+            // Zeros would ask for the model's own way of choosing.
+            top_k: if self.defaults && self.temperature == 0.0 { 1 } else { self.top_k },
             // 0 keeps one token, as the smallest share does, while in C it may be a field forgotten.
             top_p: if self.top_p == 0.0 { f32::MIN_POSITIVE } else { self.top_p },
             min_p: self.min_p,
             repetition_penalty: self.repetition_penalty,
+            repetition_window: self.repetition_window,
             seed: self.seed,
             ..llmcc_sampling::default()
         }
@@ -78,7 +86,8 @@ impl Model {
             stop_tokens: ptr::null(),
             n_stop_tokens: 0,
             flags: if options.ignore_eos { LLMCC_GEN_IGNORE_EOS } else { 0 }
-                | if options.no_text { LLMCC_GEN_NO_TEXT } else { 0 },
+                | if options.no_text { LLMCC_GEN_NO_TEXT } else { 0 }
+                | if options.defaults || self.minor < HAS_DEFAULTS { 0 } else { LLMCC_GEN_NO_DEFAULTS },
             top_logprobs: 0,
             adapter: if seq.is_none() { options.adapter } else { 0 },
             reserved: 0,

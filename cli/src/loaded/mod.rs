@@ -22,6 +22,8 @@ use std::ptr;
 
 /// `LLMCC_E_CPU` of the header: this machine runs no version of the model.
 const NOT_THIS_MACHINE: i32 = 3;
+/// Minor version of the API since which models have defaults of generations.
+const HAS_DEFAULTS: u32 = 4;
 /// Major ABI version of the header this file follows.
 const ABI_MAJOR: u32 = 1;
 
@@ -63,6 +65,8 @@ pub struct Info {
     pub threads: usize,
     /// Tokens taken through the kernels at once.
     pub max_batch_tokens: usize,
+    /// Tokens that the cache holds.
+    pub cache_tokens: usize,
     /// Whether the artifact has a chat template.
     pub chat_template: bool,
     /// Instruction-set level of the version that runs (`llmcc_abi::isa`).
@@ -82,6 +86,7 @@ impl Info {
             max_context: info.max_context as usize,
             threads: info.threads as usize,
             max_batch_tokens: info.max_batch_tokens as usize,
+            cache_tokens: info.max_tokens as usize,
             chat_template: info.flags & LLMCC_HAS_CHAT_TEMPLATE != 0,
             isa: info.isa,
         }
@@ -94,6 +99,8 @@ pub struct Model {
     api: Api,
     model: *mut ffi::Model,
     info: Info,
+    /// Minor version of its API.
+    minor: u32,
     // Dropped last: the code of everything above.
     _library: libloading::Library,
 }
@@ -151,7 +158,8 @@ impl Model {
             NOT_THIS_MACHINE => return Err(Error::Machine { path: path.to_owned(), message: last_error(&api) }),
             _ => return Err(fail(last_error(&api))),
         }
-        let mut m = Model { path: path.to_owned(), api, model, info: Info::default(), _library: library };
+        let minor = version & 0xFFFF;
+        let mut m = Model { path: path.to_owned(), api, model, info: Info::default(), minor, _library: library };
         let mut info = llmcc_model_info { size: size_of::<llmcc_model_info>(), ..llmcc_model_info::default() };
         // SAFETY: the model is open; `info` is valid.
         m.check(unsafe { (m.api.llmcc_info)(m.model, &mut info) })?;
@@ -272,7 +280,18 @@ impl Model {
     /// # Errors
     /// No tokenizer in the artifact.
     pub fn tokenize(&self, text: &str, special: bool) -> Result<Vec<i32>, Error> {
-        let flags = if special { LLMCC_ADD_SPECIAL } else { 0 };
+        self.tokenize_with(text, if special { LLMCC_ADD_SPECIAL } else { 0 })
+    }
+
+    /// Tokens of an embedder's text that begins with the prompt that it is to have.
+    ///
+    /// # Errors
+    /// As [`Model::tokenize`].
+    pub fn tokenize_prompted(&self, text: &str) -> Result<Vec<i32>, Error> {
+        self.tokenize_with(text, LLMCC_ADD_SPECIAL | LLMCC_NO_PROMPT)
+    }
+
+    fn tokenize_with(&self, text: &str, flags: u32) -> Result<Vec<i32>, Error> {
         let call = |out: *mut i32, capacity, needed: &mut usize| {
             // SAFETY: the text has the length stated, `out` room for `capacity` tokens.
             unsafe {

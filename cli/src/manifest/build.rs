@@ -14,6 +14,7 @@ use crate::shared::SharedWeights;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_ir::graph::Op;
 use llmcc_ir::kv::{self, KvSpec};
+use llmcc_ir::output::{Output, Rows, RowsName};
 use llmcc_ir::plan::{PackedWeight, Plan, Storage, WeightExpr};
 use llmcc_ir::quant::Format;
 use llmcc_ir::state::{self, Lifetime};
@@ -76,6 +77,10 @@ impl Manifest {
                 .map(|s| s.to_string())
                 .collect(),
             adapters: f.lowered.adapters.clone(),
+            generation: f.lowered.texts.text_config["generation"].as_object().cloned().unwrap_or_default(),
+            prompts: f.lowered.texts.prompts.clone(),
+            default_prompt: f.lowered.texts.default_prompt.clone(),
+            classes: classes(f.lowered, plan),
             memory: memory(plan),
             certificate: Certificate {
                 largest_relative_rms_error: largest_error(f.packed),
@@ -92,6 +97,16 @@ impl Manifest {
                 Outcome::Absent(why) => GoldenRecord::Absent { absent: why.clone() },
             },
         }
+    }
+}
+
+/// Names of the classes that are scored.
+fn classes(l: &Lowered, plan: &Plan) -> Vec<String> {
+    match plan.info.output {
+        Output::Rows(Rows { name: RowsName::Scores, width, .. }) if width == l.texts.classes.len() => {
+            l.texts.classes.clone()
+        }
+        _ => vec![],
     }
 }
 
@@ -262,7 +277,7 @@ pub fn bytes_by_format(plan: &Plan) -> BTreeMap<String, usize> {
 /// Bytes of weights that a step of one token reads: all but tables that are only looked up, and of
 /// experts those of the chosen ones.
 pub fn read_per_step(plan: &Plan) -> usize {
-    let bytes = |(w, share): (&PackedWeight, f64)| (w.storage.bytes() as f64 * share) as usize;
+    let bytes = |(w, share): (&PackedWeight, f64)| (w.storage.bytes() as f64 * share).round() as usize;
     plan.weights.iter().zip(plan.shares()).map(bytes).sum()
 }
 

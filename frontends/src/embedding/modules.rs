@@ -99,6 +99,16 @@ pub(super) fn pooling(ckpt: &Checkpoint, folder: &str) -> Result<Pool, FrontendE
     }
 }
 
+/// Whether tokens of prompts are seen and not pooled, as the list's module that pools says.
+pub(super) fn leaves_prompts_out(ckpt: &Checkpoint, list: &Value) -> Result<bool, FrontendError> {
+    let mut pooling = list.as_array().into_iter().flatten().filter(|m| kind_of(m) == "Pooling");
+    let Some(folder) = pooling.find_map(|m| m["path"].as_str()).filter(|folder| super::beside(folder)) else {
+        return Ok(false);
+    };
+    let settings = ckpt.json(&format!("{folder}/config.json"))?.unwrap_or(Value::Null);
+    Ok(settings["include_prompt"] == false)
+}
+
 /// A linear layer of its own.
 pub(super) fn dense(ckpt: &Checkpoint, folder: &str) -> Result<Dense, FrontendError> {
     let (file, settings) = settings(ckpt, folder)?;

@@ -1,15 +1,21 @@
 //! What sentence-transformers does with a text before a model has its tokens.
 
 use super::files::{LIST, SETTINGS, prompt, transformer, wrong};
+use super::modules::leaves_prompts_out;
 use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// Texts of an embedder.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Texts {
     /// What is put before each.
     pub prompt: String,
+    /// What is put before one by request, by names.
+    pub prompts: BTreeMap<String, String>,
+    /// The name of `prompt` among them.
+    pub default: Option<String>,
     /// Tokens that are left of one.
     pub most: Option<usize>,
     /// They are in lower case.
@@ -34,9 +40,7 @@ impl Texts {
 /// # Errors
 /// A file is malformed.
 pub(crate) fn found(ckpt: &Checkpoint, settings: &Value, limit: usize) -> Result<(Texts, Vec<String>), FrontendError> {
-    if ckpt.json(LIST)?.is_none() {
-        return Ok(Default::default());
-    }
+    let Some(list) = ckpt.json(LIST)? else { return Ok(Default::default()) };
     let (file, of_transformer) = transformer(ckpt)?;
     let length = |v: &Value| v.as_u64().filter(|n| *n > 0);
     let given = &of_transformer["max_seq_length"];
@@ -46,6 +50,15 @@ pub(crate) fn found(ckpt: &Checkpoint, settings: &Value, limit: usize) -> Result
     let most = length(given).or_else(|| length(&settings["model_max_length"])).unwrap_or(u64::MAX);
     let prompt = prompt(ckpt)?;
     let mut warnings = vec![];
+    let (mut prompts, default) = named(ckpt)?;
+    if prompts.values().any(|p| !p.is_empty()) && leaves_prompts_out(ckpt, &list)? {
+        let names: Vec<&str> = prompts.keys().map(String::as_str).collect();
+        warnings.push(format!(
+            "{SETTINGS}: the prompts {} are left out: their tokens would be pooled, and `include_prompt` is false",
+            names.join(", ")
+        ));
+        prompts.clear();
+    }
     if !prompt.is_empty() {
         warnings.push(format!("{SETTINGS}: every text that is embedded gets the default prompt {prompt:?} before it"));
     }
@@ -54,7 +67,30 @@ pub(crate) fn found(ckpt: &Checkpoint, settings: &Value, limit: usize) -> Result
         return Err(wrong(ckpt, "tokenizer_config.json", what.into()));
     }
     let most = Some(most.min(limit as u64) as usize);
-    Ok((Texts { prompt, most, lower: of_transformer["do_lower_case"] == true }, warnings))
+    Ok((Texts { prompt, prompts, default, most, lower: of_transformer["do_lower_case"] == true }, warnings))
+}
+
+/// Prompts by their names, and the name of the one that texts get if none is asked for.
+fn named(ckpt: &Checkpoint) -> Result<(BTreeMap<String, String>, Option<String>), FrontendError> {
+    let settings = ckpt.json(SETTINGS)?.unwrap_or(Value::Null);
+    let mut prompts = BTreeMap::new();
+    match &settings["prompts"] {
+        Value::Null => {}
+        Value::Object(all) => {
+            for (name, text) in all {
+                match text.as_str() {
+                    Some(text) => drop(prompts.insert(name.clone(), text.to_owned())),
+                    // (Of no effect in sentence-transformers either.)
+                    None if text.is_null() => {}
+                    None => {
+                        return Err(wrong(ckpt, SETTINGS, format!("the prompt `{name}` is {text}, which is no text")));
+                    }
+                }
+            }
+        }
+        other => return Err(wrong(ckpt, SETTINGS, format!("`prompts` is {other}, not an object of names and texts"))),
+    }
+    Ok((prompts, settings["default_prompt_name"].as_str().map(str::to_owned)))
 }
 
 /// A `tokenizer.json` that puts all text in lower case first, unless it does so.

@@ -23,10 +23,12 @@ mod world;
 use crate::checkpoint::Checkpoint;
 use crate::embedding::texts;
 use crate::error::FrontendError;
+use crate::generation;
 use llmcc_text::check;
 use outside::Named;
 use serde_json::{Map, Value, json};
 use source::{Source, find};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tokenizers::Tokenizer;
 
@@ -51,8 +53,15 @@ pub struct TextAssets {
     ///   tokenizer adds;
     /// - `chat_template`: Jinja text, a list of `{"name", "template"}`, or null;
     /// - `model_max_length`: number or null;
-    /// - `clean_up_tokenization_spaces`: boolean.
+    /// - `clean_up_tokenization_spaces`: boolean;
+    /// - `generation`: defaults of generations, by their names in `generation_config.json`, where there are any.
     pub text_config: Value,
+    /// Prompts of an embedder by their names.
+    pub prompts: BTreeMap<String, String>,
+    /// Name of the one that texts get if none is asked for.
+    pub default_prompt: Option<String>,
+    /// Names of the classes of a classifier, in order; empty: it names none.
+    pub classes: Vec<String>,
     /// What the user should know: settings that do not count, conversations that the chat template
     /// cannot render.
     pub warnings: Vec<String>,
@@ -80,8 +89,9 @@ impl TextAssets {
     fn load_with(ckpt: &Checkpoint, trial: Trial) -> Result<TextAssets, FrontendError> {
         let model = crate::arch::config(ckpt)?;
         let config = model.facts();
-        let [settings, map, generation] = settings(ckpt)?;
-        let (texts, mut warnings) = texts::found(ckpt, &settings, config.max_position)?;
+        let [settings, map, ending] = settings(ckpt)?;
+        let (mut texts, mut warnings) = texts::found(ckpt, &settings, config.max_position)?;
+        let (prompts, default_prompt) = (std::mem::take(&mut texts.prompts), texts.default.take());
         warnings.extend(ckpt.metadata().map(gguf::warnings).unwrap_or_default());
         let mut source = find(ckpt, [&settings, &map], config.vocab, &mut warnings)?;
         source.as_mut().filter(|_| texts.lower).map_or(Ok(()), in_lower_case)?;
@@ -98,7 +108,9 @@ impl TextAssets {
         let bos_id = id(&bos).or(config.bos).or(program.as_ref().map(|p| p.first));
         let of_program = program.iter().flat_map(|p| p.last.iter().copied());
         let others = config.eos.iter().copied().chain(id(&eos)).chain(of_program);
-        let eos_ids = with_others(ids(&generation["eos_token_id"], config.vocab), others);
+        let eos_ids = with_others(ids(&ending["eos_token_id"], config.vocab), others);
+        let defaults = generation::found(ckpt, config.vocab, &eos_ids)?;
+        warnings.extend(defaults.warnings);
         let (add_bos, add_eos) = match (&source, &tokenizer) {
             (Some(source), Some(tokenizer)) if source.post_processed => {
                 post_processor_wins(&settings, tokenizer, (bos_id, id(&eos)), &mut warnings)
@@ -124,6 +136,9 @@ impl TextAssets {
             "clean_up_tokenization_spaces": settings["clean_up_tokenization_spaces"].as_bool().unwrap_or(false),
         });
         texts.write(&mut text_config);
+        if !defaults.settings.is_empty() {
+            text_config["generation"] = defaults.settings.into();
+        }
         if settings["model_input_names"].as_array().is_some_and(|names| names.iter().all(|n| n != "token_type_ids")) {
             text_config["untyped"] = true.into();
         }
@@ -132,8 +147,17 @@ impl TextAssets {
             let wrong = |what| FrontendError::Tokenizer { path: template_path(ckpt, &settings), what, help };
             try_template(&text_config, &mut warnings).map_err(wrong)?;
         }
-        Ok(TextAssets { tokenizer_json: source.map(|s| s.json), text_config, warnings })
+        let classes = classes(ckpt.config());
+        let tokenizer_json = source.map(|s| s.json);
+        Ok(TextAssets { tokenizer_json, text_config, prompts, default_prompt, classes, warnings })
     }
+}
+
+/// The names in `id2label`, if they are those of classes 0, 1, 2...
+fn classes(config: &Value) -> Vec<String> {
+    let Some(labels) = config["id2label"].as_object() else { return vec![] };
+    let name = |i: usize| Some(labels.get(&i.to_string())?.as_str()?.to_owned());
+    (0..labels.len()).map(name).collect::<Option<_>>().unwrap_or_default()
 }
 
 /// What `tokenizer_config.json`, `special_tokens_map.json` and `generation_config.json` say, or the

@@ -69,6 +69,24 @@ fn settings_of_the_text_side() {
 }
 
 #[test]
+fn names_of_classes_and_defaults_of_generations() {
+    let labels = |given: Value| {
+        let (_folder, ckpt) = folder(json!({ "id2label": given }), &[]);
+        TextAssets::load(&ckpt).unwrap().classes
+    };
+    assert_eq!(labels(json!({ "1": "good", "0": "bad" })), ["bad", "good"]);
+    assert_eq!(labels(json!({ "0": "a", "2": "c" })), [""; 0]);
+    assert_eq!(labels(json!({ "0": 3 })), [""; 0]);
+    let generation = r#"{"do_sample": true, "top_k": 5, "num_beams": 2}"#;
+    let (_folder, ckpt) = folder(json!({}), &[("generation_config.json", generation)]);
+    let assets = TextAssets::load(&ckpt).unwrap();
+    assert_eq!(assets.text_config["generation"], json!({ "temperature": 1.0, "top_k": 5 }));
+    assert!(assets.warnings.iter().any(|w| w.contains("`num_beams` is 2")), "{:?}", assets.warnings);
+    let error = load_error(json!({}), &[("generation_config.json", r#"{"top_p": 2}"#)]);
+    assert!(error.starts_with("DIR/generation_config.json: `top_p` is 2, not a number from 0 to 1; "), "{error}");
+}
+
+#[test]
 fn no_tokenizer_at_all() {
     let (_folder, ckpt) = folder(json!({ "bos_token_id": 3, "eos_token_id": 4 }), &[]);
     let text = TextAssets::load(&ckpt).unwrap();

@@ -248,6 +248,9 @@ pub const LLMCC_ADD_SPECIAL: u32 = 1;
 /// `llmcc_detokenize`: show special tokens.
 pub const LLMCC_SHOW_SPECIAL: u32 = 2;
 
+/// `llmcc_tokenize`: the text has the prompt that it is to have.
+pub const LLMCC_NO_PROMPT: u32 = 4;
+
 /// Generate on after end-of-sequence tokens.
 pub const LLMCC_GEN_IGNORE_EOS: u32 = 1;
 /// Produce tokens only.
@@ -258,6 +261,8 @@ pub const LLMCC_GEN_SHOW_SPECIAL: u32 = 4;
 pub const LLMCC_GEN_RAW_PROMPT: u32 = 8;
 /// `llmcc_gen_new`: pieces have log-probabilities.
 pub const LLMCC_GEN_LOGPROBS: u32 = 16;
+/// Nothing of the model's `generation_config.json` counts.
+pub const LLMCC_GEN_NO_DEFAULTS: u32 = 32;
 
 /// The text leaves the token out, unless it is asked for.
 pub const LLMCC_TOKEN_SPECIAL: u32 = 1;

@@ -87,7 +87,8 @@ impl<'a> Candidates<'a> {
 /// What to ask of a machine that finds `found` candidates of `vocab` tokens, to sample with
 /// `params`.
 pub fn want(params: &Sampling, found: usize, vocab: usize) -> Want {
-    if found == 0 || params.penalizes() || params.check().is_err() {
+    // What is typical depends on all tokens.
+    if found == 0 || params.penalizes() || params.typical_p > 0.0 || params.check().is_err() {
         return Want::Logits;
     }
     if params.temperature == 0.0 || params.top_k == 1 {

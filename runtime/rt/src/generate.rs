@@ -1,5 +1,6 @@
 //! Generating token by token: prompt, sampling, detokenization, stopping.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::bias::Bias;
@@ -9,6 +10,7 @@ use crate::error::{Error, Result, Status};
 use crate::kv::SeqId;
 use crate::logprob::{LogProb, LogProbs};
 use crate::reserve::need;
+use crate::rules::{Place, Rules};
 use crate::sample::{Sampling, sample};
 use crate::stream::{Decode, Detokenizer, StopStrings};
 use crate::text::{Text, no_tokenizer};
@@ -22,6 +24,10 @@ pub struct GenParams {
     pub sampling: Sampling,
     /// What is added to logits before.
     pub bias: Bias,
+    /// What the model's own settings do to logits before.
+    pub rules: Arc<Rules>,
+    /// Longest sequence, the prompt included; 0: the model's.
+    pub max_length: usize,
     /// Pieces tell the log-probability of their token, and those of so many of the most probable
     /// ones.
     pub logprobs: Option<usize>,
@@ -269,9 +275,12 @@ impl Generation {
     fn spell_with(&self, (token, logprob): Choice, engine: &Engine, decode: Option<&Decode>) -> Result<Spelled> {
         let ends = self.eos.contains(&token) || self.params.stop_tokens.contains(&token);
         let most = self.params.max_tokens as u64;
+        let longest = self.params.max_length;
+        let full =
+            most > 0 && self.stats.generated_tokens + 1 >= most || longest > 0 && self.history.len() + 1 >= longest;
         let finish = if ends {
             Some(Finish::Token)
-        } else if most > 0 && self.stats.generated_tokens + 1 >= most {
+        } else if full {
             Some(Finish::Length)
         } else if self.history.len() >= engine.kv().max_context() {
             Some(Finish::Context)
@@ -410,7 +419,7 @@ impl Generation {
 
     /// What the next choice needs of its row.
     pub(crate) fn want(&self, engine: &Engine) -> Want {
-        if self.params.logprobs.is_some() || !self.params.bias.is_empty() {
+        if self.params.logprobs.is_some() || !self.params.bias.is_empty() || !self.params.rules.is_empty() {
             return Want::Logits;
         }
         candidates::want(&self.params.sampling, engine.candidates(), engine.image().desc().vocab as usize)
@@ -430,7 +439,9 @@ impl Generation {
 
     fn choose_by(&self, logits: &[f32]) -> Result<Choice> {
         let (params, draw) = (&self.params.sampling, self.stats.generated_tokens);
-        let token = sample(&self.params.bias.apply(logits)?, params, &self.history, draw)?;
+        let place = Place { history: &self.history, generated: draw, ends: &self.eos };
+        let row = self.params.rules.apply(self.params.bias.apply(logits)?, place)?;
+        let token = sample(&row, params, &self.history, draw)?;
         let logprob = match self.params.logprobs {
             None => None,
             Some(n) => {

@@ -3,10 +3,11 @@
 //! The compiler appends code, data and weights to a prebuilt copy of this library ([`image`]). From
 //! bottom to top: [`memory`] reserves, [`threads`] run side by side, [`cuda`] drives a GPU, [`kv`]
 //! keeps sequences, [`engine`] takes ragged batches through the kernels, [`select`] opens the
-//! version of the model that suits the machine, [`sample`] chooses tokens (after a [`bias`]), where
-//! it can from [`candidates`] alone, [`logprob`] tells how probable they were, [`text`] turns
-//! tokens into text and back, [`generate`] puts these together, for several sequences at once in
-//! [`continuous`], [`embed`] makes one row of a text's, and [`capi`], the API of `include/llmcc.h`, is the only thing exported.
+//! version of the model that suits the machine, [`sample`] chooses tokens (after a [`bias`] and the
+//! model's own [`rules`]), where it can from [`candidates`] alone, [`logprob`] tells how probable
+//! they were, [`text`] turns tokens into text and back, [`generate`] puts these together, for
+//! several sequences at once in [`continuous`], [`embed`] makes one row of a text's, and [`capi`],
+//! the API of `include/llmcc.h`, is the only thing exported.
 //!
 //! **Invariant:** nothing here knows what the kernels compute; the tables of the ABI are all the
 //! runtime sees of a model. **Invariant:** no panic and no unwinding crosses the C API; user input
@@ -33,6 +34,7 @@ pub mod limits;
 pub mod logprob;
 pub mod memory;
 pub mod reserve;
+pub mod rules;
 pub mod sample;
 pub mod select;
 pub mod spawn;

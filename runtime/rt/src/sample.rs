@@ -1,7 +1,7 @@
 //! Choosing the next token from logits.
 //!
 //! The filters run in the order of Hugging Face Transformers: repetition penalty, temperature,
-//! top-k, top-p, min-p, then one draw. (llama.cpp applies the temperature last, so the same top-p
+//! top-k, top-p, min-p, typical-p, then one draw. (llama.cpp applies the temperature last, so the same top-p
 //! keeps other tokens there.) Equal logits are ordered by token id.
 //!
 //! Results are reproducible on every machine: weights are computed in f64 by this file's own
@@ -30,6 +30,9 @@ pub struct Sampling {
     pub repetition_window: u32,
     /// Start of the random numbers.
     pub seed: u64,
+    /// Keeps the tokens that are about as surprising as one is on average, up to this sum of their probabilities
+    /// (Meister et al. 2023); 0 keeps all. Only a model's own settings ask for it.
+    pub typical_p: f32,
 }
 
 impl Default for Sampling {
@@ -122,6 +125,9 @@ pub(crate) fn filter_and_draw(mut kept: Vec<Candidate>, params: &Sampling, draw:
     }
     if params.min_p > 0.0 {
         kept.retain(|c| c.weight >= f64::from(params.min_p));
+    }
+    if params.typical_p > 0.0 && params.typical_p < 1.0 {
+        typical_p(&mut kept, f64::from(params.typical_p));
     }
     draw_from(&kept, params, draw, best)
 }
@@ -218,6 +224,26 @@ fn top_p(kept: &mut Vec<Candidate>, p: f64) {
     }
 }
 
+/// Keeps the candidates whose surprise is nearest to the mean one, until they have the share `p` of the weight; those
+/// that are as near as the last of them, too. Surprises differ as logits do, over the temperature: so the order is that
+/// of the distances to the mean logit, which needs no logarithm.
+fn typical_p(kept: &mut Vec<Candidate>, p: f64) {
+    kept.retain(|c| c.weight > 0.0);
+    let total: f64 = kept.iter().map(|c| c.weight).sum();
+    let mean = kept.iter().map(|c| c.weight * f64::from(c.logit)).sum::<f64>() / total;
+    let distance = |c: &Candidate| (f64::from(c.logit) - mean).abs();
+    let mut nearest: Vec<(f64, f64)> = kept.iter().map(|c| (distance(c), c.weight)).collect();
+    nearest.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
+    let mut sum = 0.0;
+    let last = nearest.iter().find(|(_, weight)| {
+        sum += weight;
+        sum >= p * total
+    });
+    if let Some(&(farthest, _)) = last {
+        kept.retain(|c| distance(c) <= farthest);
+    }
+}
+
 /// Draw number `draw` of `seed`, uniform in `[0, 1)`.
 fn uniform(seed: u64, draw: u64) -> f64 {
     let mut z = seed.wrapping_add(draw.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -306,6 +332,28 @@ mod tests {
         close(&draw_all(&logits, Sampling { min_p: 0.2, ..one }), &[4. / 7., 2. / 7., 1. / 7., 0., 0.]);
         let hot = [0.25f64, 0.0625, 0.015625, 0.00390625, 0.00390625].map(|x| x / 0.3359375);
         close(&draw_all(&logits, Sampling { temperature: 0.5, ..one }), &hot);
+    }
+
+    /// The kept tokens are those of Transformers' `TypicalLogitsWarper`.
+    #[test]
+    fn typical_tokens_are_as_surprising_as_the_mean() {
+        let p = [0.5f64, 0.2, 0.15, 0.1, 0.05];
+        let logits: Vec<f32> = p.iter().map(|p| p.ln() as f32).collect();
+        let kept = |mass: f32| {
+            let one = Sampling { temperature: 1.0, typical_p: mass, ..Default::default() };
+            let mut all = candidates(&logits, 0);
+            weigh(&mut all, logits[0], &one);
+            typical_p(&mut all, f64::from(mass));
+            all.iter().map(|c| c.token).collect::<Vec<_>>()
+        };
+        // The entropy is 1.333; surprises are 0.693, 1.609, 1.897, 2.303, 2.996.
+        assert_eq!(kept(0.1), [1]);
+        assert_eq!(kept(0.3), [1, 2]);
+        assert_eq!(kept(0.5), [0, 1, 2]);
+        assert_eq!(kept(0.9), [0, 1, 2, 3]);
+        assert_eq!(kept(0.99), [0, 1, 2, 3, 4]);
+        let one = Sampling { temperature: 1.0, typical_p: 0.3, ..Default::default() };
+        close(&draw_all(&logits, one), &[0., 4. / 7., 3. / 7., 0., 0.]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::engine::Matrices;
 use crate::error::{Error, Result, Status};
 use crate::image::Image;
+use crate::rules::Defaults;
 
 /// Cannot exist: the runtime has no tokenizer.
 pub enum Text {}
@@ -72,6 +73,11 @@ impl Tokenizer {
     }
 
     /// Never called.
+    pub fn encode_whole(&self, _: &str, _: bool) -> Result<Vec<i32>> {
+        match *self {}
+    }
+
+    /// Never called.
     pub fn decode(&self, _: &[i32], _: bool) -> Result<String> {
         match *self {}
     }
@@ -105,6 +111,14 @@ impl Tokenizer {
     pub fn piece(&self, _: i32) -> Option<String> {
         match *self {}
     }
+}
+
+/// A runtime without text is for models that have no defaults.
+///
+/// # Errors
+/// None.
+pub fn defaults(_: &Image) -> Result<Defaults> {
+    Ok(Defaults::default())
 }
 
 /// The error of every text function.

@@ -12,6 +12,7 @@ pub mod check;
 mod continued;
 pub mod expression;
 pub mod fuzz;
+pub mod generation;
 pub mod jinja;
 pub mod json;
 mod long;
@@ -23,6 +24,7 @@ mod tokenizer;
 
 use std::fmt;
 
+use generation::Defaults;
 use json::Json;
 pub use lossy::Lossy;
 pub use template::{Clock, Template, Trial, local_time};
@@ -98,6 +100,8 @@ pub struct Config {
     pub templates: Vec<(String, String)>,
     /// Other special tokens by name (`unk_token`, `pad_token`...), which templates may use.
     pub specials: Vec<(String, String)>,
+    /// Defaults of generations.
+    pub defaults: Defaults,
 }
 
 impl Config {
@@ -111,13 +115,18 @@ impl Config {
         self.bos_id
     }
 
+    /// Defaults of generations.
+    pub fn defaults(&self) -> &Defaults {
+        &self.defaults
+    }
+
     /// Whether there is a chat template.
     pub fn has_template(&self) -> bool {
         !self.templates.is_empty()
     }
 
     /// Reads
-    /// `{"bos_token", "bos_token_id", "eos_token", "eos_token_ids", "add_bos", "add_eos_id", "untyped", "prompt", "most_tokens", "chat_template", "special_tokens"}`,
+    /// `{"bos_token", "bos_token_id", "eos_token", "eos_token_ids", "add_bos", "add_eos_id", "untyped", "prompt", "most_tokens", "chat_template", "special_tokens", "generation"}`,
     /// all optional. `chat_template` is a string or, as in Hugging Face's files, a list of
     /// `{"name", "template"}`.
     ///
@@ -152,6 +161,10 @@ impl Config {
             untyped: matches!(json.get("untyped"), Some(Json::Bool(true))),
             templates: templates(json.get("chat_template")).ok_or_else(|| Error::damaged("chat_template"))?,
             specials: specials.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect(),
+            defaults: match json.get("generation") {
+                None => Defaults::default(),
+                Some(given) => Defaults::of(given).ok_or_else(|| Error::damaged("generation"))?,
+            },
         })
     }
 }

@@ -4,7 +4,6 @@ use crate::long::Long;
 use crate::longest::Longest;
 use crate::lossy::Lossy;
 use crate::{Config, Error, Kind, Result};
-use std::borrow::Cow;
 use std::sync::OnceLock;
 use tokenizers::utils::truncation::truncate_encodings;
 use tokenizers::{Encoding, PostProcessor, Token, TruncationDirection, TruncationParams, TruncationStrategy};
@@ -68,11 +67,17 @@ impl Tokenizer {
     /// Special tokens written out in `text` are recognised. An embedder's text gets its prompt, too,
     /// and loses what is more than the model takes.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
-        let prompted = match add_special && !self.prompt.is_empty() {
-            true => Cow::Owned(format!("{}{text}", self.prompt)),
-            false => Cow::Borrowed(text),
-        };
-        let text = prompted.as_ref();
+        match add_special && !self.prompt.is_empty() {
+            true => self.encode_whole(&format!("{}{text}", self.prompt), add_special),
+            false => self.encode_whole(text, add_special),
+        }
+    }
+
+    /// As [`Tokenizer::encode`], of a text that has its prompt already.
+    ///
+    /// # Errors
+    /// The tokenizer refuses the text.
+    pub fn encode_whole(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
         let mut ids = self.ids(text, add_special)?;
         if let (true, Some((bos, bos_text))) = (add_special, &self.bos) {
             match self.add_bos {

@@ -1,6 +1,7 @@
 //! `llmcc bench --kernels`: measured against predicted time, kernel by kernel.
 
 use crate::predicted::{KernelCost, Machine, Point, Predicted};
+use crate::report::count;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -135,9 +136,9 @@ fn rate(m: &Machine, peak: f64, bytes: f64, macs: f64, seconds: f64) -> Option<(
 pub fn text(all: &[Measured], predicted: &Predicted) -> String {
     let m = &predicted.machine;
     let mut s = format!(
-        "\npredicted for {}: {} cores, {} GB/s, per core {} f32 and {} 8-bit GOP/s; µs per call\n",
+        "\npredicted for {}: {}, {:.1} GB/s, per core {:.1} f32 and {:.1} 8-bit GOP/s; µs per call\n",
         m.target,
-        m.cores,
+        count(m.cores, "core"),
         m.memory * 1e-9,
         m.f32_macs * 2e-9,
         m.int8_macs * 2e-9

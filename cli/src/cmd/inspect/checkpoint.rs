@@ -1,7 +1,7 @@
 //! What a checkpoint holds, without compiling it: its headers are read, not its weights.
 
 use crate::Error;
-use crate::report::{bytes, plain};
+use crate::report::{bytes, count, plain};
 use llmcc_frontends::checkpoint::adapter::about::{AboutAdapter, about};
 use llmcc_frontends::{Checkpoint, Options, TextAssets, arch, lift, unused};
 use serde_json::{Value, json};
@@ -103,7 +103,8 @@ pub fn words(about: &Value) -> String {
         let _ = writeln!(s, "model       {arch} ({class}){name}");
         let [layers, hidden, vocabulary, context] =
             ["layers", "hidden", "vocabulary", "context"].map(|name| text(&model[name]));
-        let _ = writeln!(s, "sizes       {layers} layers, hidden {hidden}, vocabulary {vocabulary}, context {context}");
+        let layers = layers.parse().map_or_else(|_| format!("{layers} layers"), |n| count(n, "layer"));
+        let _ = writeln!(s, "sizes       {layers}, hidden {hidden}, vocabulary {vocabulary}, context {context}");
     }
     if let Some(original) = model["original_context"].as_u64() {
         let _ =
@@ -120,7 +121,8 @@ pub fn words(about: &Value) -> String {
         let size = bytes(t["bytes"].as_f64().unwrap_or(0.0));
         let (name, own) = (text(&t["type"]), text(&t["as"]));
         let own = if own.is_empty() || own.eq_ignore_ascii_case(&name) { String::new() } else { format!(" as {own}") };
-        let _ = writeln!(s, "weights     {name}: {} tensors, {size}{own}", t["tensors"]);
+        let tensors = count(t["tensors"].as_u64().unwrap_or(0) as usize, "tensor");
+        let _ = writeln!(s, "weights     {name}: {tensors}, {size}{own}");
     }
     for (label, name) in [("tokenizer", "tokenizer"), ("template", "chat_template")] {
         if let Some(there) = about[name].as_bool() {

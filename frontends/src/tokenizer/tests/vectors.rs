@@ -452,6 +452,22 @@ fn texts_of_embedders() {
     let error = of(json!({ "default_prompt_name": "p" }), json!({}), "a", true).unwrap_err();
     assert!(error.contains("`default_prompt_name` is \"p\", which `prompts` has not"), "{error}");
     assert!(of(json!({}), json!({ "max_seq_length": "9" }), "a", true).is_err());
+    // Named prompts are for the caller to put before a text, in place of the default one.
+    let named = json!({ "prompts": { "p": "q ", "other": "b " }, "default_prompt_name": "p" }).to_string();
+    let whole = [vocab, cased, ("modules.json", "[]"), ("config_sentence_transformers.json", &named)];
+    let assets = written(json!({ "vocab_size": 100 }), &whole).unwrap();
+    assert_eq!(
+        assets.prompts.iter().collect::<Vec<_>>(),
+        [(&"other".into(), &"b ".into()), (&"p".into(), &"q ".into())]
+    );
+    assert_eq!(assets.default_prompt.as_deref(), Some("p"));
+    let config = llmcc_text::Config::parse(&assets.text_config.to_string()).unwrap();
+    let tokenizer = String::from_utf8(assets.tokenizer_json.unwrap()).unwrap();
+    let tokenizer = llmcc_text::Tokenizer::new(&tokenizer, &config).unwrap();
+    assert_eq!(tokenizer.encode_whole("b a", true).unwrap(), [2, 5, 4, 3]);
+    let wrong = json!({ "prompts": { "p": 3 } }).to_string();
+    let wrong = [vocab, cased, ("modules.json", "[]"), ("config_sentence_transformers.json", &wrong)];
+    assert!(written(json!({ "vocab_size": 100 }), &wrong).unwrap_err().contains("the prompt `p` is 3"));
 }
 
 /// GGUF's vocabularies of words between spaces: characters are merged as they are, and spaces are gone.

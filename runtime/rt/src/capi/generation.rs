@@ -10,6 +10,8 @@ use super::{Model, Out, OutStruct, array, guard, guard_freeing, llmcc_model, nul
 use crate::error::{Error, Result, Status};
 use crate::generate::{GenParams, Generation, Piece};
 use crate::reserve::need;
+use crate::rules::Defaults;
+use crate::sample::Sampling;
 use crate::unload::Alive;
 
 /// A generation under way, as C sees it: a number of [`GENERATIONS`].
@@ -141,7 +143,11 @@ pub unsafe extern "C" fn llmcc_gen_new(
             let out = Out::new(out, "out")?;
             let (model, prompt) = (MODELS.get(model)?, array(prompt, n, "prompt")?);
             need(8 * prompt.len())?;
-            let flags = LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_NO_TEXT | LLMCC_GEN_SHOW_SPECIAL | LLMCC_GEN_LOGPROBS;
+            let flags = LLMCC_GEN_IGNORE_EOS
+                | LLMCC_GEN_NO_TEXT
+                | LLMCC_GEN_SHOW_SPECIAL
+                | LLMCC_GEN_LOGPROBS
+                | LLMCC_GEN_NO_DEFAULTS;
             let made = Gen::new(&model, (seq != -1).then_some(seq), prompt, gen_params(params, flags, &model)?)?;
             out.set(GENERATIONS.insert(Arc::new(made)).cast());
         }
@@ -236,7 +242,8 @@ pub unsafe extern "C" fn llmcc_generate(
         // SAFETY: the caller's promise.
         let (raw, params) = unsafe {
             let raw = read_struct(params)?.flags & LLMCC_GEN_RAW_PROMPT != 0;
-            (raw, gen_params(params, LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_SHOW_SPECIAL | LLMCC_GEN_RAW_PROMPT, &model)?)
+            let flags = LLMCC_GEN_IGNORE_EOS | LLMCC_GEN_SHOW_SPECIAL | LLMCC_GEN_RAW_PROMPT | LLMCC_GEN_NO_DEFAULTS;
+            (raw, gen_params(params, flags, &model)?)
         };
         params.sampling.check()?;
         let watch = model.watch();
@@ -261,6 +268,20 @@ pub unsafe extern "C" fn llmcc_generate(
             None => Ok(()),
         }
     })
+}
+
+/// How tokens are chosen: as the structure says, or where it says nothing, as the model does.
+fn with_defaults(c: &llmcc_sampling, zeros: Zeros, own: &Defaults) -> Result<Sampling> {
+    // (1 is what these are where nothing is wanted of them.)
+    let off = |x: f32| x == 0.0 || x == 1.0;
+    let nothing = c.temperature == 0.0 && c.top_k == 0 && c.min_p == 0.0 && off(c.top_p) && off(c.repetition_penalty);
+    if !nothing {
+        // Nothing in the structure stands for this one.
+        return Ok(Sampling { typical_p: own.sampling.typical_p, ..sampling_from(c, zeros)? });
+    }
+    let plain = sampling_from(c, zeros)?;
+    let window = if plain.repetition_window == 0 { own.sampling.repetition_window } else { plain.repetition_window };
+    Ok(Sampling { seed: plain.seed, repetition_window: window, ..own.sampling })
 }
 
 /// The C structure's meaning.
@@ -294,10 +315,22 @@ unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, model: &Model
             need(2 * bytes.len())?;
             stop.push(utf8(bytes.as_ptr().cast(), bytes.len(), "a stop string")?.to_owned());
         }
+        let none = Defaults::default();
+        let own = if c.flags & LLMCC_GEN_NO_DEFAULTS == 0 { model.defaults() } else { &none };
+        let no_text = c.flags & LLMCC_GEN_NO_TEXT != 0 || model.text().is_none();
+        stop.extend(own.stop.iter().filter(|_| !no_text).cloned());
+        // (A caller's limit takes the place of both.)
+        let (max_new_tokens, max_length) = match (c.max_tokens, own.max_new_tokens) {
+            (0, 0) => (0, own.max_length),
+            (0, most) => (most, 0),
+            (most, _) => (usize::try_from(most).unwrap_or(usize::MAX), 0),
+        };
         Ok(GenParams {
-            max_tokens: usize::try_from(c.max_tokens).unwrap_or(usize::MAX),
-            sampling: sampling_from(&c.sampling, zeros)?,
+            max_tokens: max_new_tokens,
+            max_length,
+            sampling: with_defaults(&c.sampling, zeros, own)?,
             bias: bias_from(&c.sampling, model.vocab())?,
+            rules: own.rules.clone(),
             logprobs: logprobs.then_some(c.top_logprobs as usize),
             stop,
             stop_tokens: array(c.stop_tokens, c.n_stop_tokens, "stop_tokens")?.to_vec(),

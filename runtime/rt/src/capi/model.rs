@@ -14,6 +14,7 @@ use crate::error::{Error, Result, Status};
 use crate::image::Image;
 use crate::interrupt::{Interrupts, Watch};
 use crate::reserve::need;
+use crate::rules::Defaults;
 use crate::select;
 use crate::text::{Text, Tokenizer, no_tokenizer};
 use crate::unload::Alive;
@@ -31,6 +32,7 @@ const TOKENIZER_BYTES: usize = 12;
 pub struct Model {
     engine: Mutex<Engine>,
     text: Option<Arc<Text>>,
+    defaults: Defaults,
     /// Where text is encoded and templates are rendered.
     desk: Desk,
     manifest: Arc<CString>,
@@ -59,12 +61,14 @@ impl Model {
         let engine = select::open(images, options)?;
         let image = engine.shared_image();
         let text = Text::new(&image)?;
+        let defaults = crate::text::defaults(&image)?;
         let manifest = CString::new(image.manifest())
             .map_err(|_| Error::artifact("the artifact's manifest holds a NUL; compile it again"))?;
         Ok(Model {
             interrupts: engine.interrupts().clone(),
             engine: Mutex::new(engine),
             text: text.map(Arc::new),
+            defaults,
             desk: Desk::default(),
             manifest: Arc::new(manifest),
             vocab: image.desc().vocab as usize,
@@ -155,6 +159,11 @@ impl Model {
         // A panic elsewhere (never in the shipped profile, which aborts) leaves the engine usable:
         // steps commit last.
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the model says of its generations.
+    pub(super) fn defaults(&self) -> &Defaults {
+        &self.defaults
     }
 
     /// Tokenizer and templates, if any.

@@ -151,6 +151,7 @@ pub(super) fn sampling_from(c: &llmcc_sampling, zeros: Zeros) -> Result<Sampling
         repetition_penalty: one("repetition_penalty", c.repetition_penalty, "a positive number (1: off)")?,
         repetition_window: c.repetition_window,
         seed: c.seed,
+        ..Sampling::default()
     })
 }
 

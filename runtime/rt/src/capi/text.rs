@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use super::handles::MODELS;
-use super::types::{LLMCC_ADD_SPECIAL, LLMCC_SHOW_SPECIAL};
+use super::types::{LLMCC_ADD_SPECIAL, LLMCC_NO_PROMPT, LLMCC_SHOW_SPECIAL};
 use super::{array, guard, llmcc_model, owned, put_array, put_text, utf8};
 use crate::error::{Error, Result};
 use crate::reserve::need;
@@ -31,13 +31,18 @@ pub unsafe extern "C" fn llmcc_tokenize(
     needed: *mut usize,
 ) -> i32 {
     guard(|| {
-        check_flags(flags, LLMCC_ADD_SPECIAL)?;
+        check_flags(flags, LLMCC_ADD_SPECIAL | LLMCC_NO_PROMPT)?;
+        let special = flags & LLMCC_ADD_SPECIAL != 0;
         // SAFETY: the caller's promise.
         unsafe {
             let (model, text) = (MODELS.get(model)?, utf8(text, len, "text")?);
             model.tokenizer()?;
-            let (own, special) = (owned(text)?, flags & LLMCC_ADD_SPECIAL != 0);
-            let ids = model.with_text(text.len(), move |t| t.tokenizer()?.encode(&own, special))?;
+            let own = owned(text)?;
+            let whole = flags & LLMCC_NO_PROMPT != 0;
+            let ids = model.with_text(text.len(), move |t| match whole {
+                false => t.tokenizer()?.encode(&own, special),
+                true => t.tokenizer()?.encode_whole(&own, special),
+            })?;
             put_array(&ids, out, capacity, needed)
         }
     })

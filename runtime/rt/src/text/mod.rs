@@ -12,6 +12,8 @@ use llmcc_text::Template;
 
 use crate::error::{Error, Result, Status};
 use crate::image::Image;
+use crate::rules::{Defaults, Rules};
+use crate::sample::Sampling;
 
 /// Everything a model knows about text. Tokenizer and template are parsed when first used.
 pub struct Text {
@@ -62,6 +64,37 @@ impl Text {
     }
 }
 
+/// Defaults of the generations of `image`, also where it has no tokenizer.
+///
+/// # Errors
+/// The configuration is not the JSON the compiler writes.
+pub fn defaults(image: &Image) -> Result<Defaults> {
+    let d = Config::parse(image.text_config()).map_err(failed)?.defaults;
+    let mut sampling = Sampling { temperature: d.temperature, typical_p: d.typical_p, ..Sampling::default() };
+    sampling.top_k = d.top_k;
+    let set = |to: &mut f32, value: f32| {
+        if value > 0.0 {
+            *to = value;
+        }
+    };
+    set(&mut sampling.top_p, d.top_p);
+    set(&mut sampling.min_p, d.min_p);
+    set(&mut sampling.repetition_penalty, d.repetition_penalty);
+    sampling.repetition_window = d.repetition_window;
+    sampling.check()?;
+    let never = d.bad_words_ids.into_iter().map(|word| (word, f32::NEG_INFINITY));
+    let rules = Rules {
+        sequences: d.sequence_bias.into_iter().chain(never).collect(),
+        suppressed: d.suppress_tokens,
+        suppressed_first: d.begin_suppress_tokens,
+        no_repeat: d.no_repeat_ngram_size,
+        min_new: d.min_new_tokens,
+        min_length: d.min_length,
+    };
+    let (max_new_tokens, max_length) = (d.max_new_tokens, d.max_length);
+    Ok(Defaults { sampling, rules: Arc::new(rules), max_new_tokens, max_length, stop: d.stop_strings })
+}
+
 /// The model's tokenizer; see [`llmcc_text::Tokenizer`].
 pub struct Tokenizer(llmcc_text::Tokenizer);
 
@@ -74,6 +107,11 @@ impl Tokenizer {
     /// Token ids of `text`, with `add_special` as a plain prompt.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
         self.0.encode(text, add_special).map_err(failed)
+    }
+
+    /// The same of a text that has its prompt already.
+    pub fn encode_whole(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
+        self.0.encode_whole(text, add_special).map_err(failed)
     }
 
     /// Ids and types of two texts; see [`llmcc_text::Tokenizer::encode_pair`].

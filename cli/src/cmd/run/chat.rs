@@ -1,0 +1,210 @@
+//! `llmcc run --chat`: a conversation, line by line, that goes on whatever happens to a single answer.
+
+use super::lines::{Line, Lines};
+use super::{Made, Speaker, stats};
+use crate::Error;
+use crate::args::RunArgs;
+use crate::loaded::{GenOptions, Model};
+use crate::report::{count, message};
+use serde_json::{Value, json};
+use signal_hook::consts::SIGINT;
+use signal_hook::flag;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// `LLMCC_FINISH_LENGTH` and `LLMCC_FINISH_CONTEXT` of the header.
+const LENGTH: i32 = 3;
+const CONTEXT: i32 = 4;
+/// Bytes of a token that no line exceeds on average.
+const LONG_TOKEN: usize = 256;
+
+/// Talks until there are no more lines.
+///
+/// # Errors
+/// No chat template; standard input or output fails. What is wrong with a single line or answer is
+/// said, and the conversation goes on.
+pub(super) fn chat(source: &mut Speaker, args: &RunArgs, options: &GenOptions) -> Result<(), Error> {
+    let model = source.model;
+    if !model.info().chat_template {
+        return Err(Error::Artifact {
+            path: args.artifact.clone(),
+            message: "it has no chat template; use -p for plain text".into(),
+        });
+    }
+    if let Some(seq) = source.seq {
+        model.seq_set_adapter(seq, options.adapter)?;
+    }
+    let mut lines = Lines::new()?;
+    let interrupt = Interrupt::new(lines.edited())?;
+    let mut talk = Talk::new(model, args.system.as_deref(), options);
+    loop {
+        interrupt.wait();
+        match lines.next(talk.room.saturating_mul(LONG_TOKEN))? {
+            Line::End => {
+                eprintln!();
+                return Ok(());
+            }
+            Line::Cleared => {}
+            Line::Text(line) if line.is_empty() => {}
+            Line::Text(line) => {
+                interrupt.arm();
+                match answer(source, &mut talk, &line, args, (options, &interrupt)) {
+                    Ok(()) => {}
+                    Err(e @ (Error::ClosedPipe | Error::Io { .. })) => return Err(e),
+                    Err(e) => eprintln!("error: {}", message(&e.to_string())),
+                }
+            }
+            Line::Refused(why) => eprintln!("error: {why}"),
+        }
+    }
+}
+
+/// Answers a line, and makes both part of the conversation.
+fn answer(
+    source: &mut Speaker,
+    talk: &mut Talk,
+    line: &str,
+    args: &RunArgs,
+    (options, interrupt): (&GenOptions, &Interrupt),
+) -> Result<(), Error> {
+    let ids = talk.fit(source.model, line)?;
+    if !source.prefill(&ids, options, &|| !interrupt.is_set())? {
+        eprintln!("[stopped before the answer began: the message is forgotten]");
+        return Ok(());
+    }
+    let mut generation = source.generate(&ids, options)?;
+    let (mut text, mut tokens) = (String::new(), vec![]);
+    let done = speak(&mut generation, interrupt, &mut text, &mut tokens);
+    super::super::print("\n")?;
+    let finish = generation.finish()?;
+    done?;
+    if interrupt.is_set() {
+        eprintln!("[stopped]");
+    } else if finish == LENGTH {
+        eprintln!("[cut after {}, the limit: -n N sets another]", count(tokens.len(), "token"));
+    } else if finish == CONTEXT {
+        eprintln!("[the context of {} is full: the answer ends here]", count(talk.limit, "token"));
+    }
+    stats(&generation, args)?;
+    drop(generation);
+    source.seen = [ids, tokens].concat();
+    // (Templates may insist on turns that alternate.)
+    if !text.is_empty() {
+        talk.turns.push((line.to_owned(), text));
+    }
+    Ok(())
+}
+
+/// Prints pieces as they come, until the answer ends or is stopped.
+fn speak(
+    generation: &mut Made<'_, '_>,
+    interrupt: &Interrupt,
+    text: &mut String,
+    tokens: &mut Vec<i32>,
+) -> Result<(), Error> {
+    for piece in generation {
+        let piece = piece?;
+        super::super::print(&piece.text)?;
+        *text += &piece.text;
+        tokens.extend((piece.token >= 0).then_some(piece.token));
+        if interrupt.is_set() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A conversation so far.
+struct Talk {
+    system: Option<Value>,
+    /// What the user said, and the model.
+    turns: Vec<(String, String)>,
+    /// Tokens that model and cache have room for.
+    limit: usize,
+    /// Tokens that a prompt may have, so that there is room for an answer.
+    room: usize,
+}
+
+impl Talk {
+    fn new(model: &Model, system: Option<&str>, options: &GenOptions) -> Talk {
+        let info = model.info();
+        let limit = if info.cache_tokens > 0 { info.max_context.min(info.cache_tokens) } else { info.max_context };
+        let wanted = if options.max_tokens == 0 { 256 } else { options.max_tokens as usize };
+        let room = limit.saturating_sub(wanted.min(limit / 4).max(1));
+        Talk { system: system.map(|s| json!({ "role": "system", "content": s })), turns: vec![], limit, room }
+    }
+
+    /// Tokens of the conversation without the first `without` turns, and with a new message.
+    fn tokens(&self, model: &Model, without: usize, line: &str) -> Result<Vec<i32>, Error> {
+        let turns = self.turns[without..].iter().flat_map(|(user, assistant)| {
+            [json!({ "role": "user", "content": user }), json!({ "role": "assistant", "content": assistant })]
+        });
+        let new = json!({ "role": "user", "content": line });
+        let messages: Vec<Value> = self.system.iter().cloned().chain(turns).chain([new]).collect();
+        let prompt = model.apply_chat_template(&Value::Array(messages).to_string())?;
+        model.tokenize(&prompt, false)
+    }
+
+    /// Tokens of the conversation with a new message, of which the oldest turns are forgotten as far as there is no
+    /// room for them.
+    fn fit(&mut self, model: &Model, line: &str) -> Result<Vec<i32>, Error> {
+        for without in 0..=self.turns.len() {
+            let ids = self.tokens(model, without, line)?;
+            let alone = without == self.turns.len();
+            // Of a long message there is at least the beginning of an answer.
+            if ids.len() <= self.room || alone && ids.len() < self.limit {
+                if without > 0 {
+                    self.turns.drain(..without);
+                    eprintln!(
+                        "[the context of {} is full: the oldest {} forgotten]",
+                        count(self.limit, "token"),
+                        if without == 1 { "turn is".into() } else { format!("{without} turns are") }
+                    );
+                }
+                return Ok(ids);
+            }
+            if alone {
+                return Err(Error::Failed(format!(
+                    "the message is too long: with what the chat template adds it has {}, and the context has room for \
+                     {}; send a shorter one",
+                    count(ids.len(), "token"),
+                    self.limit
+                )));
+            }
+        }
+        Ok(vec![])
+    }
+}
+
+/// Ctrl-C: stops an answer, not the program. Where nobody edits lines, it ends the program between answers.
+struct Interrupt {
+    set: Arc<AtomicBool>,
+    ends: Arc<AtomicBool>,
+    edited: bool,
+}
+
+impl Interrupt {
+    fn new(edited: bool) -> Result<Interrupt, Error> {
+        let it = Interrupt { set: Arc::default(), ends: Arc::default(), edited };
+        // In this order: what ends the program comes first.
+        flag::register_conditional_default(SIGINT, it.ends.clone())
+            .and_then(|_| flag::register(SIGINT, it.set.clone()))
+            .map_err(|e| Error::io("handle", "interrupts from the terminal", e))?;
+        Ok(it)
+    }
+
+    /// Between answers.
+    fn wait(&self) {
+        self.ends.store(!self.edited, Relaxed);
+    }
+
+    /// Before an answer.
+    fn arm(&self) {
+        self.ends.store(false, Relaxed);
+        self.set.store(false, Relaxed);
+    }
+
+    fn is_set(&self) -> bool {
+        self.set.load(Relaxed)
+    }
+}

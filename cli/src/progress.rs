@@ -1,0 +1,13 @@
+//! Progress bars on standard error, where that is a terminal.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar of `total` steps of something.
+pub fn steps(total: usize, what: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new(total as u64);
+    if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} {eta}") {
+        bar.set_style(style);
+    }
+    bar.set_message(what);
+    bar
+}
