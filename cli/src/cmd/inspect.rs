@@ -96,7 +96,8 @@ fn lifetimes(m: &Manifest) -> String {
 /// Sizes in words.
 fn sizes(i: &Info) -> String {
     let layers = count(i.attention_layers, "attention layer");
-    let mut s = format!("sizes       vocabulary {}, hidden {}, context {}, {layers}\n", i.vocab, i.hidden, i.max_context);
+    let mut s =
+        format!("sizes       vocabulary {}, hidden {}, context {}, {layers}\n", i.vocab, i.hidden, i.max_context);
     if let Some(rope) = &i.long_rope {
         let (factors, original) = (&rope.factors, rope.original_context);
         let than = if factors == "long" { "longer than" } else { "at most" };
