@@ -42,6 +42,7 @@ impl Default for Sampling {
             top_k: 0,
             top_p: 1.0,
             min_p: 0.0,
+            typical_p: 0.0,
             repetition_penalty: 1.0,
             repetition_window: 0,
             seed: 0,
