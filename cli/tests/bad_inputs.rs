@@ -509,7 +509,7 @@ fn not_an_artifact() {
             &["ck/config.json", "not an artifact of llmcc (make one with `llmcc compile`)"],
         );
         fails(&case, &run("absent.so"), &["cannot read absent.so", "No such file"]);
-        fails(&case, &run("ck"), &["ck: it is a directory; a regular file is needed here"]);
+        fails(&case, &run("ck"), &["ck: it is a checkpoint, not an artifact: compile it first"]);
         fails(&case, &run("ck/dangling.so"), &["ck/dangling.so: it is a link to nowhere.so, which is not there"]);
     }
 }

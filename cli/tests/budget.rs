@@ -147,7 +147,13 @@ fn weights_of_any_magnitude_compile_or_are_named() {
     for factor in [0.0f32, 1e-30, 1e4] {
         checkpoint(f.path(), |_, row, _, v| if row % 5 == 0 { 0.0 } else { v * factor });
         for more in [&["--error-budget", "0.09"][..], &["--w8"], &["--dtype", "f32"]] {
-            compile(f.path(), more).unwrap_or_else(|e| panic!("{factor:e} {more:?}: {e}"));
+            match compile(f.path(), more) {
+                // Its scales are f16, in which these are zero; before, the whole matrix was.
+                Err(said) if factor == 1e-30 && more == ["--w8"] => {
+                    assert!(said.contains("embed_tokens") && said.contains("give --format w8zg32"), "{said}");
+                }
+                made => drop(made.unwrap_or_else(|e| panic!("{factor:e} {more:?}: {e}"))),
+            }
         }
     }
     checkpoint(f.path(), |_, _, _, v| v * 1e30);

@@ -224,7 +224,7 @@ fn full_devices_are_no_crash() {
     let b = Folder::with_checkpoint();
     let full = || Stdio::from(fs::File::options().write(true).open("/dev/full").expect("a device"));
     let code = |command: &mut Command| command.status().expect("llmcc runs").code();
-    assert_eq!(code(b.command(&["compile", "missing", "-o", "m.so"]).stderr(full())), Some(1));
+    assert_eq!(code(b.command(&["compile", "missing", "-o", "m.so"]).stderr(full())), Some(2));
     assert_eq!(code(b.command(&["compile"]).stderr(full())), Some(2));
     assert_eq!(code(b.command(&["compile", "ck", "--no-golden", "-o", "m.so"]).stderr(full())), Some(0));
     assert!(b.at("m.so").exists());

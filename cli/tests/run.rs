@@ -33,7 +33,7 @@ fn sampling_options_are_checked_before_anything_runs() {
         ("--temperature", "inf", "0 or a positive number"),
         ("--top-p", "1.5", "from 0 to 1"),
         ("--min-p", "-0.1", "from 0 to 1"),
-        ("--repetition-penalty", "x", "0 or a positive number"),
+        ("--repetition-penalty", "0", "a positive number"),
     ] {
         // The artifact does not even exist.
         let (status, message) = refused(dir.path(), &["run", "m.so", "-p", "Once", &format!("{option}={value}")]);
@@ -141,11 +141,13 @@ fn conversations_go_on() {
         assert!(said.contains(part), "{part}: {said}");
     }
     // An answer of many tokens is stopped; the next one is not.
-    let mut child = talk(&f, &["--greedy", "-n", "100", "--ignore-eos"]);
+    f.compile(WITH_TOKENIZER, "m.so", &["--no-golden", "--quiet", "--max-context", "1024"]);
+    let mut child = talk(&f, &["--greedy", "-n", "900", "--ignore-eos"]);
     let (mut input, mut output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
     input.write_all(b"hi\n").expect("sent");
     output.read_exact(&mut [0; 1]).expect("a beginning");
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs").success());
+    // SAFETY: no preconditions.
+    assert_eq!(unsafe { libc::kill(child.id().cast_signed(), libc::SIGINT) }, 0);
     input.write_all(b"again\n").expect("sent");
     drop(input);
     let mut rest = vec![];
@@ -154,7 +156,7 @@ fn conversations_go_on() {
     let said = text(&done.stderr);
     assert!(done.status.success() && answers(&said) == 2, "{}: {said}", done.status);
     assert_eq!(said.matches("[stopped]").count(), 1, "{said}");
-    assert!(said.contains("[cut after 100 tokens, the limit"), "{said}");
+    assert!(said.contains("[cut after 900 tokens, the limit"), "{said}");
 }
 
 /// `generation_config.json` is what texts are made by where nothing else is asked for.

@@ -6,7 +6,8 @@ use std::sync::Once;
 pub(crate) fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        if rayon::ThreadPoolBuilder::new().build_global().is_ok() {
+        // A global pool that cannot be made is not made a second time, so another one is tried first.
+        if rayon::ThreadPoolBuilder::new().build().is_ok() && rayon::ThreadPoolBuilder::new().build_global().is_ok() {
             return;
         }
         // (Whoever has made one before has threads.)

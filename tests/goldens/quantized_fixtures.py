@@ -243,7 +243,7 @@ def compressed():
     for name, scale in [("row", (torch.rand(136, 1) * 0.01 + 1e-3).bfloat16()), ("tensor", torch.tensor([0.0123])), ("block", torch.rand(2, 2) * 0.01)]:
         wide = scale.float().repeat_interleave(128, 0)[:136].repeat_interleave(128, 1)[:, :160] if name == "block" else scale.float()
         t |= {f"{name}.weight": w.clone(), f"{name}.weight_scale": scale, f"{name}.expected": w.float() * wide}
-    t["tensor.input_scale"] = torch.tensor([0.5])
+    t |= {f"{name}.input_scale": torch.tensor([0.5]) for name in ("row", "tensor", "block")}
     weights = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}
     write("compressed_float", linear_settings("float-quantized", weights, num_bits=8, type="float", dynamic=False, strategy="tensor"), t)
 

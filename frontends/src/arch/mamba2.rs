@@ -66,7 +66,10 @@ fn read(f: &Fields) -> Result<Mixers, ConfigError> {
     };
     let inner = mixer.heads.saturating_mul(mixer.head_dim);
     if let Some(expand) = f.number("expand").filter(|x| x * facts.hidden as f64 != inner as f64) {
-        let expected = format!("the {inner} columns of all heads together over `hidden_size` ({}), or absent", facts.hidden);
+        let expected = format!(
+            "the {inner} columns of all heads together (`num_heads` times `head_dim`) over `hidden_size` ({}), or absent",
+            facts.hidden
+        );
         return Err(f.invalid("expand", &expand, expected));
     }
     if !mixer.heads.is_multiple_of(mixer.groups) {

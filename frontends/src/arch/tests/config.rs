@@ -331,7 +331,7 @@ fn fields_that_change_the_mathematics() {
             };
             // With latent attention heads are what their parts say, not those of the samples.
             let of_parts = ["head_dim", "num_key_value_heads"].contains(&beside);
-            let absent = beside == "rope_theta" && base.get(beside).is_none();
+            let absent = ["rope_theta", "num_attention_heads"].contains(&beside) && base.get(beside).is_none();
             if absent || of_parts && arch.field("qk_rope_head_dim").is_some() {
                 continue;
             }

@@ -34,8 +34,8 @@ fn an_architecture_is_one_file_and_one_line() {
     let mut files = vec![];
     sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
     for name in FILES {
-        // What GGUF files and those of other programs call architectures stands in tables of their own,
-        // which need not have all; and a method of quantization may have the name of one.
+        // Names that GGUF files and other programs have for architectures, and the tokenizer classes of
+        // Transformers, stand in tables of their own, which need not have all; and a method of quantization may have the name of one.
         let gguf = |path: &str| {
             path.contains("checkpoint/gguf/")
                 || path.contains("tokenizer/gguf/")
@@ -43,7 +43,7 @@ fn an_architecture_is_one_file_and_one_line() {
                 || ["consolidated", "rwkv_cpp", "llama2c/ternary"]
                     .iter()
                     .any(|f| path.ends_with(&format!("checkpoint/{f}.rs")))
-                || ["gguf", "cuts"].iter().any(|f| path.ends_with(&format!("tokenizer/{f}.rs")))
+                || ["gguf", "cuts", "classes"].iter().any(|f| path.ends_with(&format!("tokenizer/{f}.rs")))
         };
         let of_other_files =
             files.iter().filter(|(path, _)| !path.ends_with(&format!("arch/{name}.rs")) && !gguf(path));
