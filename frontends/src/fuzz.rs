@@ -18,7 +18,7 @@ pub fn gguf(bytes: &[u8]) {
     let sizes: usize = header.tensors.values().map(|t| bytes[t.bytes.clone()].len()).sum();
     assert!(sizes <= bytes.len(), "tensors overlap");
     tokenizer::fuzz_gguf(&header.metadata);
-    if let Some(config) = reader::config(&header, bytes) {
+    if let Some(config) = reader::config(&header, bytes, crate::opening::declares) {
         let _ = Model::parse(&config);
     }
 }

@@ -113,8 +113,6 @@ def test_errors(model: llmcc.Model) -> None:
     with pytest.raises(llmcc.LlmccError, match="outside the vocabulary") as caught:
         model.forward([model.info["vocab"]])
     assert caught.value.status == llmcc.Status.INVALID
-    with pytest.raises(llmcc.LlmccError, match="no tokens"):
-        model.generate([])
     with pytest.raises(llmcc.LlmccError, match="top_p"):
         model.generate(PROMPT, top_p=2.0, temperature=1.0)
     if not model.info["has_chat_template"]:
@@ -214,7 +212,8 @@ def test_empty_batches_and_iterables(model: llmcc.Model) -> None:
 
 
 def test_no_share_takes_the_most_probable_token(model: llmcc.Model) -> None:
-    row = model.step([(model.session(), model.tokenize(PROMPT))], numpy=False)[0]
+    with model.session() as session:
+        row = model.step([(session, model.tokenize(PROMPT))], numpy=False)[0]
     best = max(range(len(row)), key=row.__getitem__)
     assert {model.sample(row, temperature=3.0, top_p=p, seed=s) for s in range(20) for p in (0.0, 1e-9)} == {best}
     greedy = model.generate(PROMPT, max_tokens=4)

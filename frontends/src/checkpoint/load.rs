@@ -1,7 +1,7 @@
 //! Finding and opening the files of a checkpoint.
 
 use super::consolidated::{self, Described};
-use super::gguf::{self, model, parts};
+use super::gguf::{self, Declares, model, parts};
 use super::quantized::{self, Tensors, Wrong};
 use super::safetensors::{self, TensorInfo};
 use super::shard::Shard;
@@ -49,12 +49,12 @@ pub(super) struct Opened {
     pub notes: Vec<String>,
 }
 
-pub(super) fn open(path: &Path) -> Result<Checkpoint, FrontendError> {
+pub(super) fn open(path: &Path, declares: Declares) -> Result<Checkpoint, FrontendError> {
     let meta = std::fs::metadata(path).map_err(|source| io(path, "open", source))?;
     let tensors = if meta.is_dir() { find_tensors(path)? } else { path.to_path_buf() };
     let dir = tensors.parent().unwrap_or(Path::new(""));
     if is_gguf(&tensors) {
-        return open_gguf(&tensors);
+        return open_gguf(&tensors, declares);
     }
     let by_index = tensors.extension().is_some_and(|e| e == "json");
     if by_index && !file_name(&tensors).ends_with("index.json") {
@@ -310,7 +310,7 @@ fn map(path: &Path) -> Result<Mmap, FrontendError> {
 }
 
 /// Opens a GGUF file, and those that it is split into.
-fn open_gguf(path: &Path) -> Result<Checkpoint, FrontendError> {
+fn open_gguf(path: &Path, declares: Declares) -> Result<Checkpoint, FrontendError> {
     let dir = path.parent().unwrap_or(Path::new(""));
     let wrong = |(what, help): (String, &'static str)| FrontendError::NotACheckpoint {
         path: path.to_path_buf(),
@@ -355,7 +355,7 @@ fn open_gguf(path: &Path) -> Result<Checkpoint, FrontendError> {
         let file = shards.get(shard).and_then(|s: &Shard| s.map.get(info.bytes.clone()));
         file.unwrap_or_default().to_vec()
     };
-    let model = model::describe(&metadata, tensors, &bytes).map_err(wrong)?;
+    let model = model::describe(&metadata, tensors, &bytes, declares).map_err(wrong)?;
     let sources = shards.iter().map(|s| s.path.clone()).collect();
     let model = Described { config: model.config, index: model.tensors, notes: model.notes };
     Ok(Checkpoint { metadata: Some(metadata), ..assembled(dir, path.to_path_buf(), model, sources, shards) })

@@ -152,16 +152,11 @@ impl SourceFile {
 }
 
 impl Checkpoint {
-    /// Opens a directory with `config.json` and `model.safetensors` or `pytorch_model.bin` (or the
-    /// index of either and its shards), or one such file with `config.json` beside it; a GGUF file, or
-    /// the first of several that a model is split into; `consolidated.*` with `params.json`, as Meta
-    /// and Mistral have it; a `.bin` of llama2.c or rwkv.cpp.
-    ///
-    /// # Errors
-    /// When files are missing, unreadable or malformed.
-    pub fn open(path: &Path) -> Result<Checkpoint, FrontendError> {
+    /// Opens a checkpoint, see [`Checkpoint::open`]. Files that have no `config.json` get the fields that their
+    /// architectures declare.
+    pub(crate) fn open_declared(path: &Path, declares: gguf::Declares) -> Result<Checkpoint, FrontendError> {
         adapter::not_alone(path)?;
-        load::open(path)
+        load::open(path, declares)
     }
 
     /// Opens a checkpoint with adapters, whose weights are added to its own one after the other.

@@ -194,6 +194,8 @@ fn about_models<'a>() -> Vec<Row<'a>> {
         row!(llmcc_stats, Invalid, "the buffer", |w, _o| (w.model.0, null_mut(), 0, null_mut())),
         row!(llmcc_stats, Buffer, "8 bytes", |w, o| (w.model.0, o.text.as_mut_ptr(), 8, &mut o.needed)),
         row!(llmcc_stats, Invalid, "misaligned", |w, o| (w.model.0, null_mut(), 0, odd(o))),
+        row!(llmcc_interrupt, Invalid, "model is a null", |_w, _o| (null())),
+        row!(llmcc_interrupt, Invalid, "closed", |w, _o| (w.closed)),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! What a GGUF file says of a model, as the table of families reads it.
 
 use super::names::numbered;
-use super::{Metadata, Value};
+use super::{Declares, Metadata, Value};
 use crate::checkpoint::safetensors::TensorInfo;
 use serde_json::{Map, json};
 use std::collections::BTreeMap;
@@ -26,6 +26,7 @@ pub(super) struct File<'a> {
     pub tensors: &'a Tensors,
     /// Contents of a tensor.
     pub bytes: &'a dyn Fn(usize, &TensorInfo) -> Vec<u8>,
+    pub declares: Declares,
 }
 
 impl<'a> File<'a> {

@@ -166,11 +166,14 @@ pub fn parse(file: &[u8]) -> Result<Header, GgufError> {
     Ok(Header { metadata, tensors: out })
 }
 
+/// Whether the architecture with a `model_type` declares a field of `config.json`.
+pub(crate) type Declares = fn(model_type: &str, field: &str) -> bool;
+
 /// The `config.json` of the model in a file of one part, if there is one.
-pub(crate) fn config(header: &Header, file: &[u8]) -> Option<serde_json::Value> {
+pub(crate) fn config(header: &Header, file: &[u8], declares: Declares) -> Option<serde_json::Value> {
     let tensors = header.tensors.iter().map(|(name, info)| (name.clone(), (0, info.clone()))).collect();
     let bytes = |_, info: &TensorInfo| file.get(info.bytes.clone()).unwrap_or_default().to_vec();
-    model::describe(&header.metadata, tensors, &bytes).ok().map(|model| model.config)
+    model::describe(&header.metadata, tensors, &bytes, declares).ok().map(|model| model.config)
 }
 
 fn alignment(metadata: &Metadata) -> Result<u64, String> {

@@ -4,7 +4,7 @@ use super::cut::{QKV, cut};
 use super::families::{Family, Lines, Recipe, all};
 use super::file::{CONVERT_AGAIN, Config, File, OTHER_MODEL, Tensors, Wrong, head_dim};
 use super::names::{UNREAD, called, called_ahead, numbered};
-use super::{Metadata, Value, blocks, keys, kinds, rope};
+use super::{Declares, Metadata, Value, blocks, keys, kinds, rope};
 use crate::checkpoint::safetensors::TensorInfo;
 use crate::checkpoint::stored::{Blocks, Constant, Entry, Joined, Kept, Order, Turns, like_it};
 use crate::spelling::nearest;
@@ -62,17 +62,18 @@ pub(in crate::checkpoint) struct Model {
 }
 
 /// Describes the model of a file; `tensors` are those of all its parts with the numbers of these,
-/// `bytes` their contents.
+/// `bytes` their contents, `declares` the fields that architectures read.
 pub(in crate::checkpoint) fn describe(
     header: &Metadata,
     tensors: Tensors,
     bytes: &dyn Fn(usize, &TensorInfo) -> Vec<u8>,
+    declares: Declares,
 ) -> Result<Model, Wrong> {
     let Some(name) = header.get("general.architecture").and_then(Value::text) else {
         return Err(("`general.architecture` is missing".into(), "this file holds no language model; name another"));
     };
     let tensors = without_ones(tensors);
-    let file = File { name, metadata: header, tensors: &tensors, bytes };
+    let file = File { name, metadata: header, tensors: &tensors, bytes, declares };
     let family = family(&file)?;
     let config = config(&file, family)?;
     if let Some(made) = family.tensors {
@@ -438,8 +439,7 @@ fn usual(file: &File, family: &Family, config: &mut Config) -> Result<(), Wrong>
     if let Some(field) = field("expert_weights_scale").filter(|_| !said("expert_weights_scale")) {
         config.insert(field.into(), 1.0.into());
     }
-    let arch = crate::arch::by_model_type(family.model_type.0);
-    let has = |field: &str| arch.is_some_and(|arch| arch.field(field).is_some());
+    let has = |field: &str| (file.declares)(family.model_type.0, field);
     let epsilons = EPSILONS.iter().filter_map(|key| Some((*key, field(key).or_else(|| of_all(key))?)));
     let epsilons: Vec<(&str, &str)> = epsilons.filter(|(_, field)| has(field)).collect();
     if let Some((key, _)) = epsilons.first().filter(|_| said("embedding_length"))
@@ -551,8 +551,7 @@ fn layer_kinds(file: &File, family: &Family) -> Result<Option<serde_json::Value>
             (0..layers).map(|i| Value::Bool(i.checked_rem(period) != Some(full))).collect()
         }
     };
-    let arch = crate::arch::by_model_type(family.model_type.0);
-    let of_class = arch.is_some_and(|arch| arch.field("layer_types").is_some());
+    let of_class = (file.declares)(family.model_type.0, "layer_types");
     let kinds = layer_types(&given).filter(|_| of_class || file.size("attention.sliding_window").unwrap_or(0) > 0);
     match kinds {
         Some(kinds) if !of_class && kinds.as_array().is_some_and(|all| all.contains(&json!("full_attention"))) => {

@@ -236,7 +236,8 @@ fn experts_are_taken_apart() {
     let table = TensorInfo { dtype: &ty.stored, shape: vec![8, 64], bytes: 0..8 * 68 };
     let tensors =
         BTreeMap::from([("blk.0.ffn_up_exps.weight".into(), (0, info)), ("token_embd.weight".into(), (0, table))]);
-    let model = model::describe(&metadata, tensors, &|_, _| vec![]).unwrap_or_else(|(what, _)| panic!("{what}"));
+    let model = model::describe(&metadata, tensors, &|_, _| vec![], crate::opening::declares)
+        .unwrap_or_else(|(what, _)| panic!("{what}"));
     let names: Vec<&String> = model.tensors.keys().collect();
     assert_eq!(names[1], "model.layers.0.mlp.experts.0.up_proj.weight");
     assert_eq!(names.len(), 4);
@@ -278,7 +279,8 @@ fn matrices_of_two_types_are_joined_as_floats() {
             ("blk.0.ffn_up.weight".into(), matrix(up, 96)),
             ("token_embd.weight".into(), matrix("Q8_0", 8)),
         ]);
-        let model = model::describe(&metadata, tensors, &|_, _| vec![]).unwrap_or_else(|(what, _)| panic!("{what}"));
+        let model = model::describe(&metadata, tensors, &|_, _| vec![], crate::opening::declares)
+            .unwrap_or_else(|(what, _)| panic!("{what}"));
         let joined = &model.tensors["model.layers.0.shared_mlp.input_linear.weight"];
         assert_eq!(joined.info.shape, [192, 64]);
         (std::ptr::eq(joined.info.dtype, blocks::floats()), model.notes)

@@ -31,7 +31,9 @@ fn config(arch: &str, settings: &[(&str, Value)]) -> Result<serde_json::Value, S
     if arch == "bert" {
         tensors.insert("token_types.weight".into(), tensor(&[2, 64]));
     }
-    model::describe(&metadata, tensors, &|_, _| vec![]).map(|model| model.config).map_err(|(what, _)| what)
+    model::describe(&metadata, tensors, &|_, _| vec![], crate::opening::declares)
+        .map(|model| model.config)
+        .map_err(|(what, _)| what)
 }
 
 /// Every key of llama.cpp is read, or it is known what it means; those that llama.cpp reads of an architecture too.
@@ -175,7 +177,12 @@ fn dimensions_of_one() {
         metadata.insert("llama.attention.layer_norm_rms_epsilon".into(), Value::Float(1e-5));
         let ty = blocks::named("F32").unwrap();
         let info = TensorInfo { dtype: &ty.stored, shape: shape.to_vec(), bytes: 0..4096 };
-        let model = model::describe(&metadata, BTreeMap::from([(name.into(), (0, info))]), &|_, _| vec![]);
+        let model = model::describe(
+            &metadata,
+            BTreeMap::from([(name.into(), (0, info))]),
+            &|_, _| vec![],
+            crate::opening::declares,
+        );
         let tensors = model.unwrap_or_else(|(what, _)| panic!("{what}")).tensors;
         tensors.into_values().next().map(|entry| entry.info.shape)
     };

@@ -26,7 +26,7 @@ fn described(arch: &str, keys: serde_json::Value, tensors: &[(&str, &[usize])]) 
     };
     let tensors = tensors.iter().map(|(name, shape)| (name.to_string(), of(shape))).collect();
     let bytes = |_, info: &TensorInfo| vec![0; info.bytes.len()];
-    model::describe(&metadata, tensors, &bytes).map_err(|(what, _)| what)
+    model::describe(&metadata, tensors, &bytes, crate::opening::declares).map_err(|(what, _)| what)
 }
 
 /// All that the configuration says is read.
