@@ -16,10 +16,7 @@ pub(super) const ARCH: Arch = Arch {
     class: "BambaForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY_OF_KINDS, MLP, ATTENTION_BIAS, MLP_BIAS, MAMBA, EXPAND, OWN],
     // What a head has follows from `mamba_expand`; the rest is how it is computed, and training.
-    fixed: &[
-        ("mamba_chunk_size", Neutral::Any),
-        ("attn_rotary_emb", Neutral::Any),
-    ],
+    fixed: &[("mamba_chunk_size", Neutral::Any), ("attn_rotary_emb", Neutral::Any)],
     goldens: &["bamba"],
     names: Names(&[NAMES, MIXER, HUGGING_FACE]),
     read: |f| {

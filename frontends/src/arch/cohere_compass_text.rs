@@ -20,7 +20,12 @@ pub(super) const ARCH: Arch = Arch {
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let heads = f.required_size("num_attention_heads")?;
-        common::follows(f, "head_dim", f.required_size("hidden_size")? / heads, "`hidden_size` over `num_attention_heads`")?;
+        common::follows(
+            f,
+            "head_dim",
+            f.required_size("hidden_size")? / heads,
+            "`hidden_size` over `num_attention_heads`",
+        )?;
         let rotates = rotated_kinds(f)?;
         let mut d = read_with(f, &Defaults { window: WindowRule::None, ..DEFAULTS }, |heads, max| {
             turning(f, rotates, heads.dim, max)

@@ -17,12 +17,12 @@ use super::names::{
 use super::row_sums::normal_quantile;
 use super::shared_cache::share_last;
 use super::yields::Yields;
+use crate::config::ConfigError;
 use crate::config::common::{
     self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, Facts, MODEL, RMS_NORM, ROTARY_OF_KINDS, WIDTH, WINDOW, WindowRule,
 };
 use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
 use crate::config::known::Neutral;
-use crate::config::ConfigError;
 use crate::config::rope_kinds::{Beside, TwoRopes, read_two};
 use crate::error::FrontendError;
 use llmcc_ir::graph::{Input, Op, UnaryOp, Value};

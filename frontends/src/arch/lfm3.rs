@@ -32,9 +32,8 @@ pub(super) const ARCH: Arch = Arch {
             eps: 1e-5,
             ..Defaults::LLAMA
         };
-        let mut d = Decoder::read_with(f, &defaults, |heads, max| {
-            read_proportional(f, [heads.dim, heads.dim], 0.5, max)
-        })?;
+        let mut d =
+            Decoder::read_with(f, &defaults, |heads, max| read_proportional(f, [heads.dim, heads.dim], 0.5, max))?;
         let named = common::layer_types(f, d.facts.layers)?;
         let kind = |i: usize| match &named {
             Some(types) => types[i],

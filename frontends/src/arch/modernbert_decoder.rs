@@ -61,9 +61,7 @@ fn read(f: &Fields) -> Result<Decoder, ConfigError> {
         act: ("hidden_activation", UnaryOp::Gelu),
         ..Defaults::LLAMA
     };
-    let mut d = Decoder::read_with(f, &defaults, |heads, max_position| {
-        read_two(f, heads.dim, max_position, ROPES)
-    })?;
+    let mut d = Decoder::read_with(f, &defaults, |heads, max_position| read_two(f, heads.dim, max_position, ROPES))?;
     d.norm = Norm { bias: f.flag("norm_bias"), ..Norm::layer(d.norm.eps) };
     d.table_norm = Some(d.norm);
     d.head_bias = f.flag_or("decoder_bias", true);

@@ -5,8 +5,8 @@ use super::blocks::QkNorm;
 use super::decoder::{Decoder, Defaults, Norms};
 use super::entry::Arch;
 use super::names::{HUGGING_FACE, Names, POST_NORMS};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY_OF_KINDS, WINDOW, WindowRule};
 use crate::config::ConfigError;
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY_OF_KINDS, WINDOW, WindowRule};
 use crate::config::fields::{Fields, IDENTITY};
 use crate::config::known::Neutral;
 use crate::config::rope_kinds::{Beside, TwoRopes, read_two};
@@ -36,10 +36,10 @@ pub(super) const ARCH: Arch = Arch {
 /// another to the versions before.
 fn ropes(f: &Fields, dim: usize, max_position: usize) -> Result<Vec<RopeConfig>, ConfigError> {
     const BASE: &str = "rope_theta";
-    let class =
-        TwoRopes { beside: Beside::Scaling { bases: [BASE, ""], both: false }, ..TwoRopes::new([5e5; 2]) };
+    let class = TwoRopes { beside: Beside::Scaling { bases: [BASE, ""], both: false }, ..TwoRopes::new([5e5; 2]) };
     let ropes = read_two(f, dim, max_position, class)?;
-    let nested = f.object("rope_parameters").is_some_and(|m| m.get("sliding_attention").is_some_and(|v| v.get(BASE).is_some()));
+    let nested =
+        f.object("rope_parameters").is_some_and(|m| m.get("sliding_attention").is_some_and(|v| v.get(BASE).is_some()));
     match f.number(BASE) {
         Some(theta) if theta != 5e5 && !nested => {
             let help = "this architecture has 500000 in layers with a window: give the base of each kind of layers in \

@@ -42,7 +42,12 @@ pub(super) const ARCH: Arch = Arch {
         };
         let (unit, bias) = (unit(f)?, f.flag("attention_bias"));
         let heads = f.size("num_attention_heads").or(10);
-        common::follows(f, "head_dim", f.required_size("hidden_size")? / heads, "`hidden_size` over `num_attention_heads`")?;
+        common::follows(
+            f,
+            "head_dim",
+            f.required_size("hidden_size")? / heads,
+            "`hidden_size` over `num_attention_heads`",
+        )?;
         let mut d = Decoder::read(f, &defaults)?;
         let kinds = kinds(f)?;
         d.norm.from_one = true;

@@ -58,7 +58,12 @@ pub(super) const ARCH: Arch = Arch {
                 None => by_kind(f, "rope_theta", &slides, 1e4)?,
             };
             let parts = by_kind(f, PARTS, &slides, 1.0)?;
-            read_two(f, heads.dim, max, TwoRopes { parts, partial: true, beside: Beside::Older, ..TwoRopes::new(theta) })
+            read_two(
+                f,
+                heads.dim,
+                max,
+                TwoRopes { parts, partial: true, beside: Beside::Older, ..TwoRopes::new(theta) },
+            )
         })?;
         d.norm.from_one = true;
         let (bias, window) = (f.flag("attention_bias"), f.size("sliding_window").value());

@@ -32,9 +32,6 @@ impl Read {
                 (Op::SliceRows { start, len }, [WeightExpr::Weight(i)]) => {
                     self.rows.entry(*i).or_default().push(*start..start.saturating_add(*len));
                 }
-                (Op::Row { index }, [WeightExpr::Weight(i)]) => {
-                    self.rows.entry(*i).or_default().push(*index..index.saturating_add(1));
-                }
                 (op, args) if hides(op) => args.iter().for_each(|e| {
                     e.leaves(&mut |i| {
                         self.hidden.insert(i);

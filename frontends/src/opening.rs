@@ -1,0 +1,24 @@
+//! Opening checkpoints: the readers of files, with the fields that architectures declare at hand.
+
+use crate::arch;
+use crate::checkpoint::Checkpoint;
+use crate::error::FrontendError;
+use std::path::Path;
+
+impl Checkpoint {
+    /// Opens a directory with `config.json` and `model.safetensors` or `pytorch_model.bin` (or the
+    /// index of either and its shards), or one such file with `config.json` beside it; a GGUF file, or
+    /// the first of several that a model is split into; `consolidated.*` with `params.json`, as Meta
+    /// and Mistral have it; a `.bin` of llama2.c or rwkv.cpp.
+    ///
+    /// # Errors
+    /// When files are missing, unreadable or malformed.
+    pub fn open(path: &Path) -> Result<Checkpoint, FrontendError> {
+        Checkpoint::open_declared(path, declares)
+    }
+}
+
+/// Whether the architecture with a `model_type` declares a field of `config.json`.
+pub(crate) fn declares(model_type: &str, field: &str) -> bool {
+    arch::by_model_type(model_type).is_some_and(|arch| arch.field(field).is_some())
+}
