@@ -9,7 +9,7 @@ use crate::checkpoint::Checkpoint;
 use crate::checkpoint::gguf::Metadata;
 use crate::error::FrontendError;
 pub use files::Dense;
-use files::{HELP, MOST, bad};
+use files::{HELP, MOST, bad, beside};
 pub(crate) use files::{LIST, SETTINGS, of_modules};
 use llmcc_ir::output::Pool;
 use modules::{dense, kind_of, normalizes, of_transformer, pooling};
@@ -51,11 +51,6 @@ impl Embedding {
     pub(crate) fn means_first(&self) -> bool {
         self.pool == Pool::Mean && self.layers.iter().any(|l| l.act.is_some())
     }
-}
-
-/// Whether a folder that the list names is one beside it: the list comes from a stranger.
-fn beside(folder: &str) -> bool {
-    !folder.contains(['/', '\\']) && !folder.starts_with('.')
 }
 
 /// The folders of modules with tensors of their own; nothing where the list is malformed, which

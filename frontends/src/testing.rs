@@ -60,33 +60,10 @@ pub(crate) fn config(model_type: &str) -> Value {
         }
         None => whole,
     };
-    let off = [
-        "rope_scaling",
-        "rope_parameters",
-        "global_rope_theta",
-        "local_rope_theta",
-        "original_max_position_embeddings",
-        "layer_types",
-        "attention_layers",
-        "vision_config",
-        "audio_config",
-        "use_sliding_window",
-        "max_window_layers",
-        "no_rope_layers",
-        "kv_source_layers",
-        "activation_sparsity_pattern",
-        "num_attention_heads_per_layer",
-        // These follow from others.
-        "attention_head_dim",
-        "attention_hidden_size",
-        "hybrid_layer_ids",
-        "mamba_d_head",
-        "mamba_headdim",
-    ];
     // Not off: without, it would be another one.
     let kept =
         [("gpt_oss", "rope_scaling"), ("mistral4", "rope_parameters"), ("cohere_compass_text", "rope_parameters")];
-    let off = off.iter().filter(|name| !kept.contains(&(model_type, name)));
+    let off = OFF.iter().filter(|name| !kept.contains(&(model_type, name)));
     // What only says the same as a field that is read.
     let same =
         ["layer_norm_eps", "dim_head", "attention_head_size"].into_iter().filter(|name| arch.field(name).is_none());
@@ -94,14 +71,7 @@ pub(crate) fn config(model_type: &str) -> Value {
         by_first_names(arch, text),
         off.copied().chain(same).map(|name| (name.to_string(), json!("absent"))).collect(),
     );
-    let sizes = json!({
-        "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
-        "vocab_size": 32, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": null,
-        "tie_word_embeddings": false, "hidden_act": "silu", "no_rope_layer_interval": 2, "num_heads": 8,
-        "partial_rotary_factor": 0.5, "num_kv_shared_layers": 0, "n_routed_experts": 12, "rotary_dim": 2,
-        "share_embedding": false, "num_hidden_groups": 1, "attention_types": [[["global", "local"], 1]],
-        "hybrid_override_pattern": "ME", "layers_block_type": ["mamba", "hybrid"],
-    });
+    let sizes = sizes();
     // Whether there is a window decides about other fields too.
     // With latent attention heads are as wide as their parts together.
     let of_parts = ["head_dim", "num_key_value_heads", "partial_rotary_factor"];
@@ -125,6 +95,43 @@ pub(crate) fn config(model_type: &str) -> Value {
     // Where nothing is said, it turns a part that small heads do not have.
     let half = json!({ "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5 });
     with(config, json!({ "rope_parameters": { "full_attention": half, "sliding_attention": half } }))
+}
+
+/// Fields that samples leave out.
+const OFF: &[&str] = &[
+    "rope_scaling",
+    "rope_parameters",
+    "global_rope_theta",
+    "local_rope_theta",
+    "original_max_position_embeddings",
+    "layer_types",
+    "attention_layers",
+    "vision_config",
+    "audio_config",
+    "use_sliding_window",
+    "max_window_layers",
+    "no_rope_layers",
+    "kv_source_layers",
+    "activation_sparsity_pattern",
+    "num_attention_heads_per_layer",
+    // These follow from others.
+    "attention_head_dim",
+    "attention_hidden_size",
+    "hybrid_layer_ids",
+    "mamba_d_head",
+    "mamba_headdim",
+];
+
+/// Sizes of samples.
+fn sizes() -> Value {
+    json!({
+        "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
+        "vocab_size": 32, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": null,
+        "tie_word_embeddings": false, "hidden_act": "silu", "no_rope_layer_interval": 2, "num_heads": 8,
+        "partial_rotary_factor": 0.5, "num_kv_shared_layers": 0, "n_routed_experts": 12, "rotary_dim": 2,
+        "share_embedding": false, "num_hidden_groups": 1, "attention_types": [[["global", "local"], 1]],
+        "hybrid_override_pattern": "ME", "layers_block_type": ["mamba", "hybrid"],
+    })
 }
 
 /// With each field under the first of its names.
@@ -175,6 +182,7 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
         "zamba" => &["attn_layer_period", "attn_layer_offset"],
         "qwen4_exp_text" => &["full_attention_interval", "indexer_budget", "indexer_compress_ratio"],
         "jina_bert" => &["hidden_act"],
+        "phimoe" => &["original_max_position_embeddings"],
         "cohere_compass_text" => &["sliding_window"],
         "gla" => &["hidden_ratio", "conv_size"],
         // Layers with a window are the third and the fourth.

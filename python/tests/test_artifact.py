@@ -236,10 +236,12 @@ def test_interrupts_end_long_calls(model: llmcc.Model) -> None:
         timer.join()
         return time.monotonic() - start
 
+    # (Other tests may have left a session to the collector.)
+    before = model.stats()["sequences"]
     for work in (lambda: model.score(rows), lambda: model.generate(rows, max_tokens=100, ignore_eos=True), lambda: model.tokenize(text)):
         assert interrupted(work) < 1.5
     # Nothing is left of what was interrupted.
-    assert model.stats()["sequences"] == 0
+    assert model.stats()["sequences"] <= before
     assert model.generate(PROMPT, max_tokens=4) == model.generate(PROMPT, max_tokens=4)
 
 

@@ -126,7 +126,7 @@ def fixed(tensors, rng):
         codes = rng.normal(0, 40, (n, k)).clip(-127, 127)
         codes = torch.from_numpy(codes.round()).to(torch.int8) if kind == "int8" else torch.from_numpy(codes).to(torch.float8_e4m3fn)
         stored |= {f"{stem}.weight": codes, f"{stem}.weight_scale": rows, f"{stem}.input_scale": torch.tensor([scale])}
-        if zero:
+        if kind == "int8":
             stored[f"{stem}.input_zero_point"] = torch.tensor([zero], dtype=torch.int8)
         tensors[name] = codes.float() * rows.float()
     return stored
@@ -170,7 +170,7 @@ def fixed_experts(tensors, rng):
         codes = rng.normal(0, 40, (n, k)).clip(-127, 127)
         codes = torch.from_numpy(codes.round()).to(torch.int8) if kind == "int8" else torch.from_numpy(codes).to(torch.float8_e4m3fn)
         stored |= {name: codes, f"{stem}.weight_scale": one, f"{stem}.input_scale": torch.tensor([scale])}
-        if zero:
+        if kind == "int8":
             stored[f"{stem}.input_zero_point"] = torch.tensor([zero], dtype=torch.int8)
         tensors[name] = codes.float() * one
     return stored
@@ -203,8 +203,9 @@ def load_rounded_experts(folder, dtype, load=make.load):
 
 def both(name, bits, kind):
     """A group of matrices and their inputs alike."""
-    scheme = {"num_bits": bits, "type": kind, "dynamic": False, "symmetric": kind == "float"}
-    return {"targets": name, "weights": scheme | {"strategy": "channel"}, "input_activations": scheme | {"strategy": "tensor"}, "output_activations": None}
+    scheme = {"num_bits": bits, "type": kind, "dynamic": False, "symmetric": True}
+    inputs = scheme | {"strategy": "tensor", "symmetric": kind == "float"}
+    return {"targets": name, "weights": scheme | {"strategy": "channel"}, "input_activations": inputs, "output_activations": None}
 
 
 MODELS = {

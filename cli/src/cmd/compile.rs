@@ -30,13 +30,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     }
     let options = options(args)?;
     if let Some(out) = args.output.as_deref() {
-        let adapters = options.adapters.iter().map(|a| &a.path);
-        for files in adapters.chain([&options.checkpoint]) {
-            output::spare_checkpoint(out, files)?;
-            output::spare_checkpoint(&weights_path(out), files)?;
-        }
-        output::clean_up_on_signals();
-        args.emit.map_or(Ok(()), |stage| check_output(stage, out))?;
+        prepare_output(args, &options, out)?;
     }
     if args.emit == Some(Stage::Graph) {
         let session::Lifted { module, warnings, .. } = session::lift(&options)?;
@@ -84,6 +78,17 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
         eprint!("{}", report::closing(&lowered, &finished, &options, out));
     }
     Ok(())
+}
+
+/// Refuses an output that is a file of the input, and has signals remove what is unfinished.
+fn prepare_output(args: &CompileArgs, options: &CompileOptions, out: &Path) -> Result<(), Error> {
+    let adapters = options.adapters.iter().map(|a| &a.path);
+    for files in adapters.chain([&options.checkpoint]) {
+        output::spare_checkpoint(out, files)?;
+        output::spare_checkpoint(&weights_path(out), files)?;
+    }
+    output::clean_up_on_signals();
+    args.emit.map_or(Ok(()), |stage| check_output(stage, out))
 }
 
 /// Refuses an artifact, or a path where nothing is.

@@ -31,8 +31,8 @@ pub(super) const ARCH: Arch = Arch {
     },
 };
 
-/// The embeddings have one base, which files of older versions say once. Transformers 5 reads it there for layers without
-/// a window and forgets it for the others, so one that is not what it takes for them means one thing to it and
+/// The embeddings have one base, which files of older versions say once. Transformers 5 reads it there for layers
+/// without a window and forgets it for the others, so one that is not what it takes for them means one thing to it and
 /// another to the versions before.
 fn ropes(f: &Fields, dim: usize, max_position: usize) -> Result<Vec<RopeConfig>, ConfigError> {
     const BASE: &str = "rope_theta";

@@ -224,8 +224,9 @@ fn flat(f: &Fields, ropes: &[RopeConfig]) -> Result<(), ConfigError> {
     Err(f.unsupported(PARAMETERS, show(map), help))
 }
 
-/// Reads two rotary embeddings as Gemma 4 has them: of layers that see everything, whose heads of
-/// `dims[0]` elements turn in part (`part` of them where nothing is said), and of those with a window, with heads of `dims[1]`.
+/// Reads two rotary embeddings as Gemma 4 has them. The first is for layers that see everything, whose heads of
+/// `dims[0]` elements turn in part (`part` of them where nothing is said), the second for layers with a window,
+/// whose heads have `dims[1]`.
 pub(crate) fn read_proportional(
     f: &Fields,
     dims: [usize; 2],

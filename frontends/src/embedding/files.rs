@@ -38,6 +38,11 @@ pub(crate) fn of_modules(name: &str) -> bool {
     name == LIST || name == SETTINGS || OF_TRANSFORMER.contains(&name) || name.contains('/')
 }
 
+/// Whether a folder that the list names is one beside it: the list comes from a stranger.
+pub(super) fn beside(folder: &str) -> bool {
+    !folder.contains(['/', '\\']) && !folder.starts_with('.')
+}
+
 /// A file that asks for what is not compiled.
 pub(super) fn bad(ckpt: &Checkpoint, file: &str, what: String) -> FrontendError {
     FrontendError::Output { path: ckpt.beside(file), what, help: HELP }

@@ -1,6 +1,6 @@
 //! Modules of sentence-transformers, one by one: which they are, and what their settings say.
 
-use super::files::{Dense, LIST, MOST, bad, prompt, transformer};
+use super::files::{Dense, LIST, MOST, bad, beside, prompt, transformer};
 use crate::checkpoint::Checkpoint;
 use crate::error::FrontendError;
 use llmcc_ir::graph::UnaryOp;
@@ -102,7 +102,7 @@ pub(super) fn pooling(ckpt: &Checkpoint, folder: &str) -> Result<Pool, FrontendE
 /// Whether tokens of prompts are seen and not pooled, as the list's module that pools says.
 pub(super) fn leaves_prompts_out(ckpt: &Checkpoint, list: &Value) -> Result<bool, FrontendError> {
     let mut pooling = list.as_array().into_iter().flatten().filter(|m| kind_of(m) == "Pooling");
-    let Some(folder) = pooling.find_map(|m| m["path"].as_str()).filter(|folder| super::beside(folder)) else {
+    let Some(folder) = pooling.find_map(|m| m["path"].as_str()).filter(|folder| beside(folder)) else {
         return Ok(false);
     };
     let settings = ckpt.json(&format!("{folder}/config.json"))?.unwrap_or(Value::Null);

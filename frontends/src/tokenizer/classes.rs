@@ -1,7 +1,7 @@
 //! Classes of tokenizers that Transformers has: which special tokens they have where a folder names
 //! none, and what they do to those it names.
 
-use super::outside::{Flags, Token};
+use super::token::{Flags, Token};
 use serde_json::Value;
 
 /// A role of a special token, and its text.

@@ -6,12 +6,13 @@
 use super::byte_level::ByteLevel;
 use super::classes::{self, Class};
 use super::cuts::{Cut, GPT2, LLAMA3, QWEN2, named};
-use super::outside::{Files, Named, Token, Wrong};
+use super::outside::{Files, Named, Wrong};
 use super::post::{self, Around};
 use super::sentencepiece::{self, Model};
 use super::sentencepiece_classes::{self as spm, Of};
 use super::tekken;
 use super::tiktoken;
+use super::token::Token;
 use super::word_piece::WordPiece;
 use serde_json::{Map, Value, json};
 

@@ -16,6 +16,7 @@ mod sentencepiece_classes;
 mod source;
 mod tekken;
 mod tiktoken;
+mod token;
 mod word_piece;
 mod words;
 mod world;
@@ -71,7 +72,6 @@ pub struct TextAssets {
 type Trial = fn(&[u8]) -> Result<Tokenizer, String>;
 
 const SAVE: &str = "make a tokenizer.json with Transformers: `AutoTokenizer.from_pretrained(dir).save_pretrained(dir)`";
-const OTHER_FILE: &str = "take the model's safetensors checkpoint";
 const EXPRESSION: &str = "write the expression in another way, or take the model's other tokenizer files";
 const MISMATCH: &str = "use the tokenizer files of this very model";
 
@@ -136,15 +136,14 @@ impl TextAssets {
             "clean_up_tokenization_spaces": settings["clean_up_tokenization_spaces"].as_bool().unwrap_or(false),
         });
         texts.write(&mut text_config);
-        if !defaults.settings.is_empty() {
-            text_config["generation"] = defaults.settings.into();
-        }
-        if settings["model_input_names"].as_array().is_some_and(|names| names.iter().all(|n| n != "token_type_ids")) {
-            text_config["untyped"] = true.into();
+        let generation = (!defaults.settings.is_empty()).then(|| ("generation", defaults.settings.into()));
+        let names = settings["model_input_names"].as_array();
+        let untyped = names.is_some_and(|names| names.iter().all(|n| n != "token_type_ids"));
+        for (name, value) in generation.into_iter().chain(untyped.then(|| ("untyped", true.into()))) {
+            text_config[name] = value;
         }
         if source.is_some() {
-            let help = "correct the template, or remove it and write prompts as plain text";
-            let wrong = |what| FrontendError::Tokenizer { path: template_path(ckpt, &settings), what, help };
+            let wrong = |what| wrong_template(ckpt, &settings, what);
             try_template(&text_config, &mut warnings).map_err(wrong)?;
         }
         let classes = classes(ckpt.config());
@@ -241,6 +240,12 @@ fn try_template(text_config: &Value, warnings: &mut Vec<String>) -> Result<(), S
         warnings.push(format!("the chat template{name} cannot render {trial}"));
     }
     Ok(())
+}
+
+/// The error for a template that does not render.
+fn wrong_template(ckpt: &Checkpoint, settings: &Value, what: String) -> FrontendError {
+    let help = "correct the template, or remove it and write prompts as plain text";
+    FrontendError::Tokenizer { path: template_path(ckpt, settings), what, help }
 }
 
 /// Where the template is that [`chat_template`] finds.

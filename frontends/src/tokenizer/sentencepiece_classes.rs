@@ -1,9 +1,10 @@
 //! What the classes of Transformers 5 make of a SentencePiece model: the vocabulary as they number it,
 //! and their own normalizers in place of the file's.
 
-use super::outside::{Flags, Named, Token};
+use super::outside::Named;
 use super::post::{self, Around};
 use super::sentencepiece::{Kind, Model, SPACE, bpe_of, decoder_of, replace};
+use super::token::{Flags, Token};
 use serde_json::{Value, json};
 
 /// A class, and what it makes of a model.

@@ -1,9 +1,11 @@
 //! The file of a folder that has its tokenizer, and what the files beside it add.
 
 use super::files::{self, Bad, Made, Settings};
+use super::gguf;
+use super::llama2c;
 use super::outside::{self, Added, Files, Named};
 use super::words::{self, File};
-use super::{OTHER_FILE, gguf, llama2c, world};
+use super::world;
 use crate::checkpoint::{Checkpoint, is_rwkv};
 use crate::error::FrontendError;
 use llmcc_text::json::Json;
@@ -22,6 +24,8 @@ pub(super) struct Source {
     pub named: Option<Named>,
 }
 
+/// What helps where a GGUF file's vocabulary does not.
+const OTHER_FILE: &str = "take the model's safetensors checkpoint";
 /// What to do about a file that is not read.
 pub(super) const SAVE: &str = "make a tokenizer.json with Transformers: `AutoTokenizer.from_pretrained(dir).save_pretrained(dir)`; or move the file away, and the model takes token ids";
 const CORRECT: &str = "correct it there, or download the file again";

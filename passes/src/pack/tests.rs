@@ -435,7 +435,7 @@ fn values_that_would_be_hidden() {
     let exp = op(Op::Unary(UnaryOp::Exp), [w(1)]);
     let vector = Storage::Vector { len: 4 };
     let packed = |weights: Vec<WeightExpr>, source: &Memory| {
-        let plan = plan(&module, weights.into_iter().map(|e| (e, vector.clone())).collect());
+        let plan = plan(&module, weights.into_iter().map(|e| (e, vector)).collect());
         pack(&plan, &module, source, &mut vec![], &mut |_| ()).map_err(|e| e.to_string())
     };
     assert!(packed(vec![row(0), exp.clone()], &source).is_ok());

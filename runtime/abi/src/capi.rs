@@ -238,8 +238,8 @@ pub struct llmcc_gen_params {
     pub adapter: i32,
     /// 0.
     pub reserved: u32,
-    /// 0. A structure that is large enough for it is of version 1.4 or later, which gives zeros in
-    /// `sampling` another meaning.
+    /// Must be 0; a structure that is large enough for this field is of version 1.4 or later, which
+    /// gives zeros in `sampling` another meaning.
     pub reserved_1_4: u64,
 }
 

@@ -262,8 +262,7 @@ fn sampling_from_c() {
             ok(llmcc_sample(logits.as_ptr(), 3, &share, null(), 0, draw, &mut token));
             assert_eq!(token, 1);
         }
-        let mut sampling = llmcc_sampling::default();
-        sampling.repetition_penalty = 100.0;
+        let mut sampling = llmcc_sampling { repetition_penalty: 100.0, ..llmcc_sampling::default() };
         ok(llmcc_sample(logits.as_ptr(), 3, &sampling, [1].as_ptr(), 1, 0, &mut token));
         assert_eq!(token, 2);
         sampling.repetition_penalty = 0.0;

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::PathBuf;
 
 /// Lines of a file.
-const FILE: usize = 500;
+const FILE: usize = 700;
 /// Lines of a function, from its signature to its last brace.
 const FUNCTION: usize = 60;
 /// Characters of a line.

@@ -35,11 +35,14 @@ fn an_architecture_is_one_file_and_one_line() {
     sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
     for name in FILES {
         // Names that GGUF files and other programs have for architectures, and the tokenizer classes of
-        // Transformers, stand in tables of their own, which need not have all; and a method of quantization may have the name of one.
+        // Transformers, stand in tables of their own, which need not have all; and a method of quantization may have the
+        // name of one.
         let gguf = |path: &str| {
             path.contains("checkpoint/gguf/")
                 || path.contains("tokenizer/gguf/")
                 || path.ends_with("checkpoint/quantized/mod.rs")
+                // Classes with `Conv1D`, by which PEFT decides how to turn a matrix.
+                || path.ends_with("checkpoint/adapter/mod.rs")
                 || ["consolidated", "rwkv_cpp", "llama2c/ternary"]
                     .iter()
                     .any(|f| path.ends_with(&format!("checkpoint/{f}.rs")))
