@@ -41,7 +41,7 @@ pub(super) fn missing(name: &str, why: &str) -> Wrong {
 pub(super) fn alike(tensors: &Tensors<'_>) -> Result<(), Wrong> {
     let codes = |stem: &str| {
         let of = |ending: &&str| tensors.index.get(&format!("{stem}.{ending}")).map(|e| e.info.dtype.name);
-        CODES.iter().find_map(|ending| of(ending)).filter(|name| !["F32", "F16", "BF16"].contains(name))
+        CODES.iter().find_map(of).filter(|name| !["F32", "F16", "BF16"].contains(name))
     };
     let stems: BTreeSet<String> = CODES.iter().flat_map(|ending| tensors.stems(&format!(".{ending}"))).collect();
     for ending in BESIDE {
