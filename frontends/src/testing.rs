@@ -183,6 +183,8 @@ pub(crate) fn idle(arch: &Arch, field: &str) -> bool {
         "qwen4_exp_text" => &["full_attention_interval", "indexer_budget", "indexer_compress_ratio"],
         "jina_bert" => &["hidden_act"],
         "phimoe" => &["original_max_position_embeddings"],
+        // Beside an object for each kind of layers.
+        "mimo_v2_flash" => &["rope_local_base_freq"],
         "cohere_compass_text" => &["sliding_window"],
         "gla" => &["hidden_ratio", "conv_size"],
         // Layers with a window are the third and the fourth.

@@ -446,8 +446,9 @@ fn declared_fields_are_read() {
                 // says the same.
                 Err(e) => assert!(
                     [*name, "this architecture has "].iter().all(|s| e.to_string().contains(s))
-                        || [*name, ", or absent"].iter().all(|s| e.to_string().contains(s)),
-                    "{arch:?}: {e}"
+                        || [*name, ", or absent"].iter().all(|s| e.to_string().contains(s))
+                        || [*name, "it must be a multiple of"].iter().all(|s| e.to_string().contains(s)),
+                    "{arch:?}, {name}: {e}"
                 ),
             }
         }
