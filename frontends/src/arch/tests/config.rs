@@ -447,7 +447,7 @@ fn declared_fields_are_read() {
                 Err(e) => assert!(
                     [*name, "this architecture has "].iter().all(|s| e.to_string().contains(s))
                         || [*name, ", or absent"].iter().all(|s| e.to_string().contains(s))
-                        || [*name, "it must be a multiple of"].iter().all(|s| e.to_string().contains(s)),
+                        || [&*format!("`{name}`"), "it must be a "].iter().all(|s| e.to_string().contains(s)),
                     "{arch:?}, {name}: {e}"
                 ),
             }
