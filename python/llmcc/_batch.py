@@ -169,8 +169,14 @@ def start(model: Model, seq: int, tokens: Sequence[int], params: GenParams) -> c
     native = params.native(bool(model._info["has_tokenizer"]), model._defaults())
     gen = c.c_void_p()
     with model._use() as handle:
-        # (The first one reads the tokenizer.)
-        model._lib.interruptible(handle, lambda: model._lib.gen_new(handle, seq, array, len(array), c.byref(native), c.byref(gen)), not model._has_read)
+        try:
+            # (The first one reads the tokenizer.)
+            model._lib.interruptible(handle, lambda: model._lib.gen_new(handle, seq, array, len(array), c.byref(native), c.byref(gen)), not model._has_read)
+        except BaseException:
+            # The interrupt may have come after the generation was made.
+            if gen:
+                model._lib.gen_free(gen)
+            raise
         model._has_read = True
         model._lib.share()
     return gen
