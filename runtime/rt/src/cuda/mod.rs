@@ -15,6 +15,7 @@ pub mod exec;
 pub mod ffi;
 pub mod graph;
 pub mod inputs;
+mod launch;
 pub mod module;
 pub mod results;
 
