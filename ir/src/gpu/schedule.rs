@@ -111,11 +111,9 @@ pub struct MatmulSchedule {
     /// Column tiles of a unit: with `Mma` and few rows, one for each warp of a column; with `Gemv`, all
     /// of one warp.
     pub depth: usize,
-    /// Whether streamed weights come by copies in bulk (sm90), which need no registers and no lanes.
-    pub bulk: bool,
-    /// With [`MatmulSchedule::bulk`], bytes of shared memory for rings of weights and the rows of input
-    /// at their end: fewer rows leave more stages to the rings.
-    pub room: usize,
+    /// Whether streamed weights go to registers, a unit ahead of the products, without a stop in shared
+    /// memory.
+    pub direct: bool,
     /// One after the other.
     pub phases: Vec<Phase>,
     /// Set when another shape of kernel would be much faster: the reason.
@@ -273,7 +271,7 @@ impl<'a> Facts<'a> {
     /// At most 8 rows at a time, weights streamed.
     fn streamed(&self) -> Option<MatmulSchedule> {
         if self.gpu.overlaps_launches() && self.variant() != Variant::Fma {
-            return self.streamed_in_bulk();
+            return self.direct();
         }
         let variant = if self.variant() == Variant::Fma { Variant::Fma } else { Variant::Gemv };
         let k = round_up(self.k, TILE_K);
@@ -323,8 +321,7 @@ impl<'a> Facts<'a> {
                 apart: true,
                 k,
                 depth: 1,
-                bulk: false,
-                room: 0,
+                direct: false,
                 phases,
                 slow,
             });
@@ -332,28 +329,26 @@ impl<'a> Facts<'a> {
         None
     }
 
-    /// The same on sm90, where copies in bulk bring the weights: see [`MatmulSchedule::bulk`].
+    /// The same on sm90, where weights go to registers: see [`MatmulSchedule::direct`].
     ///
-    /// A kernel takes at most half of a multiprocessor's shared memory and registers where that is
-    /// enough for two stages, so that the next kernel begins beside it and has its first weights under
-    /// way before this one has ended.
-    fn streamed_in_bulk(&self) -> Option<MatmulSchedule> {
+    /// Blocks of 8 warps were the fastest on an H200 with 4-bit weights, those of 16 with bf16, whose
+    /// products take less than half of the instructions for the same bytes.
+    fn direct(&self) -> Option<MatmulSchedule> {
         let wish = self.gpu.wish;
-        let (half, all) = (self.gpu.shared_per_sm as usize / 2, self.gpu.shared_per_sm as usize);
-        let few = [4, 2, 1].into_iter().flat_map(|rows| [(all, 8, rows), (all, 4, rows)]);
-        let shapes = [(half, 8, GEMV_ROWS), (all, 8, GEMV_ROWS)].into_iter().chain(few);
         let resident = wish.resident.unwrap_or(1);
-        shapes.map(|(bytes, warps, rows)| (bytes, wish.warps.unwrap_or(warps), rows)).find_map(
-            |(bytes, warps, rows)| {
-                let most = (bytes / resident - 1024).min(self.gpu.shared_per_block as usize);
-                [4, 2, 1].into_iter().find_map(|depth| self.bulk_stream(most, (resident, warps, rows), depth))
-            },
-        )
+        let most = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
+        let mut formats = self.body.segments.iter().flat_map(|s| &s.weights).filter_map(|w| self.format(*w));
+        let first = if formats.any(|f| f.is_quantized()) { 8 } else { 16 };
+        let shapes = [GEMV_ROWS, 4, 2, 1].into_iter().flat_map(|rows| [(first, rows), (8, rows), (4, rows)]);
+        let wished = shapes.map(|(warps, rows)| (resident, wish.warps.unwrap_or(warps), rows));
+        wished
+            .into_iter()
+            .find_map(|shape| [8, 4, 2, 1].into_iter().find_map(|depth| self.streamed_to_registers(most, shape, depth)))
     }
 
     /// The schedule with at most `most` bytes of shared memory, so many blocks and warps, rows of a
     /// block, and column tiles of a unit; `None` where that does not fit.
-    fn bulk_stream(
+    fn streamed_to_registers(
         &self,
         most: usize,
         (resident, warps, rows): (usize, usize, usize),
@@ -366,38 +361,31 @@ impl<'a> Facts<'a> {
         }
         let k = kt * TILE_K;
         let row = 2 * k + 16;
-        let mut phases: Vec<Phase> =
-            self.groups().into_iter().map(|g| self.bulk_phase(g, warps, depth)).collect::<Option<_>>()?;
+        let phases: Vec<Phase> =
+            self.groups().into_iter().map(|g| self.direct_phase(g, warps, depth)).collect::<Option<_>>()?;
         let segments = |p: &Phase| &self.body.segments[p.first..p.first + p.segments];
-        // Warps without units wait for the others.
-        if depth > 1 && phases.iter().any(|p| !(kt / depth).is_multiple_of(p.parts)) {
+        let uneven = |p: &Phase| !(kt / depth).is_multiple_of(p.parts) || p.parts * p.columns < warps;
+        let words = |p: &Phase| {
+            let formats = segments(p)[0].weights.iter().filter_map(|w| self.format(*w));
+            depth * p.strips * formats.map(|f| f.tile_bytes() / 128).sum::<usize>()
+        };
+        if depth > 1 && phases.iter().any(|p| uneven(p) || words(p) > HELD_WORDS) {
             return None;
         }
         let of = |f: &dyn Fn(&Phase) -> usize| phases.iter().map(f).max().unwrap_or(0);
-        let unit = |p: &Phase| {
-            let formats = segments(p)[0].weights.iter().filter_map(|w| self.format(*w));
-            warps * p.strips * formats.map(|f| chunk_bytes(f, depth)).sum::<usize>()
-        };
         let norm = self.body.prologue.and_then(|p| p.norm).map_or(0, |norm| rows * norm_words(norm, k, warps) * 4);
         let joined = of(&|p| sums_bytes(p.parts, rows, &segments(p)[0]) + self.epilogue_bytes(segments(p), rows));
-        let fixed = 256 + phases.len() * warps * MOST_STAGES * 8 + norm + joined;
-        let left = most.checked_sub(fixed)?;
-        let largest = of(&unit);
-        let stages = |staged: usize| left.saturating_sub(staged * row) / largest;
-        let (input, staged) = if must || wish.whole.unwrap_or(stages(rows) >= 2) {
-            (Input::Whole, rows)
-        } else if wish.whole == Some(false) {
-            (Input::Global, 0)
-        } else {
-            let fitting = (1..rows).rev().find(|n| stages(*n) >= 2).unwrap_or(0);
-            (if fitting == 0 { Input::Global } else { Input::Fitting(fitting) }, fitting)
+        let left = most.checked_sub(384 + norm + joined)?;
+        let fitting = (left / row).min(rows);
+        let input = match wish.whole {
+            _ if must && fitting < rows => return None,
+            _ if must => Input::Whole,
+            Some(false) => Input::Global,
+            Some(true) if fitting < rows => return None,
+            _ if fitting == rows => Input::Whole,
+            _ if fitting == 0 => Input::Global,
+            _ => Input::Fitting(fitting),
         };
-        let count = wish.stages.unwrap_or(MOST_STAGES).min(stages(staged));
-        if count < 2 {
-            return None;
-        }
-        phases.iter_mut().for_each(|p| p.stages = count);
-        let room = if wish.stages.is_some() { count * largest + staged * row } else { left };
         let slots = self.gpu.sms as usize * resident;
         let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles.min(slots) }).max()?;
         let slow = (self.body.tile_m > GEMV_ROWS)
@@ -413,14 +401,13 @@ impl<'a> Facts<'a> {
             apart: true,
             k,
             depth,
-            bulk: true,
-            room: room / 128 * 128,
+            direct: true,
             phases,
             slow,
         })
     }
 
-    fn bulk_phase(&self, (first, segments): (usize, usize), warps: usize, depth: usize) -> Option<Phase> {
+    fn direct_phase(&self, (first, segments): (usize, usize), warps: usize, depth: usize) -> Option<Phase> {
         let group = &self.body.segments[first..first + segments];
         let s = &group[0];
         let (lanes, wide) = (s.weights.len(), s.tile_n / BLOCK);
@@ -580,8 +567,7 @@ impl<'a> Facts<'a> {
             // fp8 rows are stored in whole units.
             k: round_up(self.k, TILE_K),
             depth,
-            bulk: false,
-            room: 0,
+            direct: false,
             phases,
             slow: None,
         })
@@ -612,8 +598,8 @@ impl<'a> Facts<'a> {
 
 /// Rows of a product whose weights are streamed: the columns of an `mma` of 16×8.
 pub const GEMV_ROWS: usize = 8;
-/// Stages of a ring of copies in bulk at most: beyond, they would be of no use.
-pub const MOST_STAGES: usize = 16;
+/// Words of weights that a lane holds at most: of a unit on its way.
+const HELD_WORDS: usize = 32;
 /// Bytes of weights that should be on their way to each multiprocessor: 4.8 TB/s for 1 µs are 36 KB
 /// on each of 132, and as much again for uneven arrival.
 const IN_FLIGHT: usize = 72 << 10;
@@ -649,12 +635,6 @@ const DEEP_ROWS: usize = 32;
 /// groups in it.
 pub fn unit_bytes(format: Format) -> usize {
     format.tile_bytes() + factor_runs(format).iter().map(FactorRun::bytes).sum::<usize>()
-}
-
-/// Bytes of `tiles` adjacent units of one strip of a format, brought at once: the codes of all, then
-/// run by run the factors of all. One or a power of two.
-pub fn chunk_bytes(format: Format, tiles: usize) -> usize {
-    tiles * format.tile_bytes() + factor_runs(format).iter().map(|r| r.lines_of(tiles) * r.line_bytes()).sum::<usize>()
 }
 
 /// Bytes of so many units of one strip of a format in a stage of a `wgmma` kernel: [`unit_bytes`]

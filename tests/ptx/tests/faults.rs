@@ -293,3 +293,42 @@ fn races_between_blocks() {
     );
     assert_eq!(race(&variant("", "acquire")), (Access::Read, Access::Write, Some(0)));
 }
+
+/// Launches that overlap: what launches before wrote is used after the wait, and someone waits.
+#[test]
+fn overlapping_launches_wait_before_they_use_results() {
+    let two = |first_overlaps: bool, code: &str| {
+        let m = parse(&module(".param .u64 p", &format!("{REGS}ld.param.u64 %x0, [p];\n{code}\nret;")));
+        let writes = parse(&module(
+            ".param .u64 p",
+            ".reg .b64 %x0; griddepcontrol.wait; ld.param.u64 %x0, [p]; st.global.b32 [%x0], 7; ret;",
+        ));
+        let mut mem = Memory::new();
+        let p = mem.alloc_from(&[0; 256]);
+        let mut run = |m, overlaps| {
+            let options = Options { overlaps, ..Options::default() };
+            launch(m, "k", [1; 3], [32, 1, 1], 0, &[p], &mut mem, &options)
+        };
+        run(&writes, first_overlaps).unwrap_or_else(|f| panic!("{f}"));
+        run(&m, true).map(drop)
+    };
+    for overlaps in [false, true] {
+        // Bytes that no launch writes are read at any time.
+        two(
+            overlaps,
+            "ld.global.b32 %r4, [%x0+8]; griddepcontrol.wait; ld.global.b32 %r4, [%x0]; st.global.b32 [%x0+8], %r4;",
+        )
+        .unwrap_or_else(|f| panic!("{f}"));
+        let early = |access, code: &str| {
+            let f = two(overlaps, code).err().unwrap_or_else(|| panic!("no fault in {code}"));
+            assert!(matches!(f.kind, FaultKind::Early { access: a, .. } if a == access), "{f}");
+        };
+        early(Access::Read, "ld.global.b32 %r4, [%x0]; griddepcontrol.wait;");
+        early(Access::Write, "st.global.b32 [%x0+8], %r0; griddepcontrol.wait;");
+        early(Access::Atomic, "red.global.add.u32 [%x0+8], %r0; griddepcontrol.wait;");
+        // Each lane waits for itself.
+        early(Access::Read, "setp.lt.u32 %p0, %r0, 16; @%p0 griddepcontrol.wait; ld.global.b32 %r4, [%x0];");
+        let f = two(overlaps, "ld.global.b32 %r4, [%x0+8];").expect_err("nobody waits");
+        assert!(f.to_string().contains("no thread waits for the launches before"), "{f}");
+    }
+}

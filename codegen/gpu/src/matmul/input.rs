@@ -78,6 +78,11 @@ pub fn copy(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, row0: 
 /// Computes the staged rows: normalization, gain, bias, conversion, zeros beyond the last column.
 /// Ends with a barrier.
 pub fn compute(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, (row0, rows): (V, V), factors: V) {
+    rows_of(b, plan, args, to, (row0, rows), factors, &how(plan, args));
+}
+
+/// What becomes of the rows of a plan.
+pub(super) fn how(plan: &Plan<'_>, args: Args<'_>) -> How {
     let (cols, stored) = plan.cx.rows(plan.body.x);
     let prologue = plan.body.prologue;
     let Prologue { norm, gain, bias, elem: _ } = prologue.unwrap_or(Prologue::plain(plan.elem));
@@ -87,28 +92,32 @@ pub fn compute(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, (ro
     let lengths = [gain, bias].into_iter().flatten().map(|(_, len)| len);
     let wide = piece::widest(4, lengths.chain(norm.map(|n| n.width)).chain([cols]));
     let wide = if wide == 4 { 4 } else { 1 };
-    let how = How { norm, gain, bias, stored: piece::storage(stored), wide };
-    rows_of(b, plan, args, to, (row0, rows), factors, &how);
+    How { norm, gain, bias, stored: piece::storage(stored), wide }
 }
 
 /// A vector in memory and its length.
-type Vector = (V, usize);
+pub(super) type Vector = (V, usize);
 
 /// What becomes of the rows that are staged.
-struct How {
-    norm: Option<Norm>,
-    gain: Option<Vector>,
-    bias: Option<Vector>,
+pub(super) struct How {
+    pub norm: Option<Norm>,
+    pub gain: Option<Vector>,
+    pub bias: Option<Vector>,
     /// As what they are read.
-    stored: Elem,
+    pub stored: Elem,
     /// Columns at a time: 4 or 1.
-    wide: usize,
+    pub wide: usize,
 }
 
 fn rows_of(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, (row0, rows): (V, V), factors: V, how: &How) {
     let How { norm, gain, bias, stored, wide } = *how;
     let threads = plan.schedule.warps as u32 * 32;
-    let shared = norm.map(|norm| Factors { at: factors, rows: plan.schedule.rows, runs: plan.k / norm.width });
+    let shared = norm.map(|norm| Factors {
+        at: factors,
+        rows: plan.schedule.rows,
+        runs: plan.k / norm.width,
+        center: norm.center,
+    });
     if let (Some(norm), Some(shared)) = (norm, shared) {
         normalize(b, plan, args, (row0, rows), shared, norm, (stored, wide));
     }
@@ -155,7 +164,7 @@ fn rows_of(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, (row0, 
 }
 
 /// Clears the columns between the last one and the end of its unit.
-fn zeros(b: &mut Builder, plan: &Plan<'_>, to: Staged, rows: V) {
+pub(super) fn zeros(b: &mut Builder, plan: &Plan<'_>, to: Staged, rows: V) {
     let pad = (plan.schedule.k - plan.k) as i64;
     if pad == 0 {
         return;
@@ -174,7 +183,14 @@ fn zeros(b: &mut Builder, plan: &Plan<'_>, to: Staged, rows: V) {
 }
 
 /// `wide` elements from column `col` on, as f32.
-fn load(b: &mut Builder, row: V, col: V, stored: Elem, wide: usize, read: fn(&mut Builder, V, Ty) -> V) -> Vec<V> {
+pub(super) fn load(
+    b: &mut Builder,
+    row: V,
+    col: V,
+    stored: Elem,
+    wide: usize,
+    read: fn(&mut Builder, V, Ty) -> V,
+) -> Vec<V> {
     let ty = match (stored, wide) {
         (Elem::F32, 4) => Ty::Vec(4, Elem::F32),
         (_, 4) => Ty::Vec(2, Elem::I32),
@@ -198,7 +214,7 @@ pub fn halves(b: &mut Builder, word: V, half: Elem) -> Vec<V> {
 }
 
 /// Stores elements from column `col` of a staged row on.
-fn store(b: &mut Builder, row: V, col: V, x: &[V], plan: &Plan<'_>) {
+pub(super) fn store(b: &mut Builder, row: V, col: V, x: &[V], plan: &Plan<'_>) {
     let f32s = plan.schedule.variant == Variant::Fma;
     let offset = b.shlc(col, if f32s { 2 } else { 1 });
     let p = b.at(row, offset);
@@ -237,10 +253,11 @@ pub fn factor_bytes(plan: &Plan<'_>) -> usize {
 /// Where the factors of a normalization lie, in words: one per row and run; then the means, if
 /// there are any; then a sum per row and warp.
 #[derive(Clone, Copy)]
-struct Factors {
-    at: V,
-    rows: usize,
-    runs: usize,
+pub(super) struct Factors {
+    pub at: V,
+    pub rows: usize,
+    pub runs: usize,
+    pub center: bool,
 }
 
 impl Factors {
@@ -255,6 +272,16 @@ impl Factors {
         let i = b.addc(i, (self.rows * self.runs) as i64);
         let p = self.word(b, i);
         b.point_as(p, "means");
+        p
+    }
+
+    /// Where the sum `index + more` of a row and warp is: after the factors, and the means if there
+    /// are any.
+    pub fn sum_at(&self, b: &mut Builder, index: V, more: i64) -> V {
+        let skip = self.rows * if self.center { 2 } else { 1 };
+        let index = b.addc(index, more + skip as i64);
+        let p = self.word(b, index);
+        b.point_as(p, "sums of warps");
         p
     }
 
@@ -349,7 +376,7 @@ impl Sums<'_> {
             b.if_(leader, |b| {
                 let line = b.mulc(r, warps as i64);
                 let index = b.add(line, warp);
-                let p = self.sum_at(b, index, 0);
+                let p = self.to.sum_at(b, index, 0);
                 b.store(sum, p);
             });
         });
@@ -359,7 +386,7 @@ impl Sums<'_> {
             let line = b.mulc(tid, warps as i64);
             let sums: Vec<V> = (0..warps as i64)
                 .map(|w| {
-                    let p = self.sum_at(b, line, w);
+                    let p = self.to.sum_at(b, line, w);
                     b.load(p, F32)
                 })
                 .collect();
@@ -391,15 +418,5 @@ impl Sums<'_> {
             vec![x.into_iter().fold(acc[0], |acc, v| add(b, v, acc))]
         });
         b.reduce(sum[0], &[16, 8, 4, 2, 1], |b, x, y| b.fadd(x, y))
-    }
-
-    /// Where the sum `index + more` of a row and warp is: after the factors, and the means if there
-    /// are any.
-    fn sum_at(&self, b: &mut Builder, index: V, more: i64) -> V {
-        let skip = self.to.rows * if self.norm.center { 2 } else { 1 };
-        let index = b.addc(index, more + skip as i64);
-        let p = self.to.word(b, index);
-        b.point_as(p, "sums of warps");
-        p
     }
 }

@@ -14,7 +14,9 @@
 //! output tiles that were cut between blocks).
 
 pub(crate) mod decode;
+mod direct;
 mod input;
+mod one_row;
 mod stream;
 mod table;
 mod tiles;
@@ -124,6 +126,6 @@ impl PhaseCx<'_> {
 
     /// Bytes of a unit of a warp: all its strips.
     fn unit_bytes(&self) -> usize {
-        self.formats.iter().map(|f| schedule::chunk_bytes(*f, self.tiles)).sum::<usize>() * self.phase.strips
+        self.formats.iter().map(|f| schedule::unit_bytes(*f)).sum::<usize>() * self.phase.strips
     }
 }

@@ -62,13 +62,12 @@ pub fn ring_name(p: &PhaseCx<'_>) -> String {
     format!("rings of segment {}", p.phase.first)
 }
 
-/// Declares the rings of weights of all warps at byte `at`, phase by phase in the same place, with so
-/// many stages.
-pub fn declare_rings(b: &mut Builder, plan: &Plan<'_>, phases: &[PhaseCx<'_>], (at, stages): (usize, &[usize])) {
+/// Declares the rings of weights of all warps at byte `at`, phase by phase in the same place.
+pub fn declare_rings(b: &mut Builder, plan: &Plan<'_>, phases: &[PhaseCx<'_>], at: usize) {
     let names: Vec<String> = phases.iter().map(ring_name).collect();
     for (i, p) in phases.iter().enumerate() {
         let over: Vec<&str> = names[..i].iter().map(|n| &n[..]).collect();
-        let stages = plan.schedule.warps * stages[i];
+        let stages = plan.schedule.warps * p.phase.stages;
         b.buffer(Memory { name: &names[i], at, bytes: p.unit_bytes(), stages, conflict_free: false, over: &over });
     }
 }
@@ -104,10 +103,7 @@ pub fn block_kernel(plan: &Plan<'_>, bytes: usize, body: impl FnOnce(&mut Builde
     let threads = (s.warps + s.producers) as u32 * 32;
     // Streams of weights begin before the kernels before have ended.
     let early = matches!(s.variant, Variant::Gemv | Variant::Fma);
-    // Where the next kernel has room beside this one, it also has registers.
-    let beside = s.bulk && 2 * s.resident * (bytes + 1024) <= plan.cx.gpu.shared_per_sm as usize;
-    let min_blocks = s.resident as u32 * if beside { 2 } else { 1 };
-    let (mlir, program) = plan.cx.function_that_waits(threads, min_blocks, |b, args| {
+    let (mlir, program) = plan.cx.function_that_waits(threads, s.resident as u32, |b, args| {
         if !early {
             b.wait_for_inputs();
         }

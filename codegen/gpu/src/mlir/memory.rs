@@ -1,6 +1,6 @@
 //! Memory: addresses in bytes, loads, stores, atomic additions, the order of accesses.
 
-use super::{Builder, I32, I64, Ty, V};
+use super::{Builder, Elem, I32, I64, StructElem, Ty, V};
 
 impl Builder {
     /// `p + offset` bytes (offset `i32`, signed, or `i64`).
@@ -30,6 +30,16 @@ impl Builder {
     /// Loads what no kernel writes (`ld.global.nc`): weights, the step.
     pub fn load_const(&mut self, p: V, ty: Ty) -> V {
         self.op(ty, format!("llvm.load {p} invariant {{alignment = {} : i64}} : {} -> {ty}", ty.bytes(), p.ty))
+    }
+
+    /// Loads 16 bytes that no kernel writes and that are read once: as four words, past the first-level
+    /// cache; where `c` does not hold, anything. It stays where it is among instructions with effects.
+    pub fn load_once(&mut self, p: V, c: V) -> Vec<V> {
+        let c = self.zext(c, I32);
+        let text =
+            "{ .reg .pred p; setp.ne.b32 p, $5, 0; @p ld.global.nc.L1::no_allocate.v4.b32 {$0, $1, $2, $3}, [$4]; }";
+        let s = self.asm_volatile(Ty::Struct(4, StructElem::S(Elem::I32)), text, "=r,=r,=r,=r,l,r", &[p, c]);
+        self.members(s)
     }
 
     /// Stores a value aligned to its size.

@@ -13,6 +13,8 @@ mod constants;
 mod control;
 mod copies;
 mod dependencies;
+#[cfg(test)]
+mod dependencies_tests;
 mod floats;
 mod integers;
 mod lanes;
