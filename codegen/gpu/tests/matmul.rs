@@ -149,7 +149,7 @@ fn tiles_cut_between_blocks() {
 #[test]
 fn input_that_fits_for_some_rows() {
     for (k, format, elem) in
-        [(4096, "w4g128", RowElem::Bf16), (4096, "bf16", RowElem::Bf16), (14336, "w4g32", RowElem::F16)]
+        [(16384, "w4g128", RowElem::Bf16), (16384, "bf16", RowElem::Bf16), (14336, "w4g32", RowElem::F16)]
     {
         let of = |m| Product::new(m, 16, k, format, elem);
         let schedule = schedule::matmul(&of(1).kernel(), find("sm90").unwrap()).unwrap();
@@ -161,7 +161,7 @@ fn input_that_fits_for_some_rows() {
     }
     // All that there may be, if they fit.
     let all =
-        schedule::matmul(&Product::new(1, 16, 2048, "w4g128", RowElem::F16).kernel(), find("sm90").unwrap()).unwrap();
+        schedule::matmul(&Product::new(1, 16, 8192, "w4g128", RowElem::F16).kernel(), find("sm90").unwrap()).unwrap();
     assert_eq!(all.input, Input::Whole);
 }
 

@@ -412,8 +412,8 @@ impl<'a> Facts<'a> {
         let s = &group[0];
         let (lanes, wide) = (s.weights.len(), s.tile_n / BLOCK);
         let divisors = || (1..=wide).filter(|d| wide.is_multiple_of(*d) && wide / d <= warps);
-        // Strips of a warp share what it reads of the input: up to four.
-        let strips = divisors().filter(|d| lanes * d <= 4).max().or_else(|| divisors().min())?;
+        // Strips of a warp share what it reads of the input: two; the sums of four spill.
+        let strips = divisors().filter(|d| lanes * d <= 2).max().or_else(|| divisors().min())?;
         let columns = wide / strips;
         let parts = (warps / columns).min(self.kt() / depth);
         let tiles = group.iter().map(Segment::tiles).sum();
