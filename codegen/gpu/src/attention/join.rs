@@ -2,15 +2,15 @@
 //!
 //! A result is, per row, the maximum score, the sum of the weights and the weighted values (f32,
 //! unnormalized). Results of a chunk's warps are added in their order at once, to the largest of
-//! their maxima. Chunks are added one after the other, whether by the block that made them all, in
-//! shared memory, or by the last of several blocks, from the workspace: by the same operations, so
+//! their maxima. Chunks are added one after the other, whether by the team that made them all, in
+//! shared memory, or by the last of several teams, from the workspace: by the same operations, so
 //! that it makes no difference.
 
 use super::Shape;
-use super::results::{Results, joined_bytes, results_bytes, slot_floats, width};
+use super::results::{Results, slot_floats, width};
 use super::split::{Item, Split};
 use crate::COUNTER_BYTES;
-use crate::cx::{Args, share_out};
+use crate::cx::Args;
 use crate::mlir::{Builder, Cmp, Elem, F32, I32, I64, Ty, V};
 
 /// Chunks whose loads are under way together when they are added from the workspace.
@@ -48,7 +48,7 @@ impl Join<'_> {
     fn each_piece(&self, b: &mut Builder, body: impl FnOnce(&mut Builder, V, V, V)) {
         let per_row = (self.d() / width(self.d())) as i64;
         let n = b.i32(self.split.rows as i64 * per_row);
-        share_out(b, n, self.split.threads(), |b, i| {
+        b.for_range(self.item.team.thread, n, i64::from(self.split.threads()), |b, i| {
             let row = b.divc(i, per_row);
             let start = b.mulc(row, per_row);
             let piece = b.sub(i, start);
@@ -96,11 +96,9 @@ impl Join<'_> {
 
     /// Where the sums of the chunks so far are, of a piece: values, and maximum and sum.
     fn sums(&self, b: &mut Builder, number: V) -> (V, V) {
-        let d = self.d();
-        let base = b.shared_at(self.split.shared + results_bytes(self.split.warps, self.split.rows, d));
-        let stats = b.atc(base, (self.split.rows * d * 4) as i64);
-        let (value, stat) = (b.mulc(number, width(d) as i64 * 4), b.shlc(number, 3));
-        (b.at(base, value), b.at(stats, stat))
+        let (values, stats) = self.results.sums;
+        let (value, stat) = (b.mulc(number, width(self.d()) as i64 * 4), b.shlc(number, 3));
+        (b.at(values, value), b.at(stats, stat))
     }
 
     /// The sums of a piece, which is one thread's own.
@@ -123,7 +121,7 @@ impl Join<'_> {
         });
     }
 
-    /// Whether the block has all chunks of its token.
+    /// Whether the team has all chunks of its item.
     fn alone(&self, b: &mut Builder) -> V {
         b.cmpc(Cmp::Eq, self.item.shares, 1)
     }
@@ -167,7 +165,7 @@ impl Join<'_> {
         });
     }
 
-    /// After the last chunk: stores the output, if this block has all chunks or counts last.
+    /// After the last chunk: stores the output, if this team has all chunks or counts last.
     pub(super) fn finish(&self, b: &mut Builder) {
         let alone = self.alone(b);
         b.if_else(
@@ -227,7 +225,7 @@ impl Join<'_> {
 
     /// A piece of a chunk's result, over the warps.
     fn join_warps(&self, b: &mut Builder, row: V, col: V) -> Part {
-        let warps: Vec<V> = (0..self.split.warps).map(|w| b.i32(i64::from(w))).collect();
+        let warps: Vec<V> = (0..self.split.parts).map(|w| b.i32(i64::from(w))).collect();
         let stats: Vec<(V, V)> = warps
             .iter()
             .map(|w| {
@@ -255,7 +253,7 @@ impl Join<'_> {
 
     /// Address of the result of a chunk in the workspace.
     fn slot(&self, b: &mut Builder, chunk: V) -> V {
-        let first = b.mulc(self.item.number, self.split.most() as i64);
+        let first = b.mulc(self.item.owner, self.split.most as i64);
         let slot = b.add(first, chunk);
         let slot = b.zext(slot, I64);
         let offset = b.mulc(slot, (slot_floats(self.split.rows, self.d()) * 4) as i64);
@@ -276,15 +274,15 @@ impl Join<'_> {
         b.at(stats, offset)
     }
 
-    /// Counts this share; the last one adds all chunks.
+    /// Counts this share; the last one adds all chunks. (Before the word is written again, the chunks
+    /// of another item have barriers.)
     fn join_shares(&self, b: &mut Builder) {
         b.fence();
         b.barrier();
-        let flag = b.shared_at(self.split.shared + joined_bytes(self.split.warps, self.split.rows, self.d()) - 16);
-        let tid = b.sreg("tid.x");
-        let one_thread = b.cmpc(Cmp::Eq, tid, 0);
+        let flag = self.results.flag;
+        let one_thread = b.cmpc(Cmp::Eq, self.item.team.thread, 0);
         b.if_(one_thread, |b| {
-            let offset = b.shlc(self.item.number, 2);
+            let offset = b.shlc(self.item.owner, 2);
             let counter = b.at(self.args.workspace(), offset);
             let one = b.i32(1);
             let before = b.atomic_add(counter, one);
@@ -307,8 +305,6 @@ impl Join<'_> {
                 self.store_out(b, (row, col), sums);
             });
         });
-        // The word may be written again.
-        b.barrier();
     }
 
     /// A piece over all chunks of the token, from the workspace.
