@@ -13,7 +13,11 @@ use crate::COUNTER_BYTES;
 use crate::cx::Args;
 use crate::mlir::{Builder, Cmp, Elem, F32, I32, I64, Ty, V};
 
-/// Chunks whose loads are under way together when they are added from the workspace.
+/// Loads of a thread that are under way together when chunks are added from the workspace, and the
+/// most pieces that they are of.
+const LOADS: usize = 16;
+const TOGETHER: usize = 4;
+/// Most chunks whose loads of a piece are.
 const JOIN: usize = 8;
 
 /// A piece of a result: maximum, sum, and values of some columns.
@@ -300,46 +304,89 @@ impl Join<'_> {
         let last = b.cmpc(Cmp::Ne, last, 0);
         b.if_(last, |b| {
             b.fence();
-            self.each_piece(b, |b, row, col, _| {
-                let sums = self.add_chunks(b, row, col);
-                self.store_out(b, (row, col), sums);
-            });
+            self.add_all(b);
         });
     }
 
-    /// A piece over all chunks of the token, from the workspace.
-    fn add_chunks(&self, b: &mut Builder, row: V, col: V) -> Part {
-        let Part { maximum, sum, values } = self.start(b, row);
-        let (first, step) = (b.i32(0), b.i32(JOIN as i64));
+    /// Adds all chunks of the token from the workspace, and stores the output: of each thread a few
+    /// pieces at a time, so that enough loads are under way.
+    fn add_all(&self, b: &mut Builder) {
+        let (threads, per_row) = (self.split.threads() as usize, self.d() / width(self.d()));
+        let all = self.split.rows * per_row;
+        let together = all.div_ceil(threads).clamp(1, TOGETHER);
+        let n = b.i32(all as i64);
+        b.for_range(self.item.team.thread, n, (threads * together) as i64, |b, i| {
+            // Beyond the last piece, the last again, which is not stored.
+            let pieces: Vec<(V, V, V)> = (0..together)
+                .map(|j| {
+                    let (i, last) = (b.addc(i, (j * threads) as i64), b.i32(all as i64 - 1));
+                    let there = b.min(i, last);
+                    let row = b.divc(there, per_row as i64);
+                    let start = b.mulc(row, per_row as i64);
+                    let piece = b.sub(there, start);
+                    (i, row, b.mulc(piece, width(self.d()) as i64))
+                })
+                .collect();
+            let places: Vec<(V, V)> = pieces.iter().map(|(_, row, col)| (*row, *col)).collect();
+            let sums = self.add_chunks(b, &places);
+            for ((i, row, col), sums) in pieces.into_iter().zip(sums) {
+                let inside = b.cmp(Cmp::Slt, i, n);
+                b.if_(inside, |b| self.store_out(b, (row, col), sums));
+            }
+        });
+    }
+
+    /// Some pieces over all chunks of the token, from the workspace.
+    fn add_chunks(&self, b: &mut Builder, places: &[(V, V)]) -> Vec<Part> {
+        let join = (LOADS / places.len()).min(JOIN);
+        let start: Vec<V> = places
+            .iter()
+            .flat_map(|(row, _)| {
+                let Part { maximum, sum, values } = self.start(b, *row);
+                [maximum, sum, values]
+            })
+            .collect();
+        let (first, step) = (b.i32(0), b.i32(join as i64));
         let last = b.addc(self.item.chunks, -1);
-        let out = b.for_((first, self.item.chunks, step), &[maximum, sum, values], |b, i, sums| {
+        let out = b.for_((first, self.item.chunks, step), &start, |b, i, sums| {
             // All loads first; beyond the last chunk, the last again, which is not added.
-            let loaded: Vec<(V, Part)> = (0..JOIN as i64)
+            let loaded: Vec<(V, Vec<Part>)> = (0..join as i64)
                 .map(|j| {
                     let chunk = b.addc(i, j);
                     let there = b.min(chunk, last);
                     let slot = self.slot(b, there);
-                    let p = self.slot_stat(b, slot, row);
-                    let maximum = b.load(p, F32);
-                    let p = b.atc(p, 4);
-                    let sum = b.load(p, F32);
-                    let p = self.slot_value(b, slot, row, col);
-                    (chunk, Part { maximum, sum, values: b.load(p, self.ty()) })
+                    (chunk, places.iter().map(|place| self.load_slot(b, slot, *place)).collect())
                 })
                 .collect();
-            let mut sums = Part { maximum: sums[0], sum: sums[1], values: sums[2] };
-            for (chunk, part) in loaded {
-                let more = self.add(b, sums, part);
+            let mut sums: Vec<Part> = parts(sums);
+            for (chunk, of_chunk) in loaded {
                 let there = b.cmp(Cmp::Slt, chunk, self.item.chunks);
-                let pick = |b: &mut Builder, new, old| b.select(there, new, old);
-                sums = Part {
-                    maximum: pick(b, more.maximum, sums.maximum),
-                    sum: pick(b, more.sum, sums.sum),
-                    values: pick(b, more.values, sums.values),
-                };
+                for (sums, part) in sums.iter_mut().zip(of_chunk) {
+                    let more = self.add(b, *sums, part);
+                    *sums = Part {
+                        maximum: b.select(there, more.maximum, sums.maximum),
+                        sum: b.select(there, more.sum, sums.sum),
+                        values: b.select(there, more.values, sums.values),
+                    };
+                }
             }
-            vec![sums.maximum, sums.sum, sums.values]
+            sums.into_iter().flat_map(|s| [s.maximum, s.sum, s.values]).collect()
         });
-        Part { maximum: out[0], sum: out[1], values: out[2] }
+        parts(&out)
     }
+
+    /// A piece of a chunk, from the workspace.
+    fn load_slot(&self, b: &mut Builder, slot: V, (row, col): (V, V)) -> Part {
+        let p = self.slot_stat(b, slot, row);
+        let maximum = b.load(p, F32);
+        let p = b.atc(p, 4);
+        let sum = b.load(p, F32);
+        let p = self.slot_value(b, slot, row, col);
+        Part { maximum, sum, values: b.load(p, self.ty()) }
+    }
+}
+
+/// Three values each.
+fn parts(all: &[V]) -> Vec<Part> {
+    all.chunks(3).map(|p| Part { maximum: p[0], sum: p[1], values: p[2] }).collect()
 }

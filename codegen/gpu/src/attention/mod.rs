@@ -1,6 +1,6 @@
 //! Attention over the paged cache.
 //!
-//! Four kernels, by what is known of the step and of the cache:
+//! Five kernels, by what is known of the step and of the cache:
 //!
 //! - [`decode`]: few tokens, long contexts. A block takes a token, the query heads of one KV head
 //!   and some chunks of the pages ([`split`]); its warps take every n-th page each, through
@@ -12,6 +12,8 @@
 //!   bits and heads of up to 128.
 //! - Both of these have blocks beside the others that do what [`decode`] does, for tokens that are
 //!   alone of their sequence ([`lone`]).
+//! - [`wide`]: 16-bit caches whose keys end with the values (latent), or are of another width, or
+//!   with heads above 256; few tokens and many.
 //! - [`plain`]: any head size and any cache, without tensor cores: slow, but always there.
 //!
 //! [`decode`] and [`prefill`] serve caches of 16 bits and int8 ones ([`codes`]).
@@ -36,6 +38,7 @@ mod rows;
 mod split;
 mod tiles;
 mod warpgroup;
+mod wide;
 
 use tiles::Range;
 
@@ -146,8 +149,11 @@ pub fn emit(cx: &Cx<'_>, k: &Attention) -> Source {
     if let Some(plan) = prefill::Plan::new(cx, &shape, k.tile_m) {
         return prefill::emit(cx, &shape, &plan);
     }
-    match decode::Plan::new(cx, &shape) {
-        Some(plan) => decode::emit(cx, &shape, &plan),
+    if let Some(plan) = decode::Plan::new(cx, &shape) {
+        return decode::emit(cx, &shape, &plan);
+    }
+    match wide::Plan::new(cx, &shape) {
+        Some(plan) => wide::emit(cx, &shape, &plan),
         None => plain::emit(cx, &shape),
     }
 }
@@ -184,6 +190,11 @@ impl Shape {
     /// is wanted than weighted values.
     fn usual(&self) -> bool {
         self.bias.is_none() && self.relative.is_none() && self.sums.is_none()
+    }
+
+    /// The 16-bit float that tensor cores multiply, if the cache is of such.
+    fn in_halves(&self) -> Option<Elem> {
+        (self.usual() && self.spec.dtype.is_half()).then(|| piece::kv_storage(self.spec.dtype))
     }
 
     /// The 16-bit float that tensor cores multiply, and whether it comes from int8 codes; `None` if
