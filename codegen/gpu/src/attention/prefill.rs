@@ -13,7 +13,8 @@
 //! caches, so that one does, where shared memory would hold three and more. Queries of heads above
 //! 128 are read again for every stage, from the first-level cache: beside 128 sums they would be
 //! spilled. They take 255 all the same: what is read ahead is
-//! limited by hand, and heads of 192 spill some words outside of the loop over the pages on sm100.
+//! limited by hand, and rows and blocks are found anew when results are stored. Heads of 224 of int8
+//! caches spill some words on sm90.
 
 use super::Shape;
 use super::list::{List, Walk};
