@@ -97,6 +97,14 @@ impl Args<'_> {
         self.all[p]
     }
 
+    /// Runs `body` with arguments of which the step is read anew: see [`Builder::anew`].
+    pub fn anew<R>(&self, b: &mut Builder, body: impl FnOnce(&mut Builder, Args<'_>) -> R) -> R {
+        let mut all = self.all.to_vec();
+        let step = all.len() - 2;
+        all[step] = b.anew(all[step]);
+        body(b, Args { all: &all })
+    }
+
     fn ctx(&self) -> V {
         self.all[self.all.len() - 2]
     }

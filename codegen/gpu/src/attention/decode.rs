@@ -8,7 +8,7 @@
 use super::Shape;
 use super::pool::Pool;
 use super::results::{Results, joined_bytes};
-use super::split::{Item, Split};
+use super::split::{Chunks, Item, Split};
 use super::tiles::{Lane, PageAt, Queries, Range, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
@@ -18,12 +18,14 @@ use crate::mlir::{Builder, Cmp, Memory, V};
 const MAX_D: usize = 256;
 
 /// How it is done.
+#[derive(Clone, Copy)]
 pub(super) struct Plan {
     tile: Tile,
-    warps: u32,
+    /// Of a team.
+    pub(super) warps: u32,
     /// Pages in a warp's ring.
     stages: usize,
-    /// Blocks on a multiprocessor.
+    /// Blocks on a multiprocessor, of one team each.
     resident: u32,
     rows: usize,
 }
@@ -37,8 +39,7 @@ impl Plan {
         let most = if d > 128 { 8 } else { 16 };
         let rows = (1..=most.min(shape.group)).rev().find(|r| shape.group.is_multiple_of(*r))?;
         let tile = Tile { elem, int8, d, tiles: 1, halves: if rows > 8 { 2 } else { 1 }, scores: shape.scores };
-        let bytes =
-            |warps: u32, stages: usize| warps as usize * stages * tile.page_bytes() + joined_bytes(warps, rows, d);
+        let bytes = |warps, stages| Plan { tile, warps, stages, resident: 1, rows }.bytes();
         // Codes take registers on their way to f16: with large heads, those of three blocks are too
         // few.
         let most = if int8 && d > 64 { 2 } else { 3 };
@@ -53,27 +54,50 @@ impl Plan {
         let (warps, stages, resident) = if first.2 >= 2 { first } else { choices.find(|c| c.2 >= 2).unwrap_or(first) };
         Some(Plan { tile, warps, stages, resident: resident.max(1), rows })
     }
+
+    /// The same with so many pages in a warp's ring, which makes no difference to results.
+    pub(super) fn with_stages(self, stages: usize) -> Plan {
+        Plan { stages, ..self }
+    }
+
+    /// Shared memory of a team.
+    pub(super) fn bytes(&self) -> usize {
+        self.ring_bytes() + joined_bytes(self.warps, self.rows, self.tile.d)
+    }
+
+    fn ring_bytes(&self) -> usize {
+        self.warps as usize * self.stages * self.tile.page_bytes()
+    }
+
+    /// How work is dealt to blocks of one team.
+    pub(super) fn split(&self, cx: &Cx<'_>, shape: &Shape) -> Split {
+        let units = shape.spec.kv_heads * (shape.group / self.rows);
+        Split::new(cx.gpu, self.resident, units, (self.rows, self.warps), self.ring_bytes())
+    }
 }
 
 /// Emits the kernel.
 pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
-    let split = Split {
-        rows: plan.rows,
-        units: shape.spec.kv_heads * (shape.group / plan.rows),
-        warps: plan.warps,
-        blocks: Split::blocks(cx.gpu, plan.resident),
-        shared: plan.warps as usize * plan.stages * plan.tile.page_bytes(),
-    };
-    split.emit(cx, shape, None, plan.resident, |b, args, item, chunks| {
-        let lane = Lane::new(b, &plan.tile);
-        let walk = Walk::new(b, shape, plan, args, item, &lane);
-        let (q, carried) = walk.start(b);
-        chunks.each(b, &carried, |b, pages, carried, results| {
-            let (state, next) = walk.chunk(b, &q, pages, carried);
-            walk.leave(b, &state, results);
-            next
-        });
+    plan.split(cx, shape).emit(cx, shape, None, plan.resident, |b, args, item, chunks| {
+        attend(b, shape, plan, (args, item, chunks));
     })
+}
+
+/// Emits what a team does for an item.
+pub(super) fn attend(
+    b: &mut Builder,
+    shape: &Shape,
+    plan: &Plan,
+    (args, item, chunks): (Args<'_>, &Item, &Chunks<'_>),
+) {
+    let lane = Lane::of_thread(b, &plan.tile, item.team.thread);
+    let walk = Walk::new(b, shape, plan, args, item, &lane);
+    let (q, carried) = walk.start(b);
+    chunks.each(b, &carried, |b, pages, carried, results| {
+        let (state, next) = walk.chunk(b, &q, pages, carried);
+        walk.leave(b, &state, results);
+        next
+    });
 }
 
 /// A warp's walk over its pages.
@@ -98,13 +122,14 @@ impl<'a> Walk<'a> {
         item: &'a Item,
         lane: &'a Lane,
     ) -> Walk<'a> {
-        let tid = b.sreg("tid.x");
-        let warp = b.shrc(tid, 5);
+        let warp = b.shrc(item.team.thread, 5);
         // The same in all lanes, and known to be.
         let zero = b.i32(0);
         let warp = b.shuffle_from(warp, zero);
-        let offset = b.mulc(warp, (plan.stages * plan.tile.page_bytes()) as i64);
-        let stages = plan.warps as usize * plan.stages;
+        let before = b.mulc(item.team.number, i64::from(plan.warps));
+        let of_block = b.add(before, warp);
+        let offset = b.mulc(of_block, (plan.stages * plan.tile.page_bytes()) as i64);
+        let stages = item.team.of_block * plan.warps as usize * plan.stages;
         b.buffer(Memory {
             name: "rings of warps",
             at: 0,

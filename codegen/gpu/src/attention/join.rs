@@ -2,18 +2,22 @@
 //!
 //! A result is, per row, the maximum score, the sum of the weights and the weighted values (f32,
 //! unnormalized). Results of a chunk's warps are added in their order at once, to the largest of
-//! their maxima. Chunks are added one after the other, whether by the block that made them all, in
-//! shared memory, or by the last of several blocks, from the workspace: by the same operations, so
+//! their maxima. Chunks are added one after the other, whether by the team that made them all, in
+//! shared memory, or by the last of several teams, from the workspace: by the same operations, so
 //! that it makes no difference.
 
 use super::Shape;
-use super::results::{Results, joined_bytes, results_bytes, slot_floats, width};
+use super::results::{Results, slot_floats, width};
 use super::split::{Item, Split};
 use crate::COUNTER_BYTES;
-use crate::cx::{Args, share_out};
+use crate::cx::Args;
 use crate::mlir::{Builder, Cmp, Elem, F32, I32, I64, Ty, V};
 
-/// Chunks whose loads are under way together when they are added from the workspace.
+/// Loads of a thread that are under way together when chunks are added from the workspace, and the
+/// most pieces that they are of.
+const LOADS: usize = 16;
+const TOGETHER: usize = 4;
+/// Most chunks whose loads of a piece are.
 const JOIN: usize = 8;
 
 /// A piece of a result: maximum, sum, and values of some columns.
@@ -48,7 +52,7 @@ impl Join<'_> {
     fn each_piece(&self, b: &mut Builder, body: impl FnOnce(&mut Builder, V, V, V)) {
         let per_row = (self.d() / width(self.d())) as i64;
         let n = b.i32(self.split.rows as i64 * per_row);
-        share_out(b, n, self.split.threads(), |b, i| {
+        b.for_range(self.item.team.thread, n, i64::from(self.split.threads()), |b, i| {
             let row = b.divc(i, per_row);
             let start = b.mulc(row, per_row);
             let piece = b.sub(i, start);
@@ -96,11 +100,9 @@ impl Join<'_> {
 
     /// Where the sums of the chunks so far are, of a piece: values, and maximum and sum.
     fn sums(&self, b: &mut Builder, number: V) -> (V, V) {
-        let d = self.d();
-        let base = b.shared_at(self.split.shared + results_bytes(self.split.warps, self.split.rows, d));
-        let stats = b.atc(base, (self.split.rows * d * 4) as i64);
-        let (value, stat) = (b.mulc(number, width(d) as i64 * 4), b.shlc(number, 3));
-        (b.at(base, value), b.at(stats, stat))
+        let (values, stats) = self.results.sums;
+        let (value, stat) = (b.mulc(number, width(self.d()) as i64 * 4), b.shlc(number, 3));
+        (b.at(values, value), b.at(stats, stat))
     }
 
     /// The sums of a piece, which is one thread's own.
@@ -123,7 +125,7 @@ impl Join<'_> {
         });
     }
 
-    /// Whether the block has all chunks of its token.
+    /// Whether the team has all chunks of its item.
     fn alone(&self, b: &mut Builder) -> V {
         b.cmpc(Cmp::Eq, self.item.shares, 1)
     }
@@ -167,7 +169,7 @@ impl Join<'_> {
         });
     }
 
-    /// After the last chunk: stores the output, if this block has all chunks or counts last.
+    /// After the last chunk: stores the output, if this team has all chunks or counts last.
     pub(super) fn finish(&self, b: &mut Builder) {
         let alone = self.alone(b);
         b.if_else(
@@ -227,7 +229,7 @@ impl Join<'_> {
 
     /// A piece of a chunk's result, over the warps.
     fn join_warps(&self, b: &mut Builder, row: V, col: V) -> Part {
-        let warps: Vec<V> = (0..self.split.warps).map(|w| b.i32(i64::from(w))).collect();
+        let warps: Vec<V> = (0..self.split.parts).map(|w| b.i32(i64::from(w))).collect();
         let stats: Vec<(V, V)> = warps
             .iter()
             .map(|w| {
@@ -255,7 +257,7 @@ impl Join<'_> {
 
     /// Address of the result of a chunk in the workspace.
     fn slot(&self, b: &mut Builder, chunk: V) -> V {
-        let first = b.mulc(self.item.number, self.split.most() as i64);
+        let first = b.mulc(self.item.owner, self.split.most as i64);
         let slot = b.add(first, chunk);
         let slot = b.zext(slot, I64);
         let offset = b.mulc(slot, (slot_floats(self.split.rows, self.d()) * 4) as i64);
@@ -276,15 +278,15 @@ impl Join<'_> {
         b.at(stats, offset)
     }
 
-    /// Counts this share; the last one adds all chunks.
+    /// Counts this share; the last one adds all chunks. (Before the word is written again, the chunks
+    /// of another item have barriers.)
     fn join_shares(&self, b: &mut Builder) {
         b.fence();
         b.barrier();
-        let flag = b.shared_at(self.split.shared + joined_bytes(self.split.warps, self.split.rows, self.d()) - 16);
-        let tid = b.sreg("tid.x");
-        let one_thread = b.cmpc(Cmp::Eq, tid, 0);
+        let flag = self.results.flag;
+        let one_thread = b.cmpc(Cmp::Eq, self.item.team.thread, 0);
         b.if_(one_thread, |b| {
-            let offset = b.shlc(self.item.number, 2);
+            let offset = b.shlc(self.item.owner, 2);
             let counter = b.at(self.args.workspace(), offset);
             let one = b.i32(1);
             let before = b.atomic_add(counter, one);
@@ -302,48 +304,89 @@ impl Join<'_> {
         let last = b.cmpc(Cmp::Ne, last, 0);
         b.if_(last, |b| {
             b.fence();
-            self.each_piece(b, |b, row, col, _| {
-                let sums = self.add_chunks(b, row, col);
-                self.store_out(b, (row, col), sums);
-            });
+            self.add_all(b);
         });
-        // The word may be written again.
-        b.barrier();
     }
 
-    /// A piece over all chunks of the token, from the workspace.
-    fn add_chunks(&self, b: &mut Builder, row: V, col: V) -> Part {
-        let Part { maximum, sum, values } = self.start(b, row);
-        let (first, step) = (b.i32(0), b.i32(JOIN as i64));
+    /// Adds all chunks of the token from the workspace, and stores the output: of each thread a few
+    /// pieces at a time, so that enough loads are under way.
+    fn add_all(&self, b: &mut Builder) {
+        let (threads, per_row) = (self.split.threads() as usize, self.d() / width(self.d()));
+        let all = self.split.rows * per_row;
+        let together = all.div_ceil(threads).clamp(1, TOGETHER);
+        let n = b.i32(all as i64);
+        b.for_range(self.item.team.thread, n, (threads * together) as i64, |b, i| {
+            // Beyond the last piece, the last again, which is not stored.
+            let pieces: Vec<(V, V, V)> = (0..together)
+                .map(|j| {
+                    let (i, last) = (b.addc(i, (j * threads) as i64), b.i32(all as i64 - 1));
+                    let there = b.min(i, last);
+                    let row = b.divc(there, per_row as i64);
+                    let start = b.mulc(row, per_row as i64);
+                    let piece = b.sub(there, start);
+                    (i, row, b.mulc(piece, width(self.d()) as i64))
+                })
+                .collect();
+            let places: Vec<(V, V)> = pieces.iter().map(|(_, row, col)| (*row, *col)).collect();
+            let sums = self.add_chunks(b, &places);
+            for ((i, row, col), sums) in pieces.into_iter().zip(sums) {
+                let inside = b.cmp(Cmp::Slt, i, n);
+                b.if_(inside, |b| self.store_out(b, (row, col), sums));
+            }
+        });
+    }
+
+    /// Some pieces over all chunks of the token, from the workspace.
+    fn add_chunks(&self, b: &mut Builder, places: &[(V, V)]) -> Vec<Part> {
+        let join = (LOADS / places.len()).min(JOIN);
+        let start: Vec<V> = places
+            .iter()
+            .flat_map(|(row, _)| {
+                let Part { maximum, sum, values } = self.start(b, *row);
+                [maximum, sum, values]
+            })
+            .collect();
+        let (first, step) = (b.i32(0), b.i32(join as i64));
         let last = b.addc(self.item.chunks, -1);
-        let out = b.for_((first, self.item.chunks, step), &[maximum, sum, values], |b, i, sums| {
+        let out = b.for_((first, self.item.chunks, step), &start, |b, i, sums| {
             // All loads first; beyond the last chunk, the last again, which is not added.
-            let loaded: Vec<(V, Part)> = (0..JOIN as i64)
+            let loaded: Vec<(V, Vec<Part>)> = (0..join as i64)
                 .map(|j| {
                     let chunk = b.addc(i, j);
                     let there = b.min(chunk, last);
                     let slot = self.slot(b, there);
-                    let p = self.slot_stat(b, slot, row);
-                    let maximum = b.load(p, F32);
-                    let p = b.atc(p, 4);
-                    let sum = b.load(p, F32);
-                    let p = self.slot_value(b, slot, row, col);
-                    (chunk, Part { maximum, sum, values: b.load(p, self.ty()) })
+                    (chunk, places.iter().map(|place| self.load_slot(b, slot, *place)).collect())
                 })
                 .collect();
-            let mut sums = Part { maximum: sums[0], sum: sums[1], values: sums[2] };
-            for (chunk, part) in loaded {
-                let more = self.add(b, sums, part);
+            let mut sums: Vec<Part> = parts(sums);
+            for (chunk, of_chunk) in loaded {
                 let there = b.cmp(Cmp::Slt, chunk, self.item.chunks);
-                let pick = |b: &mut Builder, new, old| b.select(there, new, old);
-                sums = Part {
-                    maximum: pick(b, more.maximum, sums.maximum),
-                    sum: pick(b, more.sum, sums.sum),
-                    values: pick(b, more.values, sums.values),
-                };
+                for (sums, part) in sums.iter_mut().zip(of_chunk) {
+                    let more = self.add(b, *sums, part);
+                    *sums = Part {
+                        maximum: b.select(there, more.maximum, sums.maximum),
+                        sum: b.select(there, more.sum, sums.sum),
+                        values: b.select(there, more.values, sums.values),
+                    };
+                }
             }
-            vec![sums.maximum, sums.sum, sums.values]
+            sums.into_iter().flat_map(|s| [s.maximum, s.sum, s.values]).collect()
         });
-        Part { maximum: out[0], sum: out[1], values: out[2] }
+        parts(&out)
     }
+
+    /// A piece of a chunk, from the workspace.
+    fn load_slot(&self, b: &mut Builder, slot: V, (row, col): (V, V)) -> Part {
+        let p = self.slot_stat(b, slot, row);
+        let maximum = b.load(p, F32);
+        let p = b.atc(p, 4);
+        let sum = b.load(p, F32);
+        let p = self.slot_value(b, slot, row, col);
+        Part { maximum, sum, values: b.load(p, self.ty()) }
+    }
+}
+
+/// Three values each.
+fn parts(all: &[V]) -> Vec<Part> {
+    all.chunks(3).map(|p| Part { maximum: p[0], sum: p[1], values: p[2] }).collect()
 }

@@ -40,6 +40,8 @@ struct Token {
     seq: V,
     first: V,
     end: V,
+    /// Whether other blocks take it.
+    skipped: Option<V>,
 }
 
 impl List {
@@ -68,19 +70,34 @@ impl List {
             .iter()
             .map(|t| {
                 let inside = b.cmp(Cmp::Slt, t.number, block.count);
-                b.zext(inside, I32)
+                let inside = b.zext(inside, I32);
+                let Some(skipped) = t.skipped else { return inside };
+                let none = b.i32(0);
+                b.select(skipped, none, inside)
             })
             .collect();
         let (none, one) = (b.i32(0), b.i32(1));
         let note = |b: &mut Builder, number, left: &[V]| self.note(b, (block, lane), number, &tokens, left);
-        let left = note(b, none, &left);
+        let first = |b: &mut Builder| {
+            let rest = note(b, none, &left);
+            [vec![one], rest].concat()
+        };
+        let carried = if block.skips {
+            // Others may take them all.
+            let some = flags(b, &left);
+            b.assume(some, &[1]);
+            let some = b.cmpc(Cmp::Ne, some, 0);
+            let types = vec![I32; 1 + left.len()];
+            b.if_else(some, &types, first, |_| [vec![none], left.clone()].concat())
+        } else {
+            first(b)
+        };
+        let left = &carried[1..];
         // Tokens of other sequences: as many turns as there may be of them, most of which find
         // nothing left.
-        let others = any(b, &left);
+        let others = any(b, left);
         b.assume(others, &[0]);
         let turns = b.select(others, block.count, one);
-        let mut carried = vec![one];
-        carried.extend(left);
         let types = vec![I32; carried.len()];
         let done = b.for_((one, turns, one), &carried, |b, _, carried| {
             let (number, left) = (carried[0], &carried[1..]);
@@ -162,13 +179,24 @@ impl Token {
         let inside = b.min(number, last);
         let token = b.add(block.token0, inside);
         let range = block.range(b, token);
-        Token { number, seq: block.args.seq(b, token), first: range.first, end: b.add(range.first, range.count) }
+        Token {
+            number,
+            seq: block.args.seq(b, token),
+            first: range.first,
+            end: b.add(range.first, range.count),
+            skipped: block.skipped(b, token),
+        }
     }
 }
 
-/// Whether a flag of any lane is set.
-fn any(b: &mut Builder, flags: &[V]) -> V {
+/// Not 0 if a flag of any lane is set.
+fn flags(b: &mut Builder, flags: &[V]) -> V {
     let own = flags[1..].iter().fold(flags[0], |any, f| b.or(any, *f));
-    let all = b.redux(own, "umax");
+    b.redux(own, "umax")
+}
+
+/// Whether a flag of any lane is set.
+fn any(b: &mut Builder, of_lane: &[V]) -> V {
+    let all = flags(b, of_lane);
     b.cmpc(Cmp::Ne, all, 0)
 }

@@ -1,6 +1,6 @@
 //! Attention over the paged cache.
 //!
-//! Four kernels, by what is known of the step and of the cache:
+//! Five kernels, by what is known of the step and of the cache:
 //!
 //! - [`decode`]: few tokens, long contexts. A block takes a token, the query heads of one KV head
 //!   and some chunks of the pages ([`split`]); its warps take every n-th page each, through
@@ -10,6 +10,10 @@
 //!   the pages they see, shared by all its warps.
 //! - [`warpgroup`]: the same on sm90, by `wgmma` and a pipeline between warps, for caches of 16
 //!   bits and heads of up to 128.
+//! - Both of these have blocks beside the others that do what [`decode`] does, for tokens that are
+//!   alone of their sequence ([`lone`]).
+//! - [`wide`]: 16-bit caches whose keys end with the values (latent), or are of another width, or
+//!   with heads above 256; few tokens and many.
 //! - [`plain`]: any head size and any cache, without tensor cores: slow, but always there.
 //!
 //! [`decode`] and [`prefill`] serve caches of 16 bits and int8 ones ([`codes`]).
@@ -17,13 +21,15 @@
 //!
 //! All use the online softmax in base 2 in f32. Slots outside a token's range may hold anything:
 //! their scores are replaced, and their values never multiplied. A token's result depends on its
-//! own query, pages and position: not on the other tokens of the step, nor on the order in which
-//! blocks happen to run.
+//! own query, pages and position, and in steps of many tokens on whether it is alone of its sequence:
+//! not on other sequences, nor on the order in which blocks happen to run.
 
 mod codes;
+mod deal;
 mod decode;
 mod join;
 mod list;
+mod lone;
 mod plain;
 mod pool;
 mod prefill;
@@ -32,6 +38,7 @@ mod rows;
 mod split;
 mod tiles;
 mod warpgroup;
+mod wide;
 
 use tiles::Range;
 
@@ -142,8 +149,11 @@ pub fn emit(cx: &Cx<'_>, k: &Attention) -> Source {
     if let Some(plan) = prefill::Plan::new(cx, &shape, k.tile_m) {
         return prefill::emit(cx, &shape, &plan);
     }
-    match decode::Plan::new(cx, &shape) {
-        Some(plan) => decode::emit(cx, &shape, &plan),
+    if let Some(plan) = decode::Plan::new(cx, &shape) {
+        return decode::emit(cx, &shape, &plan);
+    }
+    match wide::Plan::new(cx, &shape) {
+        Some(plan) => wide::emit(cx, &shape, &plan),
         None => plain::emit(cx, &shape),
     }
 }
@@ -176,10 +186,21 @@ impl Shape {
         }
     }
 
+    /// Whether scores are the products of queries and keys, perhaps with a softcap, and nothing else
+    /// is wanted than weighted values.
+    fn usual(&self) -> bool {
+        self.bias.is_none() && self.relative.is_none() && self.sums.is_none()
+    }
+
+    /// The 16-bit float that tensor cores multiply, if the cache is of such.
+    fn in_halves(&self) -> Option<Elem> {
+        (self.usual() && self.spec.dtype.is_half()).then(|| piece::kv_storage(self.spec.dtype))
+    }
+
     /// The 16-bit float that tensor cores multiply, and whether it comes from int8 codes; `None` if
-    /// only the plain kernel will do.
+    /// keys are not as wide as values, or only the plain kernel will do.
     fn multiplied(&self) -> Option<(Elem, bool)> {
-        if !self.spec.uniform() || self.bias.is_some() || self.relative.is_some() || self.sums.is_some() {
+        if !self.spec.uniform() || !self.usual() {
             return None;
         }
         let (d, dtype) = (self.spec.key_dim, self.spec.dtype);

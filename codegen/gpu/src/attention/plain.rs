@@ -23,13 +23,7 @@ pub(super) fn shared_bytes(d: usize) -> usize {
 
 /// Emits the kernel.
 pub(super) fn emit(cx: &Cx<'_>, shape: &Shape) -> Source {
-    let split = Split {
-        rows: 1,
-        units: shape.spec.kv_heads * shape.group,
-        warps: WARPS,
-        blocks: Split::blocks(cx.gpu, RESIDENT),
-        shared: 0,
-    };
+    let split = Split::new(cx.gpu, RESIDENT, shape.spec.kv_heads * shape.group, (1, WARPS), 0);
     split.emit(cx, shape, Some(reason(shape)), RESIDENT, |b, args, item, chunks| {
         let walk = Walk::new(b, shape, args, item);
         chunks.each(b, &[], |b, pages, _, results| {
@@ -74,8 +68,8 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(b: &mut Builder, shape: &'a Shape, args: Args<'a>, item: &'a Item) -> Walk<'a> {
-        let tid = b.sreg("tid.x");
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let thread = item.team.thread;
+        let (warp, lane) = (b.shrc(thread, 5), b.andc(thread, 31));
         let of = |b: &mut Builder, rows: Rows| {
             let col = b.mulc(item.head, rows.of_head as i64);
             (shape.element(b, args, rows, item.token, col), rows.storage())

@@ -13,20 +13,24 @@
 //! caches, so that one does, where shared memory would hold three and more. Queries of heads above
 //! 128 are read again for every stage, from the first-level cache: beside 128 sums they would be
 //! spilled. They take 255 all the same: what is read ahead is
-//! limited by hand, and heads of 192 spill some words outside of the loop over the pages on sm100.
+//! limited by hand, and rows and blocks are found anew when results are stored. Heads of 224 of int8
+//! caches spill some words on sm90.
 
 use super::Shape;
 use super::list::{List, Walk};
+use super::lone::{Grid, Lone};
 use super::pool::Pool;
 use super::rows::{Block, Row};
 use super::tiles::{Lane, PageAt, Queries, Range, State, Tile};
-use crate::cx::Cx;
+use crate::Source;
+use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, Memory, V};
-use crate::{Source, blocks, per_rows};
 
 /// Most rows of a block.
 const MAX_ROWS: usize = 128;
 const STAGES: usize = 2;
+/// Most shared memory of a block whose queries are read anew for every stage.
+const CROWDED: usize = 136 << 10;
 
 /// How it is done.
 pub(super) struct Plan {
@@ -75,44 +79,64 @@ impl Plan {
     fn threads(&self) -> u32 {
         self.warps as u32 * 32
     }
+
+    /// Most shared memory of a block that leaves room for as many blocks on a multiprocessor; and,
+    /// where queries are read again and again, for these in the first-level cache.
+    fn most_shared(&self, cx: &Cx<'_>) -> usize {
+        let each = cx.gpu.shared_per_sm as usize / self.resident as usize - 1024;
+        let most = if self.tile.crowded() { CROWDED } else { usize::MAX };
+        each.min(cx.shared_limit()).min(most)
+    }
 }
 
 /// Emits the kernel.
 pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
+    let lone = Lone::new(cx, shape, (plan.warps, plan.resident), plan.most_shared(cx));
+    let grid = Grid { kv_heads: shape.spec.kv_heads, tokens: plan.tokens, lone: lone.as_ref() };
     let (mlir, program) = cx.function(plan.threads(), plan.resident, |b, args| {
-        Block::take(b, (cx, shape, args), plan.tokens, |b, block| {
-            b.buffer(Memory {
-                name: "pages",
-                at: 0,
-                bytes: plan.stage_bytes(),
-                stages: STAGES,
-                conflict_free: false,
-                over: &[],
-            });
-            plan.list().declare(b);
-            let lane = Lane::new(b, &plan.tile);
-            let tid = b.sreg("tid.x");
-            let warp = b.shrc(tid, 5);
-            let first = b.cmpc(Cmp::Eq, warp, 0);
-            b.if_(first, |b| plan.list().write(b, &block, lane.lane));
-            b.barrier();
-            let attend = Attend { block, plan, lane: &lane, tid, warp };
-            let rows = attend.rows(b);
-            let state = attend.run(b, &rows);
-            attend.store(b, &rows, &state);
-        });
+        grid.layers(b, |b| prompts(b, (cx, shape, args), &grid, plan), |b, lone| lone.serve(b, cx, shape, args));
     });
+    let (shared, scratch) = grid.bytes(shape, plan.list().at + plan.list().bytes());
     Source {
         entry: cx.entry(),
         mlir,
         program,
         threads: plan.threads(),
-        shared: (plan.list().at + plan.list().bytes()) as u32,
-        grid: [blocks(shape.spec.kv_heads), per_rows(plan.tokens), blocks(1)],
-        scratch: 0,
+        shared,
+        grid: grid.dims(),
+        scratch,
         scratch_per_m: 0,
         generic: None,
     }
+}
+
+/// Emits what a block does for its tokens.
+fn prompts(b: &mut Builder, (cx, shape, args): (&Cx<'_>, &Shape, Args<'_>), grid: &Grid<'_>, plan: &Plan) {
+    Block::take(b, (cx, shape, args), grid, |b, block| {
+        b.buffer(Memory {
+            name: "pages",
+            at: 0,
+            bytes: plan.stage_bytes(),
+            stages: STAGES,
+            conflict_free: false,
+            over: &[],
+        });
+        plan.list().declare(b);
+        let lane = Lane::new(b, &plan.tile);
+        let tid = b.sreg("tid.x");
+        let warp = b.shrc(tid, 5);
+        let first = b.cmpc(Cmp::Eq, warp, 0);
+        b.if_(first, |b| plan.list().write(b, &block, lane.lane));
+        b.barrier();
+        let attend = Attend { block, plan, lane: &lane, tid, warp };
+        let rows = attend.rows(b);
+        let state = attend.run(b, &rows);
+        attend.block.anew(b, (cx, grid), |b, block| {
+            let attend = Attend { block, ..attend };
+            let rows = attend.rows(b);
+            attend.store(b, &rows, &state);
+        });
+    });
 }
 
 /// A block while it is emitted.
@@ -154,7 +178,6 @@ impl Attend<'_> {
                 .iter()
                 .map(|row| {
                     let here = b.cmp(Cmp::Eq, row.seq, walk.seq);
-                    let here = b.and(here, row.used);
                     let none = b.i32(0);
                     Range { first: row.range.first, count: b.select(here, row.range.count, none) }
                 })

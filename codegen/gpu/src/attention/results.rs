@@ -1,6 +1,6 @@
 //! Where results of attention lie between warps, chunks and blocks.
 
-use super::split::Split;
+use super::split::{Split, Team};
 use crate::mlir::{Builder, Memory, V};
 
 /// Floats per row of a warp's values: padded so that the eight rows of a tensor-core tile fall into
@@ -24,9 +24,9 @@ fn sums_bytes(rows: usize, d: usize) -> usize {
     (rows * (d + 2 * (d / width(d))) * 4).next_multiple_of(16)
 }
 
-/// Shared memory of the results, the sums, and a word.
+/// Shared memory of the results, the sums, a word, and what a team's share is.
 pub(super) fn joined_bytes(warps: u32, rows: usize, d: usize) -> usize {
-    results_bytes(warps, rows, d) + sums_bytes(rows, d) + 16
+    results_bytes(warps, rows, d) + sums_bytes(rows, d) + 2 * 16
 }
 
 /// Floats of a chunk's result in the workspace: values, then maximum and sum of each row.
@@ -34,27 +34,39 @@ pub(super) fn slot_floats(rows: usize, d: usize) -> usize {
     (rows * (d + 2)).next_multiple_of(4)
 }
 
-/// Results of the warps of a block, in shared memory.
+/// Results of the warps of a team, in shared memory.
 #[derive(Clone, Copy)]
 pub(super) struct Results {
     values: V,
     stats: V,
     stride: usize,
     rows: usize,
+    /// Sums of the chunks so far: values, then maxima and sums of pieces.
+    pub(super) sums: (V, V),
+    /// A word.
+    pub(super) flag: V,
+    /// Four words: see [`deal`](super::deal).
+    pub(super) share: V,
 }
 
 impl Results {
-    /// Behind the pages.
-    pub(super) fn new(b: &mut Builder, split: &Split, d: usize) -> Results {
-        let stride = row_floats(d);
-        let of = |name, at, bytes| Memory { name, at, bytes, stages: 1, conflict_free: false, over: &[] };
-        let (own, sums) = (results_bytes(split.warps, split.rows, d), sums_bytes(split.rows, d));
-        b.buffer(of("results of warps", split.shared, own));
-        b.buffer(of("sums", split.shared + own, sums));
-        b.buffer(of("flag", split.shared + own + sums, 16));
-        let values = b.shared_at(split.shared);
-        let stats = b.atc(values, (split.warps as usize * split.rows * stride * 4) as i64);
-        Results { values, stats, stride, rows: split.rows }
+    /// Behind the pages: the results of all teams of the block, their sums, their words, their shares.
+    pub(super) fn new(b: &mut Builder, split: &Split, team: &Team, d: usize) -> Results {
+        let (stride, teams) = (row_floats(d), split.teams);
+        let (own, sums) = (results_bytes(split.parts, split.rows, d), sums_bytes(split.rows, d));
+        let mut at = split.shared * teams;
+        let mut part = |b: &mut Builder, name, bytes| {
+            b.buffer(Memory { name, at, bytes, stages: teams, conflict_free: false, over: &[] });
+            let base = b.shared_at(at);
+            at += bytes * teams;
+            let skip = b.mulc(team.number, bytes as i64);
+            b.at(base, skip)
+        };
+        let values = part(b, "results of warps", own);
+        let (sums, flag, share) = (part(b, "sums", sums), part(b, "flag", 16), part(b, "share", 16));
+        let stats = b.atc(values, (split.parts as usize * split.rows * stride * 4) as i64);
+        let sums = (sums, b.atc(sums, (split.rows * d * 4) as i64));
+        Results { values, stats, stride, rows: split.rows, sums, flag, share }
     }
 
     /// Address of element `col` of a row of a warp.

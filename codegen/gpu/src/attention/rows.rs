@@ -2,9 +2,10 @@
 //! KV head, numbered token by token.
 
 use super::Shape;
+use super::lone::Grid;
 use super::tiles::Range;
 use crate::cx::{Args, Cx, when_below};
-use crate::mlir::{Builder, Cmp, V};
+use crate::mlir::{Builder, Cmp, I32, V};
 
 /// What a block takes.
 #[derive(Clone, Copy)]
@@ -15,6 +16,10 @@ pub(super) struct Block<'a> {
     /// First token, and number of tokens.
     pub(super) token0: V,
     pub(super) count: V,
+    /// Tokens of the step.
+    m: V,
+    /// Whether other blocks take tokens that are alone of their sequence.
+    pub(super) skips: bool,
 }
 
 /// A query.
@@ -23,34 +28,68 @@ pub(super) struct Row {
     pub(super) token: V,
     pub(super) head: V,
     pub(super) seq: V,
+    /// Nothing, if the row is not used.
     pub(super) range: Range,
     /// False for rows that pad the block; they repeat a token.
     pub(super) used: V,
 }
 
 impl<'a> Block<'a> {
-    /// Emits a block's work on at most `tokens` tokens. Blocks with the last tokens come first:
+    /// Emits a block's work on at most `grid.tokens` tokens. Blocks with the last tokens come first:
     /// they have the longest walks.
     pub(super) fn take(
         b: &mut Builder,
         (cx, shape, args): (&Cx<'_>, &'a Shape, Args<'a>),
-        tokens: usize,
+        grid: &Grid<'_>,
         body: impl FnOnce(&mut Builder, Block<'a>),
     ) {
+        let tokens = grid.tokens as i64;
         let m = cx.row_count(b, args);
-        let up = b.addc(m, tokens as i64 - 1);
-        let tiles = b.divc(up, tokens as i64);
-        let y = b.sreg("ctaid.y");
-        when_below(b, y, tiles, |b| {
-            let last = b.addc(tiles, -1);
-            let tile = b.sub(last, y);
-            let token0 = b.mulc(tile, tokens as i64);
-            let count = b.sub(m, token0);
-            let most = b.i32(tokens as i64);
-            let count = b.min(count, most);
-            let kv_head = b.sreg("ctaid.x");
-            body(b, Block { shape, args, kv_head, token0, count });
+        let up = b.addc(m, tokens - 1);
+        let tiles = b.divc(up, tokens);
+        let (kv_head, number) = grid.place(b, |b, name| b.sreg(name));
+        when_below(b, number, tiles, |b| {
+            let block = Block::of(b, (shape, args), grid, (m, tiles), (kv_head, number));
+            body(b, block);
         });
+    }
+
+    /// Block `number` of a KV head, of a step of `m` tokens.
+    fn of(
+        b: &mut Builder,
+        (shape, args): (&'a Shape, Args<'a>),
+        grid: &Grid<'_>,
+        (m, tiles): (V, V),
+        (kv_head, number): (V, V),
+    ) -> Block<'a> {
+        let last = b.addc(tiles, -1);
+        let tile = b.sub(last, number);
+        let token0 = b.mulc(tile, grid.tokens as i64);
+        let count = b.sub(m, token0);
+        let most = b.i32(grid.tokens as i64);
+        let count = b.min(count, most);
+        Block { shape, args, kv_head, token0, count, m, skips: grid.lone.is_some() }
+    }
+
+    /// Runs `body` with the same block, of which nothing was kept since: beside the sums of large
+    /// heads no register is free.
+    pub(super) fn anew<R>(
+        &self,
+        b: &mut Builder,
+        (cx, grid): (&Cx<'_>, &Grid<'_>),
+        body: impl FnOnce(&mut Builder, Block<'_>) -> R,
+    ) -> R {
+        self.args.anew(b, |b, args| {
+            let m = cx.row_count(b, args);
+            let up = b.addc(m, grid.tokens as i64 - 1);
+            let tiles = b.divc(up, grid.tokens as i64);
+            let place = grid.place(b, |b, name| {
+                let register = format!("mov.u32 $0, %{name};");
+                b.asm_volatile(I32, &register, "=r", &[])
+            });
+            let block = Block::of(b, (self.shape, args), grid, (m, tiles), place);
+            body(b, block)
+        })
     }
 
     /// Positions that a token of the step sees.
@@ -69,18 +108,54 @@ impl<'a> Block<'a> {
         let last = b.addc(self.count, -1);
         let i = b.min(i, last);
         let token = b.add(self.token0, i);
+        let used = match self.skipped(b, token) {
+            Some(skipped) => {
+                let none = b.no();
+                b.select(skipped, none, used)
+            }
+            None => used,
+        };
         let first = b.mulc(self.kv_head, group);
         (token, b.add(first, within), used)
+    }
+
+    /// Whether other blocks take a token of the step, if there are any.
+    pub(super) fn skipped(&self, b: &mut Builder, token: V) -> Option<V> {
+        self.skips.then(|| is_lone(b, self.args, (token, self.m), false))
     }
 
     /// Row number `row`.
     pub(super) fn row(&self, b: &mut Builder, row: V) -> Row {
         let (token, head, used) = self.query(b, row);
-        Row { token, head, seq: self.args.seq(b, token), range: self.range(b, token), used }
+        let (range, none) = (self.range(b, token), b.i32(0));
+        // A token sees itself, so that of what is not used nothing is kept but this.
+        let count = b.select(used, range.count, none);
+        let used = b.cmpc(Cmp::Ne, count, 0);
+        Row { token, head, seq: self.args.seq(b, token), range: Range { count, ..range }, used }
     }
 
     /// First column of a head.
     pub(super) fn column(&self, b: &mut Builder, head: V) -> V {
         b.mulc(head, self.shape.spec.key_dim as i64)
     }
+}
+
+/// Whether a token of a step of `m` is alone of its sequence: those of a sequence are side by side.
+/// (Where they are not, each is taken to be alone.) `usual`: what is tried when the kernel's skeleton
+/// is verified.
+pub(super) fn is_lone(b: &mut Builder, args: Args<'_>, (token, m): (V, V), usual: bool) -> V {
+    let seq = args.seq(b, token);
+    b.assume(seq, &[0]);
+    let (zero, last, one) = (b.i32(0), b.addc(m, -1), b.i32(1));
+    let before = b.addc(token, -1);
+    let after = b.add(token, one);
+    let others = [b.smax(before, zero), b.min(after, last)].map(|other| {
+        let of_other = args.seq(b, other);
+        b.assume(of_other, &[i64::from(usual)]);
+        let (is_other, same) = (b.cmp(Cmp::Ne, other, token), b.cmp(Cmp::Eq, of_other, seq));
+        b.and(is_other, same)
+    });
+    let some = b.or(others[0], others[1]);
+    let (yes, no) = (b.yes(), b.no());
+    b.select(some, no, yes)
 }

@@ -40,7 +40,7 @@ pub(super) struct Lane {
     /// Twice its number in its row: its first column of every eight of the queries.
     t2: V,
     /// Offset of its rows in a page of keys and of values.
-    k: V,
+    pub(super) k: V,
     v: V,
 }
 
@@ -88,7 +88,12 @@ const _: () = assert!(PAGE_TOKENS == 16);
 impl Lane {
     pub(super) fn new(b: &mut Builder, tile: &Tile) -> Lane {
         let tid = b.sreg("tid.x");
-        let lane = b.andc(tid, 31);
+        Lane::of_thread(b, tile, tid)
+    }
+
+    /// Of a thread with this number in its warps.
+    pub(super) fn of_thread(b: &mut Builder, tile: &Tile, thread: V) -> Lane {
+        let lane = b.andc(thread, 31);
         let g = b.shrc(lane, 2);
         let t = b.andc(lane, 3);
         let t2 = b.shlc(t, 1);
@@ -170,7 +175,7 @@ impl Tile {
     }
 
     /// Two f32 as a word of two 16-bit floats.
-    fn narrow(&self, b: &mut Builder, x: V, y: V) -> V {
+    pub(super) fn narrow(&self, b: &mut Builder, x: V, y: V) -> V {
         let two = b.pack(&[x, y]);
         let two = b.ftrunc(two, self.pair());
         b.bitcast(two, I32)
@@ -238,7 +243,8 @@ impl Tile {
         [(0, 0), (0, 1), (1, 0), (1, 1)].map(word).to_vec()
     }
 
-    fn query_pair(&self, b: &mut Builder, p: V, stored: Elem) -> V {
+    /// Two adjacent elements of a query, as a word.
+    pub(super) fn query_pair(&self, b: &mut Builder, p: V, stored: Elem) -> V {
         // Plainly: a load that is known to give the same again would be made once, before the loop,
         // and where registers are short its result spilled.
         if stored == self.elem {
@@ -368,7 +374,7 @@ impl Tile {
 
     /// Probabilities of a half's row, relative to the new maximum; new maximum and sum; what the
     /// weighted values so far are multiplied by.
-    fn softmax(
+    pub(super) fn softmax(
         &self,
         b: &mut Builder,
         lane: &Lane,
@@ -443,7 +449,7 @@ impl Tile {
     }
 
     /// `values += P·V` for a page; `p`: the two words of each half.
-    fn weigh(&self, b: &mut Builder, lane: &Lane, v: V, p: &[[V; 2]], values: &mut [V]) {
+    pub(super) fn weigh(&self, b: &mut Builder, lane: &Lane, v: V, p: &[[V; 2]], values: &mut [V]) {
         let v = b.at(v, lane.v);
         let (none, zero) = (b.i32(0), b.f32(0.0));
         let each = 2 * self.halves;

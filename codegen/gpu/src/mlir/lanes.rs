@@ -1,6 +1,6 @@
 //! Exchange between the lanes of a warp.
 
-use super::{Builder, I1, I32, V};
+use super::{Builder, Cmp, I1, I32, V};
 
 /// Threads of a warp.
 pub const WARP: i32 = 32;
@@ -21,6 +21,17 @@ impl Builder {
     fn shuffle(&mut self, kind: &str, v: V, by: i64) -> V {
         let (all, by, clamp) = (self.i32(-1), self.i32(by), self.i32(31));
         self.op(v.ty, format!("nvvm.shfl.sync {kind} {all}, {v}, {by}, {clamp} : {0} -> {0}", v.ty))
+    }
+    /// The sum of an `i32` over this lane and those before it.
+    pub fn sum_up(&mut self, v: V, lane: V) -> V {
+        [1, 2, 4, 8, 16].into_iter().fold(v, |sum, by| {
+            let (all, distance, none) = (self.i32(-1), self.i32(by), self.i32(0));
+            let other =
+                self.op(I32, format!("nvvm.shfl.sync up {all}, {sum}, {distance}, {none} : {0} -> {0}", sum.ty));
+            let first = self.cmpc(Cmp::Slt, lane, by);
+            let other = self.select(first, none, other);
+            self.add(sum, other)
+        })
     }
     /// Combines over lanes whose numbers differ in `masks`, in that order: every lane gets the
     /// result.

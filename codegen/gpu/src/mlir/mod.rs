@@ -58,8 +58,9 @@ pub struct Builder {
     depth: usize,
     next: u32,
     smem: V,
-    /// Threads that meet at [`Builder::barrier`], where they are not all of the block.
-    team: Option<u32>,
+    /// Threads that meet at [`Builder::barrier`], and the barrier's number, where they are not all of
+    /// the block.
+    team: Option<(V, u32)>,
     recording: Recording,
     dependencies: Dependencies,
 }

@@ -176,6 +176,16 @@ impl Builder {
         rec.regions.push(Region { at: m.at, end: m.at + m.bytes.max(1) * m.stages.max(1) });
     }
 
+    /// Emits what some blocks do and others do not, whose shared memory is laid out anew: addresses
+    /// lie in the buffers that are declared inside.
+    pub fn role<R>(&mut self, body: impl FnOnce(&mut Builder) -> R) -> R {
+        let rec = &mut self.recording;
+        rec.regions.iter_mut().for_each(|r| *r = Region { at: usize::MAX, end: 0 });
+        rec.places.remove(&key(self.smem));
+        rec.arrays.clear();
+        body(self)
+    }
+
     /// Declares as many `mbarrier`s as a ring has stages, 8 bytes each from byte `at` of shared
     /// memory on, that so many arrivals complete.
     pub fn barriers(&mut self, name: impl Into<String>, at: usize, stages: usize, arrivals: usize) {

@@ -19,13 +19,7 @@ impl Builder {
     pub fn barrier(&mut self) {
         match self.team {
             None => self.barrier_all(),
-            Some(threads) => {
-                let (id, count) = (self.i32(1), threads);
-                let sync = self.record_threads(id, count);
-                self.record(Op::Barrier(sync));
-                let threads = self.i32(i64::from(threads));
-                self.effect(format!("nvvm.barrier id = {id} number_of_threads = {threads}"));
-            }
+            Some((id, threads)) => self.barrier_of(id, i64::from(threads)),
         }
     }
     /// Meets all threads of the block, also inside of [`Builder::team`].
@@ -50,7 +44,13 @@ impl Builder {
     /// Emits code that only the first `threads` threads of the block run: whole warps. Its barriers
     /// are theirs.
     pub fn team<R>(&mut self, threads: u32, body: impl FnOnce(&mut Builder) -> R) -> R {
-        let before = self.team.replace(threads);
+        let id = self.i32(1);
+        self.team_at(id, threads, body)
+    }
+    /// Emits code that so many threads of the block run, whole warps: all that have this `id`, 1 to
+    /// 15. Its barriers are theirs.
+    pub fn team_at<R>(&mut self, id: V, threads: u32, body: impl FnOnce(&mut Builder) -> R) -> R {
+        let before = self.team.replace((id, threads));
         let result = body(self);
         self.team = before;
         result

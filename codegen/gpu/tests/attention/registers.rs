@@ -7,7 +7,7 @@ use llmcc_ir::target::GpuArch;
 use std::thread;
 
 /// Attention of prompts that still spills, at most 32 bytes. (Sizes in between are not tried.)
-const SPILLED: &[Form] = &[("sm100", 192, KvDType::Bf16, 4)];
+const SPILLED: &[Form] = &[("sm90", 224, KvDType::Int8, 8)];
 
 /// With `ptxas` at hand: nothing is spilled by the forms below, on no target, but for [`SPILLED`],
 /// and as many blocks fit on a multiprocessor as the grid counts on.

@@ -79,12 +79,12 @@ mod softmax;
 
 use super::Shape;
 use super::list::{self, List};
+use super::lone::{Grid, Lone};
 use super::rows::Block;
 use crate::Source;
-use crate::cx::Cx;
+use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, Elem, Memory, V};
 use crate::ring::{self, Ring};
-use crate::{blocks, per_rows};
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::gpu::attention::{self, ROWS, TILE};
 use llmcc_ir::gpu::layout::Swizzle;
@@ -225,62 +225,96 @@ struct Attend<'a> {
 /// Emits the kernel.
 pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
     let threads = ((WARPS + PRODUCERS) * 32) as u32;
+    let lone = Lone::new(cx, shape, (WARPS, 1), cx.shared_limit());
+    let grid = Grid { kv_heads: shape.spec.kv_heads, tokens: plan.tokens, lone: lone.as_ref() };
     let (mlir, program) = cx.function(threads, 1, |b, args| {
-        Block::take(b, (cx, shape, args), plan.tokens, |b, block| {
-            plan.declare(b, shape);
-            let tid = b.sreg("tid.x");
-            let lane = b.andc(tid, 31);
-            let attend = Attend { plan, block, tid, lane };
-            let multiplies = b.cmpc(Cmp::Slt, tid, WARPS as i64 * 32);
-            b.if_else(
-                multiplies,
-                &[],
-                |b| {
-                    attend.take(b);
-                    vec![]
-                },
-                |b| {
-                    let first = b.cmpc(Cmp::Slt, tid, (WARPS * 32 + 32) as i64);
-                    b.if_(first, |b| plan.list().write(b, &attend.block, lane));
-                    vec![]
-                },
-            );
-            let (bringing, multiplying) = (PRODUCERS as i64, WARPS as i64);
-            // In the order of the events.
-            let events = [
-                ("keys there", bringing),
-                ("values there", bringing),
-                ("keys free", multiplying),
-                ("values free", multiplying),
-            ];
-            ring::initialize(b, &[(plan.ring(), &events)]);
-            b.if_else(
-                multiplies,
-                &[],
-                |b| {
-                    b.more_registers(REGISTERS.1);
-                    b.team(WARPS as u32 * 32, |b| attend.consume(b));
-                    vec![]
-                },
-                |b| {
-                    b.fewer_registers(REGISTERS.0);
-                    attend.produce(b);
-                    vec![]
-                },
-            );
-        });
+        grid.layers(
+            b,
+            |b| prompts(b, (cx, shape, args), &grid, plan),
+            |b, lone| {
+                // The warps that would bring give their registers to the others here too.
+                let multiplies = multiplies(b);
+                b.if_else(
+                    multiplies,
+                    &[],
+                    |b| {
+                        b.more_registers(REGISTERS.1);
+                        lone.serve(b, cx, shape, args);
+                        vec![]
+                    },
+                    |b| {
+                        b.fewer_registers(REGISTERS.0);
+                        vec![]
+                    },
+                );
+            },
+        );
     });
+    let (shared, scratch) = grid.bytes(shape, plan.shared());
     Source {
         entry: cx.entry(),
         mlir,
         program,
         threads,
-        shared: plan.shared() as u32,
-        grid: [blocks(shape.spec.kv_heads), per_rows(plan.tokens), blocks(1)],
-        scratch: 0,
+        shared,
+        grid: grid.dims(),
+        scratch,
         scratch_per_m: 0,
         generic: None,
     }
+}
+
+/// Whether the thread is of a warp that multiplies.
+fn multiplies(b: &mut Builder) -> V {
+    let tid = b.sreg("tid.x");
+    b.cmpc(Cmp::Slt, tid, WARPS as i64 * 32)
+}
+
+/// Emits what a block does for its tokens.
+fn prompts(b: &mut Builder, (cx, shape, args): (&Cx<'_>, &Shape, Args<'_>), grid: &Grid<'_>, plan: &Plan) {
+    Block::take(b, (cx, shape, args), grid, |b, block| {
+        plan.declare(b, shape);
+        let tid = b.sreg("tid.x");
+        let lane = b.andc(tid, 31);
+        let attend = Attend { plan, block, tid, lane };
+        let multiplies = multiplies(b);
+        b.if_else(
+            multiplies,
+            &[],
+            |b| {
+                attend.take(b);
+                vec![]
+            },
+            |b| {
+                let first = b.cmpc(Cmp::Slt, tid, (WARPS * 32 + 32) as i64);
+                b.if_(first, |b| plan.list().write(b, &attend.block, lane));
+                vec![]
+            },
+        );
+        let (bringing, multiplying) = (PRODUCERS as i64, WARPS as i64);
+        // In the order of the events.
+        let events = [
+            ("keys there", bringing),
+            ("values there", bringing),
+            ("keys free", multiplying),
+            ("values free", multiplying),
+        ];
+        ring::initialize(b, &[(plan.ring(), &events)]);
+        b.if_else(
+            multiplies,
+            &[],
+            |b| {
+                b.more_registers(REGISTERS.1);
+                b.team(WARPS as u32 * 32, |b| attend.consume(b));
+                vec![]
+            },
+            |b| {
+                b.fewer_registers(REGISTERS.0);
+                attend.produce(b);
+                vec![]
+            },
+        );
+    });
 }
 
 impl Walk {
