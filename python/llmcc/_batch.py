@@ -15,8 +15,9 @@ from ._pieces import Completion, Piece, finish_of, piece_of
 if TYPE_CHECKING:
     from ._model import Model, Prompt
 
-#: Sequences that generate at once, unless told otherwise.
+#: Sequences that generate at once, unless told otherwise: on processors and on GPUs, which read their weights once for all.
 MAX_BATCH = 64
+MAX_GPU_BATCH = 256
 
 
 #: Steps of fewer tokens take too little time for a thread of their own.
@@ -188,6 +189,11 @@ def free(lib: ffi.Library, gen: c.c_void_p) -> None:
     lib.release()
 
 
+def default_batch(isa: str) -> int:
+    """How many sequences generate at once on a machine with such instructions."""
+    return MAX_GPU_BATCH if isa.startswith("sm") else MAX_BATCH
+
+
 def begin(
     model: Model,
     prompts: Sequence[Sequence[int]],
@@ -199,7 +205,7 @@ def begin(
     own = None if each is None else list(each)
     if own is not None and len(own) != len(prompts):
         raise ValueError(f"each has {len(own)} entries, but there are {len(prompts)} prompts")
-    most = MAX_BATCH if max_batch is None else natural(max_batch, "max_batch", 31)
+    most = default_batch(model._info["isa"]) if max_batch is None else natural(max_batch, "max_batch", 31)
     if most == 0:
         raise ValueError("max_batch is 0; use a positive number, or None for the default")
     gens: list[c.c_void_p] = []
