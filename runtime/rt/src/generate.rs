@@ -429,7 +429,7 @@ impl Generation {
     pub(crate) fn choose(&self, mut row: Row) -> Result<Choice> {
         let (params, draw) = (&self.params.sampling, self.stats.generated_tokens);
         if let Some(candidates) = row.candidates()
-            && let Some(token) = candidates::choose(&candidates, params, self.vocab, draw)?
+            && let Some(token) = candidates::choose(&candidates, params, &self.history, self.vocab, draw)?
         {
             return Ok((token, None));
         }
