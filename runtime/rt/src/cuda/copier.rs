@@ -63,15 +63,15 @@ impl Copier {
 }
 
 /// Where several threads write, each its own part.
-pub struct Target<T>(*mut T);
+pub struct Disjoint<T>(*mut T);
 
-// SAFETY: a place; who writes where is the business of `Target::place`'s callers.
-unsafe impl<T: Send> Sync for Target<T> {}
+// SAFETY: a place; who writes where is the business of `Disjoint::place`'s callers.
+unsafe impl<T: Send> Sync for Disjoint<T> {}
 
-impl<T> Target<T> {
+impl<T> Disjoint<T> {
     /// Of the memory at `start`.
-    pub fn new(start: *mut T) -> Target<T> {
-        Target(start)
+    pub fn new(start: *mut T) -> Disjoint<T> {
+        Disjoint(start)
     }
 
     /// The place of element `i`.

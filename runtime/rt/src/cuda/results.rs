@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use llmcc_abi::layout::candidate_cols;
 
-use super::copier::{Copier, Target};
+use super::copier::{Copier, Disjoint};
 use super::device::{Device, Pinned};
 use crate::candidates::Want;
 use crate::engine::Limits;
@@ -126,8 +126,8 @@ impl Results {
         }
         let cols = self.output.cols;
         assert!(rows.iter().all(|(_, to)| (to + 1) * cols <= out.len()), "rows without a place");
-        let from = Target::new(self.output.start());
-        let to = Target::new(out.as_mut_ptr());
+        let from = Disjoint::new(self.output.start());
+        let to = Disjoint::new(out.as_mut_ptr());
         let all = cols * rows.len();
         copier.run(all.div_ceil(PART), || (), &|part| {
             let (mut at, end) = (part * PART, all.min((part + 1) * PART));

@@ -7,7 +7,7 @@
 use std::ptr;
 use std::sync::Arc;
 
-use super::copier::{Copier, Target};
+use super::copier::{Copier, Disjoint};
 use super::device::{Device, Pinned};
 use super::event::Event;
 use crate::error::Result;
@@ -78,7 +78,7 @@ fn fill(
     beside: impl FnOnce() + Send,
 ) {
     let block = &weights[i * BLOCK..weights.len().min((i + 1) * BLOCK)];
-    let to = Target::new(pinned.ptr());
+    let to = Disjoint::new(pinned.ptr());
     // The first part asks for what comes later.
     copier.run(block.len().div_ceil(PART) + 1, beside, &|part| {
         let Some(from) = part.checked_sub(1).map(|part| part * PART) else {
