@@ -72,7 +72,8 @@ const char *llmcc_last_error(void);
 
 typedef struct llmcc_options {
     size_t size;
-    uint32_t threads;          /* 0: one per physical core this process may use. Where the system gives fewer, the model has those: llmcc_model_info.threads */
+    uint32_t threads;          /* 0: one per physical core this process may use. Where the system gives fewer, the model has those: llmcc_model_info.threads.
+                                  On a GPU so many, at most 8, copy what the host has to memory that the GPU reads, and back; 0: one per processor, at most 8. */
     uint32_t flags;            /* LLMCC_OPEN_* */
     uint64_t max_tokens;       /* tokens the KV cache holds for all sequences together; 0: the longest context, at least 16384, or what fits half
                                   of the memory (the machine's, or what control groups, RLIMIT_AS and RLIMIT_DATA leave of it) with the windows of max_tokens / 4096 sequences, at least 8. Memory is used as the cache fills, not before; but on a GPU, where 0 means what fits, at once.
