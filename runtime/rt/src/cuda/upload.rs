@@ -36,6 +36,7 @@ pub(crate) fn upload(
     let sent = send(image, device, copier, &mut blocks, to, beside);
     // After an error, too: blocks are given back when nothing reads them any more.
     let done = device.synchronize("cannot copy the weights to the GPU");
+    image.release_weights(image.own_weights());
     sent.and(done)
 }
 
@@ -79,19 +80,23 @@ fn fill(
 ) {
     let block = &weights[i * BLOCK..weights.len().min((i + 1) * BLOCK)];
     let to = Disjoint::new(pinned.ptr());
-    // The first part asks for what comes later.
+    // The first part is about other blocks.
     copier.run(block.len().div_ceil(PART) + 1, beside, &|part| {
-        let Some(from) = part.checked_sub(1).map(|part| part * PART) else {
-            let soon = (i + if i == 0 { 0 } else { AHEAD }) * BLOCK;
-            let until = (i + 2 * AHEAD) * BLOCK;
-            if i.is_multiple_of(AHEAD) && soon < weights.len() {
-                image.prefetch_weights(&weights[soon..weights.len().min(until)]);
-            }
-            return;
-        };
+        let Some(from) = part.checked_sub(1).map(|part| part * PART) else { return around(image, weights, i) };
         let bytes = &block[from..block.len().min(from + PART)];
         // SAFETY: the pinned block is as long as the longest block, and each thread has its part.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.place(from), bytes.len()) };
-        image.release_weights(bytes);
     });
+}
+
+/// Asks for the blocks that come some time after block `i`, and gives the one before it back: of all
+/// the weights few are in memory.
+fn around(image: &Image, weights: &[u8], i: usize) {
+    let soon = if i == 0 { 0 } else { i + AHEAD } * BLOCK;
+    if i.is_multiple_of(AHEAD) && soon < weights.len() {
+        image.prefetch_weights(&weights[soon..weights.len().min((i + 2 * AHEAD) * BLOCK)]);
+    }
+    if i > 0 {
+        image.release_weights(&weights[(i - 1) * BLOCK..i * BLOCK]);
+    }
 }
