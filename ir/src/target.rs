@@ -116,6 +116,12 @@ impl GpuArch {
         self.rows(RowKind::Fp8).is_some_and(|r| r.mma)
     }
 
+    /// Whether a kernel may begin before the ones before have ended, and wait for them with an
+    /// instruction (`griddepcontrol`: PTX 7.8, compute capability 9.0).
+    pub fn overlaps_launches(&self) -> bool {
+        self.sm >= llmcc_abi::GPU_OVERLAPS
+    }
+
     /// PTX version for a kernel: on sm89, e4m3 numbers are known from 8.4 on, and only kernels that
     /// have some ask for it.
     pub fn ptx_for(&self, kernel: &Kernel) -> &'static str {

@@ -241,44 +241,6 @@ fn faults_and_hangs_cost_one_row_each() {
     assert!(right && rows["speed:s.w4"]["status"] == "ok" && rows.len() == 5, "{text}");
 }
 
-/// The constants of the cost model come back from speeds that it made; and the script's model is
-/// the compiler's.
-#[test]
-fn constants_are_recovered() {
-    let Some(python) = numpy() else { return };
-    let dir = tempfile::tempdir().expect("temporary folder");
-    // Descriptions only: no code is needed.
-    let backend = GpuBackend::new(Llvm::Absent, None);
-    let (written, text) = run(script(&python, "shapes.py", dir.path(), &[]));
-    assert!(written, "{text}");
-    let mut kernels = lower::read(&dir.path().join("kernels.lir")).unwrap_or_else(|e| panic!("{e}"));
-    kernels.extend(kernels_of("llama3", "w4g32", KvDType::F16, &backend));
-    write(&kernels, dir.path(), &backend);
-    let (right, text) = run(script(&python, "fit_test.py", dir.path(), &[]));
-    assert!(right, "{text}");
-}
-
-/// What is wished of a schedule is in it, if there is room; and what is no wish is refused.
-#[test]
-fn schedules_may_be_given() {
-    let text = "kernel @k rows T {\n  param %x: rows bf16[T, 4096]\n  param %w: matrix w4g128.frag[4096, 4096]\n  param %y: rows bf16[T, 4096]\n  \
-                matmul x=%x tile_m=8 {\n    segment n=4096 tile_n=16 weights(%w): %y[0..] = acc0\n  }\n}\n";
-    let kernel = llmcc_ir::text::parse_kernel(text).unwrap_or_else(|e| panic!("{e:?}"));
-    let of = |wish: &str| {
-        let wish = llmcc_cli::args::parse_wish(wish).unwrap_or_else(|e| panic!("{e}"));
-        schedule::matmul(&kernel, &lower::with_wish(target::find("sm90").expect("a target"), wish))
-    };
-    let facts = |s: schedule::MatmulSchedule| (s.resident, s.warps, s.phases[0].stages, s.input);
-    let chosen = schedule::matmul(&kernel, target::find("sm90").expect("a target")).map(facts);
-    assert!(chosen.is_some_and(|c| c.0 == 2 && c.1 == 8), "{chosen:?}");
-    assert_eq!(of("resident=1,warps=16,stages=3,input=whole").map(facts), Some((1, 16, 3, Input::Whole)));
-    assert_eq!(of("resident=4,warps=4,stages=2,input=global").map(facts), Some((4, 4, 2, Input::Global)));
-    assert_eq!(of("stages=5").map(|s| (s.resident, s.warps, s.phases[0].stages)), Some((2, 8, 5)));
-    for bad in ["warps", "warps=0", "warps=17", "input=tiles", "rows=8"] {
-        assert!(llmcc_cli::args::parse_wish(bad).is_err(), "{bad}");
-    }
-}
-
 /// A dead worker takes nothing from the others; a signature of which two kernels hang is left out.
 #[test]
 fn workers_fail_alone() {
@@ -349,6 +311,44 @@ fn one_file_is_enough() {
     assert!(packed && text.contains("left out, for want of room: architectures-f32.tar.xz"), "{text}");
     let (packed, text) = pack(&["--mib", "0.01"]);
     assert!(!packed && text.contains("more than the 0 that may travel") && !file.exists(), "{text}");
+}
+
+/// The constants of the cost model come back from speeds that it made; and the script's model is
+/// the compiler's.
+#[test]
+fn constants_are_recovered() {
+    let Some(python) = numpy() else { return };
+    let dir = tempfile::tempdir().expect("temporary folder");
+    // Descriptions only: no code is needed.
+    let backend = GpuBackend::new(Llvm::Absent, None);
+    let (written, text) = run(script(&python, "shapes.py", dir.path(), &[]));
+    assert!(written, "{text}");
+    let mut kernels = lower::read(&dir.path().join("kernels.lir")).unwrap_or_else(|e| panic!("{e}"));
+    kernels.extend(kernels_of("llama3", "w4g32", KvDType::F16, &backend));
+    write(&kernels, dir.path(), &backend);
+    let (right, text) = run(script(&python, "fit_test.py", dir.path(), &[]));
+    assert!(right, "{text}");
+}
+
+/// What is wished of a schedule is in it, if there is room; and what is no wish is refused.
+#[test]
+fn schedules_may_be_given() {
+    let text = "kernel @k rows T {\n  param %x: rows bf16[T, 4096]\n  param %w: matrix w4g128.frag[4096, 4096]\n  param %y: rows bf16[T, 4096]\n  \
+                matmul x=%x tile_m=8 {\n    segment n=4096 tile_n=16 weights(%w): %y[0..] = acc0\n  }\n}\n";
+    let kernel = llmcc_ir::text::parse_kernel(text).unwrap_or_else(|e| panic!("{e:?}"));
+    let of = |wish: &str| {
+        let wish = llmcc_cli::args::parse_wish(wish).unwrap_or_else(|e| panic!("{e}"));
+        schedule::matmul(&kernel, &lower::with_wish(target::find("sm90").expect("a target"), wish))
+    };
+    let facts = |s: schedule::MatmulSchedule| (s.resident, s.warps, s.phases[0].stages, s.input);
+    let chosen = schedule::matmul(&kernel, target::find("sm90").expect("a target")).map(facts);
+    assert!(chosen.is_some_and(|c| c.0 == 2 && c.1 == 8), "{chosen:?}");
+    assert_eq!(of("resident=1,warps=16,stages=3,input=whole").map(facts), Some((1, 16, 3, Input::Whole)));
+    assert_eq!(of("resident=4,warps=4,stages=2,input=global").map(facts), Some((4, 4, 2, Input::Global)));
+    assert_eq!(of("stages=5").map(|s| (s.resident, s.warps, s.phases[0].stages)), Some((2, 8, 5)));
+    for bad in ["warps", "warps=0", "warps=17", "input=tiles", "rows=8"] {
+        assert!(llmcc_cli::args::parse_wish(bad).is_err(), "{bad}");
+    }
 }
 
 /// What is too large to travel is refused.

@@ -32,8 +32,22 @@ impl Cx<'_> {
         format!("k_{}", self.kernel.name.chars().map(fit).collect::<String>())
     }
 
-    /// Emits the kernel's function, and its skeleton: see [`Builder::kernel`].
+    /// Emits the kernel's function, and its skeleton: see [`Builder::kernel`]. It waits for the
+    /// kernels before at once.
     pub fn function(
+        &self,
+        threads: u32,
+        min_blocks: u32,
+        body: impl FnOnce(&mut Builder, Args<'_>),
+    ) -> (String, Program) {
+        self.function_that_waits(threads, min_blocks, |b, args| {
+            b.wait_for_inputs();
+            body(b, args);
+        })
+    }
+
+    /// The same; `body` waits for the kernels before ([`Builder::wait_for_inputs`]).
+    pub fn function_that_waits(
         &self,
         threads: u32,
         min_blocks: u32,
@@ -47,7 +61,8 @@ impl Cx<'_> {
         };
         let mut access: Vec<Access> = self.kernel.params.iter().enumerate().map(of).collect();
         access.extend([Access::Read, Access::Write]);
-        Builder::kernel(&self.entry(), &access, threads, min_blocks, |b, args| body(b, Args { all: args }))
+        let overlaps = self.gpu.overlaps_launches();
+        Builder::kernel(&self.entry(), &access, (threads, min_blocks), overlaps, |b, args| body(b, Args { all: args }))
     }
 
     /// Columns and storage of a matrix of rows.

@@ -55,6 +55,26 @@ pub fn initialize(b: &mut Builder, rings: &[(Ring, &[(&str, i64)])]) {
     b.barrier_all();
 }
 
+/// Initializes the `mbarrier`s of rings that warps have for themselves, with one event each that one
+/// arrival completes, and all threads of the block wait for it. Stage `s` of warp `w`, of `warps`, is
+/// number `s · warps + w`, and lane `s` initializes it.
+pub fn initialize_by_warps(b: &mut Builder, rings: &[Ring], name: &str, warps: usize) {
+    let tid = b.sreg("tid.x");
+    let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+    let line = b.mulc(lane, warps as i64);
+    let number = b.add(line, warp);
+    for ring in rings {
+        b.barriers(name, ring.at, ring.stages, 1);
+        let inside = b.cmpc(Cmp::Slt, lane, (ring.stages / warps) as i64);
+        b.if_(inside, |b| {
+            let barrier = ring.barrier(b, 0, number);
+            b.mbarrier_init(&barrier, 1);
+        });
+    }
+    b.fence_mbarriers();
+    b.barrier_all();
+}
+
 /// A turn of a ring: which stage, and the parity of its phase.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {

@@ -50,6 +50,9 @@ pub struct Program {
     pub values: Vec<Value>,
     /// What is done.
     pub body: Vec<Stmt>,
+    /// Operations on memory that kernels before write, as text, which the wait for those kernels does
+    /// not dominate.
+    pub early: Vec<String>,
 }
 
 /// Who shares a buffer.

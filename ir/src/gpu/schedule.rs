@@ -108,8 +108,14 @@ pub struct MatmulSchedule {
     pub apart: bool,
     /// Columns of the input, padded to whole column tiles.
     pub k: usize,
-    /// Column tiles of a unit: with `Mma` and few rows, one for each warp of a column.
+    /// Column tiles of a unit: with `Mma` and few rows, one for each warp of a column; with `Gemv`, all
+    /// of one warp.
     pub depth: usize,
+    /// Whether streamed weights come by copies in bulk (sm90), which need no registers and no lanes.
+    pub bulk: bool,
+    /// With [`MatmulSchedule::bulk`], bytes of shared memory for rings of weights and the rows of input
+    /// at their end: fewer rows leave more stages to the rings.
+    pub room: usize,
     /// One after the other.
     pub phases: Vec<Phase>,
     /// Set when another shape of kernel would be much faster: the reason.
@@ -266,6 +272,9 @@ impl<'a> Facts<'a> {
 
     /// At most 8 rows at a time, weights streamed.
     fn streamed(&self) -> Option<MatmulSchedule> {
+        if self.gpu.overlaps_launches() && self.variant() != Variant::Fma {
+            return self.streamed_in_bulk();
+        }
         let variant = if self.variant() == Variant::Fma { Variant::Fma } else { Variant::Gemv };
         let k = round_up(self.k, TILE_K);
         let bytes = if variant == Variant::Fma { 4 } else { 2 };
@@ -314,11 +323,115 @@ impl<'a> Facts<'a> {
                 apart: true,
                 k,
                 depth: 1,
+                bulk: false,
+                room: 0,
                 phases,
                 slow,
             });
         }
         None
+    }
+
+    /// The same on sm90, where copies in bulk bring the weights: see [`MatmulSchedule::bulk`].
+    ///
+    /// A kernel takes at most half of a multiprocessor's shared memory and registers where that is
+    /// enough for two stages, so that the next kernel begins beside it and has its first weights under
+    /// way before this one has ended.
+    fn streamed_in_bulk(&self) -> Option<MatmulSchedule> {
+        let wish = self.gpu.wish;
+        let (half, all) = (self.gpu.shared_per_sm as usize / 2, self.gpu.shared_per_sm as usize);
+        let few = [4, 2, 1].into_iter().flat_map(|rows| [(all, 8, rows), (all, 4, rows)]);
+        let shapes = [(half, 8, GEMV_ROWS), (all, 8, GEMV_ROWS)].into_iter().chain(few);
+        let resident = wish.resident.unwrap_or(1);
+        shapes.map(|(bytes, warps, rows)| (bytes, wish.warps.unwrap_or(warps), rows)).find_map(
+            |(bytes, warps, rows)| {
+                let most = (bytes / resident - 1024).min(self.gpu.shared_per_block as usize);
+                [4, 2, 1].into_iter().find_map(|depth| self.bulk_stream(most, (resident, warps, rows), depth))
+            },
+        )
+    }
+
+    /// The schedule with at most `most` bytes of shared memory, so many blocks and warps, rows of a
+    /// block, and column tiles of a unit; `None` where that does not fit.
+    fn bulk_stream(
+        &self,
+        most: usize,
+        (resident, warps, rows): (usize, usize, usize),
+        depth: usize,
+    ) -> Option<MatmulSchedule> {
+        let must = self.body.prologue.is_some() || !self.k.is_multiple_of(TILE_K);
+        let (kt, wish) = (self.kt(), self.gpu.wish);
+        if !kt.is_multiple_of(depth) {
+            return None;
+        }
+        let k = kt * TILE_K;
+        let row = 2 * k + 16;
+        let mut phases: Vec<Phase> =
+            self.groups().into_iter().map(|g| self.bulk_phase(g, warps, depth)).collect::<Option<_>>()?;
+        let segments = |p: &Phase| &self.body.segments[p.first..p.first + p.segments];
+        // Warps without units wait for the others.
+        if depth > 1 && phases.iter().any(|p| !(kt / depth).is_multiple_of(p.parts)) {
+            return None;
+        }
+        let of = |f: &dyn Fn(&Phase) -> usize| phases.iter().map(f).max().unwrap_or(0);
+        let unit = |p: &Phase| {
+            let formats = segments(p)[0].weights.iter().filter_map(|w| self.format(*w));
+            warps * p.strips * formats.map(|f| chunk_bytes(f, depth)).sum::<usize>()
+        };
+        let norm = self.body.prologue.and_then(|p| p.norm).map_or(0, |norm| rows * norm_words(norm, k, warps) * 4);
+        let joined = of(&|p| sums_bytes(p.parts, rows, &segments(p)[0]) + self.epilogue_bytes(segments(p), rows));
+        let fixed = 256 + phases.len() * warps * MOST_STAGES * 8 + norm + joined;
+        let left = most.checked_sub(fixed)?;
+        let largest = of(&unit);
+        let stages = |staged: usize| left.saturating_sub(staged * row) / largest;
+        let (input, staged) = if must || wish.whole.unwrap_or(stages(rows) >= 2) {
+            (Input::Whole, rows)
+        } else if wish.whole == Some(false) {
+            (Input::Global, 0)
+        } else {
+            let fitting = (1..rows).rev().find(|n| stages(*n) >= 2).unwrap_or(0);
+            (if fitting == 0 { Input::Global } else { Input::Fitting(fitting) }, fitting)
+        };
+        let count = wish.stages.unwrap_or(MOST_STAGES).min(stages(staged));
+        if count < 2 {
+            return None;
+        }
+        phases.iter_mut().for_each(|p| p.stages = count);
+        let room = if wish.stages.is_some() { count * largest + staged * row } else { left };
+        let slots = self.gpu.sms as usize * resident;
+        let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles.min(slots) }).max()?;
+        let slow = (self.body.tile_m > GEMV_ROWS)
+            .then_some("a product of many rows that tensor cores would do faster in tiles");
+        Some(MatmulSchedule {
+            variant: Variant::Gemv,
+            rows,
+            warps,
+            producers: 0,
+            resident,
+            blocks,
+            input,
+            apart: true,
+            k,
+            depth,
+            bulk: true,
+            room: room / 128 * 128,
+            phases,
+            slow,
+        })
+    }
+
+    fn bulk_phase(&self, (first, segments): (usize, usize), warps: usize, depth: usize) -> Option<Phase> {
+        let group = &self.body.segments[first..first + segments];
+        let s = &group[0];
+        let (lanes, wide) = (s.weights.len(), s.tile_n / BLOCK);
+        let divisors = || (1..=wide).filter(|d| wide.is_multiple_of(*d) && wide / d <= warps);
+        // Strips of a warp share what it reads of the input: up to four.
+        let strips = divisors().filter(|d| lanes * d <= 4).max().or_else(|| divisors().min())?;
+        let columns = wide / strips;
+        let parts = (warps / columns).min(self.kt() / depth);
+        let tiles = group.iter().map(Segment::tiles).sum();
+        let cut = self.cut(group, tiles, self.gpu.sms as usize);
+        Some(Phase { first, segments, tiles, strips, columns, parts, cut, stages: 0 })
     }
 
     /// Input of which not all rows fit beside the weights on their way: as many as take at most
@@ -467,6 +580,8 @@ impl<'a> Facts<'a> {
             // fp8 rows are stored in whole units.
             k: round_up(self.k, TILE_K),
             depth,
+            bulk: false,
+            room: 0,
             phases,
             slow: None,
         })
@@ -497,6 +612,8 @@ impl<'a> Facts<'a> {
 
 /// Rows of a product whose weights are streamed: the columns of an `mma` of 16×8.
 pub const GEMV_ROWS: usize = 8;
+/// Stages of a ring of copies in bulk at most: beyond, they would be of no use.
+pub const MOST_STAGES: usize = 16;
 /// Bytes of weights that should be on their way to each multiprocessor: 4.8 TB/s for 1 µs are 36 KB
 /// on each of 132, and as much again for uneven arrival.
 const IN_FLIGHT: usize = 72 << 10;
@@ -532,6 +649,12 @@ const DEEP_ROWS: usize = 32;
 /// groups in it.
 pub fn unit_bytes(format: Format) -> usize {
     format.tile_bytes() + factor_runs(format).iter().map(FactorRun::bytes).sum::<usize>()
+}
+
+/// Bytes of `tiles` adjacent units of one strip of a format, brought at once: the codes of all, then
+/// run by run the factors of all. One or a power of two.
+pub fn chunk_bytes(format: Format, tiles: usize) -> usize {
+    tiles * format.tile_bytes() + factor_runs(format).iter().map(|r| r.lines_of(tiles) * r.line_bytes()).sum::<usize>()
 }
 
 /// Bytes of so many units of one strip of a format in a stage of a `wgmma` kernel: [`unit_bytes`]
@@ -624,19 +747,32 @@ impl MatmulSchedule {
 }
 
 impl Facts<'_> {
+    /// Columns of a lane in an output tile of a streamed product: as many as leave all multiprocessors
+    /// busy.
+    fn streamed_width(&self, lanes: usize) -> usize {
+        let columns: usize = self.body.segments.iter().map(|s| s.n).sum();
+        let sms = self.gpu.sms as usize;
+        if !self.gpu.overlaps_launches() {
+            let wide = [64, 32].into_iter().map(|c| c / lanes);
+            return wide.into_iter().find(|c| *c > 0 && columns / c >= 4 * sms).unwrap_or(BLOCK);
+        }
+        // The part of the last turn of the multiprocessors that has work, over all turns.
+        let busy = |c: &usize| {
+            let tiles = columns.div_ceil(*c);
+            tiles as f64 / tiles.next_multiple_of(sms) as f64
+        };
+        let wide = [32, BLOCK].map(|c| (c / lanes).max(BLOCK));
+        let best = wide.iter().map(busy).fold(0.0, f64::max);
+        wide.into_iter().find(|c| busy(c) >= 0.98 * best).unwrap_or(BLOCK)
+    }
+
     /// Widths of the output tiles of all segments: one width where runs allow it, so that their
     /// tiles are shared out as one.
     fn widths(&self, tile_m: usize) -> Option<Vec<usize>> {
         let segments = &self.body.segments;
         let run = segments.iter().map(|s| self.run(s)).fold(BLOCK, lcm);
         let lanes = segments.iter().map(|s| s.weights.len()).max()?;
-        let wanted = if tile_m > GEMV_ROWS {
-            128 / lanes
-        } else {
-            let slots = self.gpu.sms as usize * 2;
-            let columns: usize = segments.iter().map(|s| s.n).sum();
-            [64, 32].into_iter().map(|c| c / lanes).find(|c| *c > 0 && columns / c >= 2 * slots).unwrap_or(BLOCK)
-        };
+        let wanted = if tile_m > GEMV_ROWS { 128 / lanes } else { self.streamed_width(lanes) };
         let width = |run: usize| run * (wanted / run).max(1);
         let own = |s: &Segment| if s.n.is_multiple_of(run) { width(run) } else { width(self.run(s)) };
         Some(segments.iter().map(own).collect())

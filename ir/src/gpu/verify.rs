@@ -45,6 +45,10 @@ pub const RULES: &[(&str, &str)] = &[
     ("barrier-mismatch", "all threads that share a barrier reach it"),
     ("copy-never-waited", "copies are waited for before the kernel ends"),
     ("wgmma-never-waited", "products are waited for before the kernel ends"),
+    (
+        "use-before-predecessors",
+        "what kernels before write is read and written after the wait for them only: weights, tables and the step may be read before",
+    ),
     ("too-long", "the unrolled program is short enough to be checked"),
 ];
 
@@ -69,6 +73,11 @@ pub fn verify_once(program: &Program) -> Vec<Diagnostic> {
 fn verify_choices(program: &Program, most: usize) -> Vec<Diagnostic> {
     let ops = Ops::of(program);
     let mut out = Findings { program, ops: &ops, list: vec![], seen: BTreeSet::new() };
+    for text in &program.early {
+        let place = Place::GpuOp { kernel: program.name.clone(), op: 0, text: text.clone() };
+        let message = "it is reached without a wait for the kernels before, which write this memory";
+        out.list.push(Diagnostic::error("use-before-predecessors", place, message));
+    }
     check_references(program, &ops, &mut out);
     if !out.list.is_empty() {
         return out.list;

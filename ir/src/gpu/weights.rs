@@ -27,6 +27,30 @@ impl FactorRun {
         self.lines * BLOCK * self.of.kind.bytes()
     }
 
+    /// Lines that `tiles` adjacent units need, of which the first is numbered with a multiple of
+    /// `tiles`.
+    pub fn lines_of(&self, tiles: usize) -> usize {
+        match self.units() {
+            _ if self.lines > 1 => tiles * self.lines,
+            Some(units) => (tiles / units).max(1),
+            None => 1,
+        }
+    }
+
+    /// Bytes of a line.
+    pub fn line_bytes(&self) -> usize {
+        BLOCK * self.of.kind.bytes()
+    }
+
+    /// Which of the lines of adjacent units ([`FactorRun::lines_of`]) is the first of unit `tile`.
+    pub fn line_in(&self, tile: usize) -> usize {
+        match self.units() {
+            _ if self.lines > 1 => tile * self.lines,
+            Some(units) => tile / units,
+            None => 0,
+        }
+    }
+
     /// Where they begin in a block of 16 rows.
     pub fn in_block(&self, block: &Block) -> usize {
         match (self.level, self.minima) {

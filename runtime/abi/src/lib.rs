@@ -202,6 +202,11 @@ pub struct KernelDesc {
     pub shared_per_block: u64,
 }
 
+/// The first compute capability (`10 major + minor`) whose kernels wait themselves for the kernels
+/// before them: every thread executes `griddepcontrol.wait` before it reads or writes what kernels
+/// write, and in each launch some thread does.
+pub const GPU_OVERLAPS: u32 = 90;
+
 /// What a GPU kernel has beyond [`KernelDesc`].
 ///
 /// The kernel is `.entry NAME(u64 operand0, ..., u64 operandN-1, u64 ctx, u64 workspace)`: device
@@ -210,6 +215,9 @@ pub struct KernelDesc {
 /// aligned to 256, that no other kernel of the table uses. It is zeroed once, when the model is
 /// opened; afterwards a kernel finds there what its last launch left (counters have to be left
 /// zero).
+///
+/// Kernels for compute capability [`GPU_OVERLAPS`] and later may be launched before those before them
+/// have ended.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GpuKernelDesc {

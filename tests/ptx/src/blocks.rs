@@ -30,6 +30,8 @@ struct Event {
 struct Cell {
     /// Which launch this is about.
     launch: u32,
+    /// Which launch wrote it last.
+    written: u32,
     write: Event,
     read: Event,
     /// The write was atomic.
@@ -79,6 +81,12 @@ fn join(into: &mut Known, from: &Known) {
 pub(crate) struct Blocks {
     on: bool,
     launch: u32,
+    /// The last launch that began when all before it had ended.
+    first: u32,
+    /// The instruction at hand is reached without a wait for the launches before.
+    pub early: bool,
+    /// Some thread of the launch has waited for those before.
+    pub waited: bool,
     /// log2 of the granule.
     shift: u32,
     /// Index of the running block plus one.
@@ -105,9 +113,13 @@ pub(crate) struct Touch {
 
 impl Blocks {
     /// A new launch.
-    pub fn begin(&mut self, granule: u64, check: bool) {
+    pub fn begin(&mut self, granule: u64, check: bool, overlaps: bool) {
         self.on = check;
         self.launch += 1;
+        if !overlaps {
+            self.first = self.launch;
+        }
+        (self.early, self.waited) = (false, false);
         self.shift = granule.clamp(1, 16).trailing_zeros();
         self.handed.clear();
     }
@@ -164,7 +176,10 @@ impl Blocks {
             let launch = self.launch;
             let c = shadow.cell(i);
             if c.launch != launch {
-                *c = Cell { launch, ..Cell::default() };
+                *c = Cell { launch, written: c.written, ..Cell::default() };
+            }
+            if self.early && (t.access != Access::Read || (self.first..launch).contains(&c.written)) {
+                return Err(FaultKind::Early { access: t.access, address: t.address });
             }
             let harmless = t.atomic && c.atomic;
             if !harmless && !self.ordered(c.write) {
@@ -183,7 +198,7 @@ impl Blocks {
             if !self.ordered(c.read) {
                 return Err(self.race(t, i, at, Access::Read, c.read));
             }
-            *c = Cell { launch, write: mine, read: Event::default(), atomic: t.atomic };
+            *c = Cell { launch, written: launch, write: mine, read: Event::default(), atomic: t.atomic };
         }
         Ok(())
     }

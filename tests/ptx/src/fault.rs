@@ -58,6 +58,9 @@ pub enum FaultKind {
     BlockRace { access: Access, address: u64, other_access: Access, block: Option<u32>, line: u32 },
     /// `ld.global.nc` of bytes that this launch wrote: the read-only cache may hold the old ones.
     Stale { address: u64, line: u32 },
+    /// An access in a launch that overlaps with those before it, which `griddepcontrol.wait` does not
+    /// precede: a read of what they wrote, or a write.
+    Early { access: Access, address: u64 },
     /// An access of bytes that an asynchronous copy or product, not yet waited for, writes or
     /// reads.
     InFlight { access: Access, address: u64, other: Other },
@@ -110,6 +113,12 @@ impl fmt::Display for FaultKind {
             }
             FaultKind::Stale { address, line } => {
                 write!(f, "ld.global.nc of global address {address:#x}, which the same launch wrote at line {line}")
+            }
+            FaultKind::Early { access, address } => {
+                write!(
+                    f,
+                    "{access} of global address {address:#x} before griddepcontrol.wait, while launches before this one may still run"
+                )
             }
             FaultKind::InFlight { access, address, other } => {
                 write!(

@@ -42,6 +42,8 @@
 //! - races between blocks on global memory, where no fences and atomics order them (they run one
 //!   after another here, at the same time on a GPU);
 //! - `ld.global.nc` of what the same launch wrote;
+//! - in launches that overlap ([`Options::overlaps`]), uses of what launches before wrote that come
+//!   before `griddepcontrol.wait`;
 //! - use of bytes that an asynchronous copy has not delivered (copies land at the wait, not
 //!   before), or overwriting bytes that one still reads;
 //! - asynchronous reads (wgmma, bulk stores) of bytes that threads wrote with no
@@ -106,6 +108,11 @@ pub struct Options {
     /// tensor cores were found to do (DeepSeek-V3 Technical Report, 2024, section 3.5.2;
     /// SageAttention2, 2024, section 3.3). Else sums are exact, and rounded once per step.
     pub short_fp8_sums: bool,
+    /// The launch may begin before those before it have ended (programmatic dependent launch). Before
+    /// `griddepcontrol.wait` it must not read what launches wrote since the last one that began after
+    /// all before, and write nothing; and some thread must wait, so that those behind may rely on its
+    /// end.
+    pub overlaps: bool,
 }
 
 impl Default for Options {
@@ -115,6 +122,7 @@ impl Default for Options {
             check_races: true,
             instruction_limit: 20_000_000_000,
             short_fp8_sums: false,
+            overlaps: false,
         }
     }
 }

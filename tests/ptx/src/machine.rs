@@ -70,6 +70,8 @@ pub(crate) struct Warp {
     pub group: Group,
     /// Registers of each thread, as far as `setmaxnreg` counts them.
     pub registers: u32,
+    /// Lanes that have waited for the launches before.
+    pub waited: u32,
     /// Executed instructions, for `%clock`.
     pub clock: u64,
 }

@@ -54,7 +54,7 @@ pub(crate) fn launch(
     let mut count = Counters { code: vec![Counter::default(); kernel.code.len()], ..Counters::default() };
     let mut b = Block::new(&env, &links);
     let mut left = options.instruction_limit;
-    mem.blocks.begin(kernel.global_granule, options.check_races);
+    mem.blocks.begin(kernel.global_granule, options.check_races, options.overlaps);
     let mut index = 0u32;
     for z in 0..grid[2] {
         for y in 0..grid[1] {
@@ -65,6 +65,10 @@ pub(crate) fn launch(
                 b.run(&env, mem, &mut count, &mut left).map_err(|s| locate(&env, [x, y, z], s))?;
             }
         }
+    }
+    if options.overlaps && !mem.blocks.waited {
+        let what = "no thread waits for the launches before (griddepcontrol.wait): those behind rely on it";
+        return Err(launch_fault(kernel, what.into()));
     }
     Ok(stats(kernel, &count))
 }
@@ -224,6 +228,7 @@ impl Block {
             w.copies.reset();
             w.group.reset(env.kernel);
             w.registers = registers;
+            w.waited = 0;
             for &(slot, special) in &env.kernel.specials {
                 let index = w.index;
                 w.regs[slot as usize] = std::array::from_fn(|lane| special_value(env, special, at, index, lane as u32));
@@ -380,6 +385,7 @@ fn turn(cx: &mut Cx<'_>, left: &mut u64) -> Result<Stop, Box<Trap>> {
                 if kernel.has_wgmma {
                     cx.warp.group.observe(kernel, inst).map_err(|k| trap(mask.trailing_zeros(), k))?;
                 }
+                cx.mem.blocks.early = cx.env.options.overlaps && cx.warp.waited & mask != mask;
                 match run(cx, mask)? {
                     Next::Step => {}
                     Next::Yield => return Ok(Stop::Polled),

@@ -193,8 +193,9 @@ pub struct Scales {
     pub min: Option<[V; 2]>,
 }
 
-/// Loads the scales of a lane from a unit in shared memory, whose codes end at `at`.
-pub fn load_scales(b: &mut Builder, format: Format, at: V, lane: V) -> Scales {
+/// Loads the scales of a lane from a unit in shared memory; `places` has the start of each of its
+/// runs of factors.
+pub fn load_scales(b: &mut Builder, format: Format, places: &[V], lane: V) -> Scales {
     let groups = TILE_K.div_ceil(usize::from(format.group));
     let row = b.shrc(lane, 2);
     let mut index = row;
@@ -205,7 +206,15 @@ pub fn load_scales(b: &mut Builder, format: Format, at: V, lane: V) -> Scales {
         let skip = b.shlc(group, 4);
         index = b.add(row, skip);
     }
-    scales_at(b, format, at, index)
+    let offset = b.shlc(index, 1);
+    let mut read = |at: V| -> [V; 2] {
+        let p = b.at(at, offset);
+        std::array::from_fn(|h| {
+            let p = b.atc(p, 16 * h as i64);
+            b.load(p, F16)
+        })
+    };
+    Scales { scale: read(places[0]), min: places.get(1).map(|at| read(*at)) }
 }
 
 /// Loads the scales of rows `row` and `row + 8` for each group in a unit whose codes end at `at`.
@@ -404,14 +413,16 @@ pub fn factor_of(b: &mut Builder, run: &FactorRun, g: V, t: V) -> V {
     b.add(g, skip)
 }
 
-/// Loads the factors in f32, of both levels, for a lane's two rows and 16 columns of a
-/// unit whose codes end at `at`.
-pub fn load_factors(b: &mut Builder, format: Format, at: V, lane: V) -> Option<Scales> {
+/// Loads the factors in f32, of both levels, for a lane's two rows and 16 columns of a unit; `places`
+/// has the start of each of its runs.
+pub fn load_factors(b: &mut Builder, format: Format, places: &[V], lane: V) -> Option<Scales> {
     let (g, t) = (b.shrc(lane, 2), b.andc(lane, 3));
+    let runs = schedule::factor_runs(format);
     factors(b, format, Builder::load, |b, run| {
         let index = factor_of(b, run, g, t);
         let offset = b.mulc(index, run.of.kind.bytes() as i64);
-        (b.at(at, offset), run.at)
+        let number = runs.iter().position(|r| r == run).unwrap_or(0);
+        (b.at(places[number], offset), 0)
     })
 }
 

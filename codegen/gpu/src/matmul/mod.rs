@@ -52,6 +52,8 @@ struct PhaseCx<'a> {
     formats: Vec<Format>,
     /// Columns of an output tile in each lane.
     tile_n: usize,
+    /// Column tiles of a unit that a warp has.
+    tiles: usize,
 }
 
 impl<'a> Plan<'a> {
@@ -100,7 +102,8 @@ impl<'a> Plan<'a> {
             starts.push(starts[starts.len() - 1] + s.tiles());
         }
         let formats = segments[0].weights.iter().map(|w| self.cx.kernel.matrix(*w).format).collect();
-        PhaseCx { phase, segments, starts, formats, tile_n: segments[0].tile_n }
+        let tiles = if self.schedule.variant == Variant::Gemv { self.schedule.depth } else { 1 };
+        PhaseCx { phase, segments, starts, formats, tile_n: segments[0].tile_n, tiles }
     }
 }
 
@@ -121,6 +124,6 @@ impl PhaseCx<'_> {
 
     /// Bytes of a unit of a warp: all its strips.
     fn unit_bytes(&self) -> usize {
-        self.formats.iter().map(|f| schedule::unit_bytes(*f)).sum::<usize>() * self.phase.strips
+        self.formats.iter().map(|f| schedule::chunk_bytes(*f, self.tiles)).sum::<usize>() * self.phase.strips
     }
 }

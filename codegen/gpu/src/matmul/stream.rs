@@ -1,20 +1,20 @@
 //! Products of at most 8 rows: weights streamed past the input. Bound by memory, so everything
 //! serves the stream.
 //!
-//! Each lane copies the 16-byte pieces of a unit that it will read itself into a ring in shared
-//! memory (`cp.async`): no registers are held by what is under way, no other warp need be waited
-//! for, and copying goes on across output tiles while their sums are joined and stored, and while
-//! the prologue computes the input. Only the scales of a unit are shared by a warp.
+//! Each warp has a ring of units in shared memory ([`ring`]): a unit is one or several adjacent column
+//! tiles of its strips. No registers are held by what is under way, no other warp need be waited for,
+//! and copying goes on across output tiles while their sums are joined and stored. On sm90 one lane
+//! starts a unit's copies in bulk, and the ring is full before the kernels before have ended: weights
+//! are no results. Where rows of input are staged, they take the end of the ring's place, so that a
+//! single row leaves the most to weights.
 //!
-//! Arithmetic of an H200 (4.8 TB/s, 132 multiprocessors at 1.75 GHz): 36 GB/s and multiprocessor,
-//! 36 KB per µs of latency. Two blocks of 8 warps with 4.5 KB each under way are 72 KB; they take
-//! 148 KB of its 228 KB of shared memory with 8 rows of 4096 halves. A 4-bit unit of 544 bytes
-//! (groups of 128) costs a warp 107 to 110 instructions, counted in the machine code
-//! (`tests/tests/snapshots/gpu_kernels__hot_loops_sm90.snap`): 17 `LOP3`, 14 shifts and 18
-//! subtractions to decode, 4 `mma`, 6 to scale, some 10 to load, the others for addresses and
-//! places in the rings. At 4.3 TB/s four schedulers issue 132 while a unit arrives: 83 %. 32-bit
-//! registers: 4 sums per strip and some 60 temporaries, so that 128 per thread are not reached and
-//! two blocks of 256 threads are resident.
+//! Arithmetic of an H200: 4.27 TB/s measured, 132 multiprocessors at 1.75 GHz: 32 KB/µs each, and
+//! some 0.7 µs of latency ask for 23 KB under way at every moment; what is prefetched before a kernel's
+//! input is there hides as much of its start as it has bytes. At that rate four schedulers issue 132
+//! instructions while a 4-bit unit of 544 bytes (groups of 128) arrives; counted in the machine code
+//! are those of `tests/tests/snapshots/gpu_kernels__hot_loops_sm90.snap`: 17 `LOP3`, 14 shifts and 18
+//! subtractions to decode, 4 `mma`, 6 to scale, and loads; places in rings are computed once for all
+//! tiles of a unit.
 //!
 //! Subtracting 136 from every code (16 instructions) could be left to one product of the sum of the
 //! input, but sums of `(128 + u)·x` are some 34 times as large as those of `(u − 8)·x` where the
@@ -25,6 +25,8 @@
 //! the products of two rows of weights with 16 adjacent columns of all rows of input, and the four
 //! lanes of a quad are added at the end.
 
+mod ring;
+
 use super::decode;
 use super::input::{self, Staged};
 use super::weights::Weights;
@@ -34,6 +36,7 @@ use crate::Source;
 use crate::cx::Args;
 use crate::mlir::{Builder, Cmp, Elem, F32, Memory, Ty, V, V4I32};
 use crate::piece;
+use crate::ring::Turn;
 use llmcc_abi::layout::round_up;
 use llmcc_ir::gpu::schedule::{self, Input, TILE_K, Variant};
 
@@ -42,39 +45,45 @@ const FLAG: usize = 16;
 
 /// Offsets in shared memory.
 struct Map {
+    /// `mbarrier`s of the rings, phase by phase; the last is the end.
+    barriers: Vec<usize>,
     factors: usize,
-    x: usize,
     sums: usize,
     spare: usize,
+    /// Rings, and rows of input at their end.
     rings: usize,
     bytes: usize,
 }
 
 impl Map {
     fn new(plan: &Plan<'_>, phases: &[PhaseCx<'_>]) -> Map {
-        let s = &plan.schedule;
         let most = |f: &dyn Fn(&PhaseCx<'_>) -> usize| work::most(phases, f);
-        let x = FLAG + input::factor_bytes(plan);
-        let sums = x + input::bytes(plan);
-        let spare_at = sums + most(&|p| schedule::sums_bytes(p.phase.parts, s.rows, &p.segments[0]));
-        let rings = round_up(spare_at + work::spare_bytes(plan, phases), 16);
-        let bytes = rings + most(&|p| s.warps * p.phase.stages * p.unit_bytes());
-        Map { factors: FLAG, x, sums, spare: spare_at, rings, bytes }
+        let mut barriers = vec![FLAG];
+        for p in phases {
+            barriers.push(barriers[barriers.len() - 1] + ring::barrier_bytes(plan, p));
+        }
+        let factors = round_up(barriers[barriers.len() - 1], 16);
+        let sums = factors + input::factor_bytes(plan);
+        let rows = plan.schedule.rows;
+        let spare_at = sums + most(&|p| schedule::sums_bytes(p.phase.parts, rows, &p.segments[0]));
+        let rings = round_up(spare_at + work::spare_bytes(plan, phases), 128);
+        Map { barriers, factors, sums, spare: spare_at, rings, bytes: rings + ring::room(plan, phases) }
     }
 
     /// Says what lies where.
     fn declare(&self, b: &mut Builder, plan: &Plan<'_>, phases: &[PhaseCx<'_>]) {
         let of = |name, at, bytes| Memory { name, at, bytes, stages: 1, conflict_free: false, over: &[] };
         b.buffer(of("flag", 0, FLAG));
-        b.buffer(of("factors", self.factors, self.x - self.factors));
-        b.buffer(of("sums of warps", self.factors, self.x - self.factors));
+        b.buffer(of("factors", self.factors, self.sums - self.factors));
+        b.buffer(of("sums of warps", self.factors, self.sums - self.factors));
         if plan.body.prologue.and_then(|p| p.norm).is_some_and(|norm| norm.center) {
-            b.buffer(of("means", self.factors, self.x - self.factors));
+            b.buffer(of("means", self.factors, self.sums - self.factors));
         }
-        b.buffer(of("input", self.x, self.sums - self.x));
         b.buffer(of("sums", self.sums, self.spare - self.sums));
         b.buffer(of("spare", self.spare, self.rings - self.spare));
-        work::declare_rings(b, plan, phases, self.rings);
+        b.buffer(of("input", self.rings, self.bytes - self.rings));
+        let stages: Vec<usize> = phases.iter().map(|p| ring::most_stages(plan, p)).collect();
+        work::declare_rings(b, plan, phases, (self.rings, &stages));
     }
 }
 
@@ -87,9 +96,12 @@ pub fn shared_bytes(plan: &Plan<'_>) -> usize {
 pub fn emit(plan: &Plan<'_>) -> Source {
     let phases = plan.phases();
     let map = Map::new(plan, &phases);
-    let declare = |b: &mut Builder| map.declare(b, plan, &phases);
+    let declare = |b: &mut Builder| {
+        map.declare(b, plan, &phases);
+        ring::initialize(b, plan, &phases, &map.barriers);
+    };
     work::kernel(plan, &phases, map.bytes, declare, |b, args, block, i, p| {
-        Stream { plan, p, args, block, map: &map }.emit(b, i == 0);
+        Stream { plan, p, args, block, map: &map, barriers: map.barriers[i] }.emit(b, i == 0);
     })
 }
 
@@ -100,27 +112,29 @@ struct Stream<'a> {
     args: Args<'a>,
     block: Block,
     map: &'a Map,
+    /// Where its `mbarrier`s are.
+    barriers: usize,
 }
 
 /// What a thread knows of itself.
 struct Thread<'a> {
     weights: Weights<'a>,
+    lane: V,
     /// Quad of the warp, and thread of the quad.
     g: V,
     t: V,
-    /// Which column of warps, and which part of the units.
+    warp: V,
     column: V,
+    /// Which part of the units the warp has, and whether there is such a part.
     part: V,
-    /// Whether there is such a part.
     active: V,
-    /// Start of the warp's ring.
-    ring: V,
     share: Share,
-    /// Input of the rows this thread multiplies, at its columns: one address, or one per row; for
-    /// each place where it may be.
+    /// Where it finds its columns of each row of the input: in one place, or in two.
     x: Vec<Vec<V>>,
     /// Whether it is in the first place, if there are two.
     fits: Option<V>,
+    /// Stages of the ring.
+    stages: V,
 }
 
 impl<'a> Stream<'a> {
@@ -131,34 +145,44 @@ impl<'a> Stream<'a> {
     fn emit(&self, b: &mut Builder, first: bool) {
         let s = &self.plan.schedule;
         let share = work::share(b, self.plan, self.p, &self.block);
-        let staged = Staged { base: b.shared_in("input", self.map.x), stride: input::stride(self.plan) };
+        let staged = self.staged(b);
         let th = self.thread(b, share, staged);
-        let copied = first && input::staged_rows(self.plan) > 0 && input::is_copy(self.plan);
-        let rows = (self.block.row0, self.block.rows);
-        match th.fits {
-            Some(fits) if copied => b.if_(fits, |b| input::copy(b, self.plan, self.args, staged, rows.0, rows.1)),
-            None if copied => input::copy(b, self.plan, self.args, staged, rows.0, rows.1),
-            _ => {}
-        }
         if !first {
             b.sync_warp();
         }
         let mine = b.add(share.lo, th.part);
         let q0 = b.select(th.active, mine, share.hi);
-        let ahead = self.p.phase.stages as i64 - 1;
-        for i in 0..ahead {
-            let q = b.addc(q0, i * self.p.phase.parts as i64);
-            let slot = b.atc(th.ring, i * self.p.unit_bytes() as i64);
-            self.fetch(b, &th, q, slot);
+        // Weights are on their way before the kernels before have ended, whatever those compute.
+        self.fill(b, &th, q0);
+        if first {
+            b.wait_for_inputs();
+        }
+        let copied = first && input::staged_rows(self.plan) > 0 && input::is_copy(self.plan);
+        let rows = (self.block.row0, self.block.rows);
+        let copy = |b: &mut Builder| input::copy(b, self.plan, self.args, staged, rows.0, rows.1);
+        match th.fits {
+            Some(fits) if copied => b.if_(fits, copy),
+            None if copied => copy(b),
+            _ => {}
         }
         if copied {
-            b.cp_wait(ahead as usize);
+            b.cp_wait(0);
             b.barrier();
         } else if first && s.input == Input::Whole {
             let factors = b.shared_in("factors", self.map.factors);
             input::compute(b, self.plan, self.args, staged, rows, factors);
         }
         self.tiles(b, &th, q0);
+    }
+
+    /// Rows of input that are staged, at the end of shared memory.
+    fn staged(&self, b: &mut Builder) -> Staged {
+        let stride = input::stride(self.plan);
+        let base = b.shared_in("input", self.map.rings);
+        let end = b.i32((self.map.bytes - self.map.rings) as i64);
+        let bytes = b.mulc(self.block.rows, stride as i64);
+        let skip = b.sub(end, bytes);
+        Staged { base: b.at(base, skip), stride }
     }
 
     fn thread(&self, b: &mut Builder, share: Share, staged: Staged) -> Thread<'a> {
@@ -170,9 +194,6 @@ impl<'a> Stream<'a> {
         let skip = b.mulc(part, phase.columns as i64);
         let column = b.sub(warp, skip);
         let active = b.cmpc(Cmp::Slt, part, phase.parts as i64);
-        let rings = b.shared_in(&work::ring_name(self.p), self.map.rings);
-        let offset = b.mulc(warp, (phase.stages * self.p.unit_bytes()) as i64);
-        let ring = b.at(rings, offset);
         let weights = Weights::new(b, self.plan, self.p, self.args, lane, column);
         let (x, fits) = match self.plan.schedule.input {
             Input::Fitting(most) => {
@@ -181,7 +202,8 @@ impl<'a> Stream<'a> {
             }
             input => (vec![self.input(b, staged, g, t, input == Input::Global)], None),
         };
-        Thread { weights, g, t, column, part, active, ring, share, x, fits }
+        let stages = self.stages(b, fits);
+        Thread { weights, lane, g, t, warp, column, part, active, share, x, fits, stages }
     }
 
     /// Addresses of what a thread multiplies with: rows beyond those of the block repeat the last
@@ -212,28 +234,16 @@ impl<'a> Stream<'a> {
         piece::storage(self.plan.cx.kernel.rows(self.plan.body.x).elem)
     }
 
-    /// Starts copying unit `q` to `slot`, if it is one of this block's: always one group of copies.
-    fn fetch(&self, b: &mut Builder, th: &Thread<'_>, q: V, slot: V) {
-        let inside = b.cmp(Cmp::Slt, q, th.share.hi);
-        b.if_(inside, |b| {
-            let tile = b.divc(q, self.plan.kt() as i64);
-            let skip = b.mulc(tile, self.plan.kt() as i64);
-            let kt = b.sub(q, skip);
-            th.weights.fetch(b, tile, kt, slot);
-        });
-        b.cp_commit();
-    }
-
     /// All output tiles of the block's share.
     fn tiles(&self, b: &mut Builder, th: &Thread<'_>, q0: V) {
-        let (kt, phase) = (self.plan.kt() as i64, self.p.phase);
+        let kt = self.plan.kt() as i64;
         let (first, up) = (b.divc(th.share.lo, kt), b.addc(th.share.hi, kt - 1));
         let end = b.divc(up, kt);
         let some = b.cmp(Cmp::Slt, th.share.lo, th.share.hi);
         let end = b.select(some, end, first);
-        let unit = self.p.unit_bytes() as i64;
-        let (read, write, one) = (b.i32(0), b.i32((phase.stages as i64 - 1) * unit), b.i32(1));
-        b.for_((first, end, one), &[q0, read, write], |b, tile, carried| {
+        let (start, one) = (Turn::start(b), b.i32(1));
+        let init = [&[q0][..], &start.values()].concat();
+        b.for_((first, end, one), &init, |b, tile, carried| {
             let start = b.mulc(tile, kt);
             let tile_end = b.addc(start, kt);
             let end = b.min(tile_end, th.share.hi);
@@ -241,28 +251,9 @@ impl<'a> Stream<'a> {
             let sums = th.weights.strips().len() * self.sums_of_strip();
             let mut init = carried.to_vec();
             init.extend(vec![zero; sums]);
-            let step = b.i32(phase.parts as i64);
+            let step = b.i32(self.p.phase.parts as i64);
             let units = |b: &mut Builder, x: &[V]| {
-                b.for_((carried[0], end, step), &init, |b, q, carried| {
-                    let (read, write) = (carried[1], carried[2]);
-                    b.cp_wait(phase.stages - 2);
-                    // Scales were copied by other lanes, and the slot filled next was read by them.
-                    b.sync_warp();
-                    let ahead = b.addc(q, (phase.stages as i64 - 1) * phase.parts as i64);
-                    let slot = b.at(th.ring, write);
-                    self.fetch(b, th, ahead, slot);
-                    let slot = b.at(th.ring, read);
-                    let kt = b.sub(q, start);
-                    let mut next = vec![b.addc(q, phase.parts as i64)];
-                    for at in [read, write] {
-                        let up = b.addc(at, unit);
-                        let over = b.cmpc(Cmp::Sge, up, phase.stages as i64 * unit);
-                        let zero = b.i32(0);
-                        next.push(b.select(over, zero, up));
-                    }
-                    next.extend(self.unit(b, (th, x), slot, kt, &carried[3..]));
-                    next
-                })
+                b.for_((carried[0], end, step), &init, |b, q, carried| self.turn(b, (th, x), (q, start), carried))
             };
             let out = match th.fits {
                 None => units(b, &th.x[0]),
@@ -279,9 +270,32 @@ impl<'a> Stream<'a> {
                 flag: b.shared_in("flag", 0),
             };
             let whose = (&self.block, th.share, &room);
-            work::finish(b, self.args, self.plan, self.p, whose, tile, phase.parts);
+            work::finish(b, self.args, self.plan, self.p, whose, tile, self.p.phase.parts);
             out[..3].to_vec()
         });
+    }
+
+    /// A turn of the ring: unit `q` of an output tile whose first is `start`. `carried` is the unit, the
+    /// turn, and the sums.
+    fn turn(&self, b: &mut Builder, (th, x): (&Thread<'_>, &[V]), (q, start): (V, V), carried: &[V]) -> Vec<V> {
+        let turn = Turn::of(&carried[1..]);
+        self.await_unit(b, th, turn);
+        let slot = self.slot(b, th, turn.stage);
+        let kt = b.sub(q, start);
+        let sums = self.unit(b, (th, x), slot, kt, &carried[3..]);
+        // All lanes have read the slot.
+        b.sync_warp();
+        let skip = b.mulc(th.stages, self.p.phase.parts as i64);
+        let ahead = b.add(q, skip);
+        self.refill(b, th, ahead, turn.stage);
+        let mut next = vec![b.addc(q, self.p.phase.parts as i64)];
+        let up = b.addc(turn.stage, 1);
+        let over = b.cmp(Cmp::Sge, up, th.stages);
+        let (zero, other) = (b.i32(0), b.xorc(turn.parity, 1));
+        next.push(b.select(over, zero, up));
+        next.push(b.select(over, other, turn.parity));
+        next.extend(sums);
+        next
     }
 
     /// Sums that a lane keeps for a strip.
@@ -289,15 +303,34 @@ impl<'a> Stream<'a> {
         if self.is_fma() { 2 * self.plan.schedule.rows } else { 4 }
     }
 
-    /// Adds a unit in `slot`, column tile `kt`, to the sums.
+    /// Adds unit `kt` of a tile, which is in `slot`, to the sums.
     fn unit(&self, b: &mut Builder, (th, x): (&Thread<'_>, &[V]), slot: V, kt: V, sums: &[V]) -> Vec<V> {
+        let tiles = self.p.tiles;
+        let first = b.mulc(kt, tiles as i64);
+        let mut sums = sums.to_vec();
+        for j in 0..tiles {
+            let kt = b.addc(first, j as i64);
+            sums = self.column_tile(b, (th, x), (slot, j), kt, &sums);
+        }
+        sums
+    }
+
+    /// Adds column tile `kt`, number `j` of the unit in `slot`, to the sums.
+    fn column_tile(
+        &self,
+        b: &mut Builder,
+        (th, x): (&Thread<'_>, &[V]),
+        (slot, j): (V, usize),
+        kt: V,
+        sums: &[V],
+    ) -> Vec<V> {
         let n = self.sums_of_strip();
         let values = if self.is_fma() { self.f32_input(b, x, kt) } else { vec![] };
         let x = if self.is_fma() { vec![] } else { self.half_input(b, x, kt) };
         let mut out = vec![];
         for (i, (l, _)) in th.weights.strips().into_iter().enumerate() {
             let format = self.p.formats[l];
-            let weights = th.weights.read(b, slot, i);
+            let weights = th.weights.read(b, slot, i, j);
             let sums = &sums[i * n..][..n];
             out.extend(if self.is_fma() {
                 decode::multiply_add(b, format, weights, &values, sums)

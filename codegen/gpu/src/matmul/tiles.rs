@@ -76,7 +76,8 @@ impl Map {
         let stage = plan.schedule.depth * plan.schedule.rows * line(plan);
         b.buffer(of("flag", 0, self.x, 1));
         b.buffer(Memory { conflict_free: true, ..of("input", self.x, stage, (self.rings - self.x) / stage) });
-        work::declare_rings(b, plan, phases, self.rings);
+        let stages: Vec<usize> = phases.iter().map(|p| p.phase.stages).collect();
+        work::declare_rings(b, plan, phases, (self.rings, &stages));
         let names: Vec<String> = phases.iter().map(work::ring_name).chain(["input".into()]).collect();
         let all: Vec<&str> = names.iter().map(|n| &n[..]).collect();
         let over = if plan.schedule.apart { &[][..] } else { &all };
@@ -397,7 +398,7 @@ impl<'a> Tiles<'a> {
         let mut a: Vec<Vec<[V; 4]>> = vec![];
         for (i, (l, _)) in strips.iter().enumerate() {
             let format = self.p.formats[*l];
-            let (words, scales) = th.weights.read(b, slot, i);
+            let (words, scales) = th.weights.read(b, slot, i, 0);
             if bytes {
                 a.push(words.chunks_exact(4).map(|w| [w[0], w[1], w[2], w[3]]).collect());
                 continue;

@@ -4,7 +4,7 @@
 use super::{PhaseCx, Plan};
 use crate::cx::Args;
 use crate::matmul::decode::{self, Scales};
-use crate::mlir::{Builder, Cache, Cmp, I64, V, V4I32};
+use crate::mlir::{Builder, Cache, Cmp, I64, Mbarrier, V, V4I32};
 use llmcc_ir::gpu::schedule::{self, TILE_K};
 use llmcc_ir::quant::Format;
 
@@ -80,7 +80,7 @@ impl<'a> Weights<'a> {
 
     /// Where strip `i` of a warp lies in a unit.
     fn strip_at(&self, i: usize) -> i64 {
-        self.strips()[..i].iter().map(|(l, _)| schedule::unit_bytes(self.p.formats[*l]) as i64).sum()
+        self.strips()[..i].iter().map(|(l, _)| schedule::chunk_bytes(self.p.formats[*l], self.p.tiles) as i64).sum()
     }
 
     /// Starts copying column tile `kt` of output tile `tile` to `slot`.
@@ -173,27 +173,74 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// Strip `i` of the unit in `slot`: the words of the lane's pieces, and the scales of its two
-    /// rows.
-    pub fn read(&self, b: &mut Builder, slot: V, i: usize) -> (Vec<V>, Option<Scales>) {
+    /// Starts copying unit `unit` of output tile `tile` to `slot` in bulk: by one lane, which has
+    /// announced the bytes at `barrier`.
+    pub fn fetch_in_bulk(&self, b: &mut Builder, (tile, unit): (V, V), slot: V, barrier: &Mbarrier) {
+        let tiles = self.p.tiles;
+        for (i, (l, j)) in self.strips().into_iter().enumerate() {
+            let from = self.strip(b, tile, l, j);
+            let format = self.p.formats[l];
+            let layout = format.block(self.plan.k);
+            let bytes = tiles * format.tile_bytes();
+            let offset = b.mulc(unit, bytes as i64);
+            let codes = b.at(from, offset);
+            let codes = b.atc(codes, layout.codes as i64);
+            let mut to = b.atc(slot, self.strip_at(i));
+            b.bulk_copy(to, codes, bytes, barrier);
+            to = b.atc(to, bytes as i64);
+            for run in schedule::factor_runs(format) {
+                let mut from = b.atc(from, run.in_block(&layout) as i64);
+                let bytes = run.lines_of(tiles) * run.line_bytes();
+                if run.lines > 1 || run.units().is_some_and(|units| units <= tiles) {
+                    let line = b.mulc(unit, bytes as i64);
+                    from = b.at(from, line);
+                } else if let Some(units) = run.units() {
+                    let line = b.divc(unit, (units / tiles) as i64);
+                    let line = b.mulc(line, bytes as i64);
+                    from = b.at(from, line);
+                }
+                b.bulk_copy(to, from, bytes, barrier);
+                to = b.atc(to, bytes as i64);
+            }
+        }
+    }
+
+    /// Asks for the codes of unit `unit` of output tile `tile` in the second-level cache.
+    pub fn prefetch(&self, b: &mut Builder, (tile, unit): (V, V)) {
+        for (l, j) in self.strips() {
+            let from = self.strip(b, tile, l, j);
+            let format = self.p.formats[l];
+            let bytes = self.p.tiles * format.tile_bytes();
+            let offset = b.mulc(unit, bytes as i64);
+            let codes = b.at(from, offset);
+            let codes = b.atc(codes, format.block(self.plan.k).codes as i64);
+            b.bulk_prefetch(codes, bytes);
+        }
+    }
+
+    /// Column tile `j` of strip `i` of the unit in `slot`: the words of the lane's pieces, and the
+    /// scales of its two rows.
+    pub fn read(&self, b: &mut Builder, slot: V, i: usize, j: usize) -> (Vec<V>, Option<Scales>) {
         let format = self.p.formats[self.strips()[i].0];
         let bytes = format.tile_bytes() as i64;
         let piece = b.shlc(self.lane, 4);
         let own = b.at(slot, piece);
         let mut words = vec![];
         for c in 0..bytes / 512 {
-            let p = b.atc(own, self.strip_at(i) + c * 512);
+            let p = b.atc(own, self.strip_at(i) + j as i64 * bytes + c * 512);
             let v = b.load(p, V4I32);
             words.extend(b.unpack(v));
         }
-        if schedule::has_f32_factors(format) {
-            let at = b.atc(slot, self.strip_at(i) + bytes);
-            return (words, decode::load_factors(b, format, at, self.lane));
+        let mut at = self.strip_at(i) + self.p.tiles as i64 * bytes;
+        let mut places = vec![];
+        for run in schedule::factor_runs(format) {
+            places.push(b.atc(slot, at + (run.line_in(j) * run.line_bytes()) as i64));
+            at += (run.lines_of(self.p.tiles) * run.line_bytes()) as i64;
         }
-        let scales = (schedule::unit_scales(format) > 0).then(|| {
-            let at = b.atc(slot, self.strip_at(i) + bytes);
-            decode::load_scales(b, format, at, self.lane)
-        });
+        if schedule::has_f32_factors(format) {
+            return (words, decode::load_factors(b, format, &places, self.lane));
+        }
+        let scales = (!places.is_empty()).then(|| decode::load_scales(b, format, &places, self.lane));
         (words, scales)
     }
 }

@@ -6,12 +6,12 @@
 //! of the blocks, so that results do not depend on who was last, and sets the counter back to 0.
 
 use super::{PhaseCx, Plan};
-use crate::cx::{Args, share_out, when_below};
+use crate::cx::{Args, share_out};
 use crate::epilogue::{self, Tile};
 use crate::expr::{InputScales, RowScales, SharedTile};
 use crate::mlir::{Builder, Cmp, F32, I32, Memory, V};
 use crate::{COUNTER_BYTES, Source, blocks, per_rows};
-use llmcc_ir::gpu::schedule::{self, sums_stride};
+use llmcc_ir::gpu::schedule::{self, Variant, sums_stride};
 
 /// What a block knows of itself.
 #[derive(Clone, Copy)]
@@ -62,12 +62,13 @@ pub fn ring_name(p: &PhaseCx<'_>) -> String {
     format!("rings of segment {}", p.phase.first)
 }
 
-/// Declares the rings of weights of all warps at byte `at`, phase by phase in the same place.
-pub fn declare_rings(b: &mut Builder, plan: &Plan<'_>, phases: &[PhaseCx<'_>], at: usize) {
+/// Declares the rings of weights of all warps at byte `at`, phase by phase in the same place, with so
+/// many stages.
+pub fn declare_rings(b: &mut Builder, plan: &Plan<'_>, phases: &[PhaseCx<'_>], (at, stages): (usize, &[usize])) {
     let names: Vec<String> = phases.iter().map(ring_name).collect();
     for (i, p) in phases.iter().enumerate() {
         let over: Vec<&str> = names[..i].iter().map(|n| &n[..]).collect();
-        let stages = plan.schedule.warps * p.phase.stages;
+        let stages = plan.schedule.warps * stages[i];
         b.buffer(Memory { name: &names[i], at, bytes: p.unit_bytes(), stages, conflict_free: false, over: &over });
     }
 }
@@ -101,12 +102,21 @@ pub fn kernel(
 pub fn block_kernel(plan: &Plan<'_>, bytes: usize, body: impl FnOnce(&mut Builder, Args<'_>, Block)) -> Source {
     let s = &plan.schedule;
     let threads = (s.warps + s.producers) as u32 * 32;
-    let (mlir, program) = plan.cx.function(threads, s.resident as u32, |b, args| {
+    // Streams of weights begin before the kernels before have ended.
+    let early = matches!(s.variant, Variant::Gemv | Variant::Fma);
+    // Where the next kernel has room beside this one, it also has registers.
+    let beside = s.bulk && 2 * s.resident * (bytes + 1024) <= plan.cx.gpu.shared_per_sm as usize;
+    let min_blocks = s.resident as u32 * if beside { 2 } else { 1 };
+    let (mlir, program) = plan.cx.function_that_waits(threads, min_blocks, |b, args| {
+        if !early {
+            b.wait_for_inputs();
+        }
         let m = plan.cx.row_count(b, args);
         b.assume(m, &[1, s.rows as i64]);
         let (x, y) = (b.sreg("ctaid.x"), b.sreg("ctaid.y"));
         let row0 = b.mulc(y, s.rows as i64);
-        when_below(b, row0, m, |b| {
+        let inside = b.cmp(Cmp::Slt, row0, m);
+        let work = |b: &mut Builder| {
             let (mut x, mut y, mut row0) = (x, y, row0);
             if s.variant.is_wgmma() {
                 (x, y) = grouped(b, plan, (x, y), m);
@@ -116,7 +126,24 @@ pub fn block_kernel(plan: &Plan<'_>, bytes: usize, body: impl FnOnce(&mut Builde
             let most = b.i32(s.rows as i64);
             let rows = b.min(left, most);
             body(b, args, Block { row0, rows, x, y });
-        });
+        };
+        if !early {
+            return b.if_(inside, work);
+        }
+        let none = |b: &mut Builder| {
+            // A kernel without work ends after those before, too.
+            b.wait_for_inputs();
+            vec![]
+        };
+        b.if_else(
+            inside,
+            &[],
+            |b| {
+                work(b);
+                vec![]
+            },
+            none,
+        );
     });
     let (scratch, scratch_per_m) = workspace(plan);
     Source {

@@ -5,6 +5,18 @@ use std::fmt::Write;
 use super::{Builder, Ty, V};
 
 impl Builder {
+    /// Opens a region.
+    fn open(&mut self) {
+        self.depth += 1;
+        self.dependencies.open();
+    }
+
+    /// Closes it.
+    fn close(&mut self) {
+        self.depth -= 1;
+        self.dependencies.close();
+    }
+
     fn results(&mut self, init: &[V]) -> (String, Vec<V>) {
         let id = self.next;
         self.next += 1;
@@ -46,13 +58,15 @@ impl Builder {
             let _ = write!(head, " iter_args({}) -> ({})", pairs.join(", "), Builder::types(init));
         }
         self.line(&format!("{head} : {} {{", lo.ty));
-        self.depth += 1;
+        self.open();
         self.record_for((lo, hi, step), iv, &args);
+        args.iter().zip(init).for_each(|(arg, from)| self.derive(*arg, &[*from]));
         let next = body(self, iv, &args);
         debug_assert_eq!(next.len(), init.len(), "values carried round a loop");
         self.record_end_for(&args, init, &next, &results);
+        results.iter().zip(init.iter().zip(&next)).for_each(|(to, (a, b))| self.derive(*to, &[*a, *b]));
         self.yield_(&next);
-        self.depth -= 1;
+        self.close();
         self.line("}");
         results
     }
@@ -69,11 +83,11 @@ impl Builder {
     /// `if c { then }`.
     pub fn if_(&mut self, c: V, then: impl FnOnce(&mut Builder)) {
         self.line(&format!("scf.if {c} {{"));
-        self.depth += 1;
+        self.open();
         self.record_if(c);
         then(self);
         self.record_end_if(&[], &[], &[]);
-        self.depth -= 1;
+        self.close();
         self.line("}");
     }
 
@@ -89,18 +103,19 @@ impl Builder {
         let (prefix, results) = self.results(&like);
         let arrow = if types.is_empty() { String::new() } else { format!(" -> ({})", Builder::types(&like)) };
         self.line(&format!("{prefix}scf.if {c}{arrow} {{"));
-        self.depth += 1;
+        self.open();
         self.record_if(c);
         let one = then(self);
         self.yield_(&one);
-        self.depth -= 1;
+        self.close();
         self.line("} else {");
-        self.depth += 1;
+        self.open();
         self.record_else();
         let other = otherwise(self);
         self.record_end_if(&results, &one, &other);
+        results.iter().zip(one.iter().zip(&other)).for_each(|(to, (a, b))| self.derive(*to, &[*a, *b]));
         self.yield_(&other);
-        self.depth -= 1;
+        self.close();
         self.line("}");
         results
     }

@@ -57,6 +57,13 @@ impl Builder {
         self.asm_effect(text, "r,l,r,r,~{memory}", &[to, from, n, barrier.at]);
     }
 
+    /// Asks for `bytes` adjacent bytes of global memory (a multiple of 16, as is the address) in the
+    /// second-level cache.
+    pub fn bulk_prefetch(&mut self, from: V, bytes: usize) {
+        let n = self.i32(bytes as i64);
+        self.asm_effect("cp.async.bulk.prefetch.L2.global [$0], $1;", "l,r", &[from, n]);
+    }
+
     /// Gives up registers: the warps of a group keep `n` per thread, a multiple of 8.
     pub fn fewer_registers(&mut self, n: usize) {
         self.record(Op::Registers(n as u32));

@@ -12,6 +12,7 @@ mod asm;
 mod constants;
 mod control;
 mod copies;
+mod dependencies;
 mod floats;
 mod integers;
 mod lanes;
@@ -31,6 +32,7 @@ pub use record::{Mbarrier, Memory};
 pub use types::{BF16, Elem, F16, F32, F64, I1, I8, I16, I32, I64, StructElem, Ty, V, V4I32};
 pub use wgmma::{Left, Products};
 
+use dependencies::Dependencies;
 use llmcc_ir::gpu::program::Program;
 use record::Recording;
 
@@ -57,28 +59,37 @@ pub struct Builder {
     /// Threads that meet at [`Builder::barrier`], where they are not all of the block.
     team: Option<u32>,
     recording: Recording,
+    dependencies: Dependencies,
 }
 
 impl Builder {
     /// Emits a kernel called `name`, and its skeleton: one global pointer per entry of `params`, at
-    /// most `threads` threads in a block, of which `min_blocks` should fit on a multiprocessor.
+    /// most `threads` threads in a block, of which `min_blocks` should fit on a multiprocessor. With
+    /// `overlaps` it may begin before the kernels before have ended: see
+    /// [`Builder::wait_for_inputs`].
     pub fn kernel(
         name: &str,
         params: &[Access],
-        threads: u32,
-        min_blocks: u32,
+        (threads, min_blocks): (u32, u32),
+        overlaps: bool,
         body: impl FnOnce(&mut Builder, &[V]),
     ) -> (String, Program) {
         let smem = V { id: 0, part: None, ty: Ty::Shared };
         let recording = Recording::new(name, threads);
-        let mut b = Builder { out: String::new(), depth: 2, next: params.len() as u32, smem, team: None, recording };
         let args: Vec<V> = (0..params.len()).map(|i| V { id: i as u32, part: None, ty: Ty::Global }).collect();
+        let made = args.iter().zip(params).filter(|(_, a)| **a != Access::Read).map(|(v, _)| *v);
+        let dependencies = Dependencies::new(overlaps, made);
+        let next = params.len() as u32;
+        let mut b = Builder { out: String::new(), depth: 2, next, smem, team: None, recording, dependencies };
+        b.launch_dependents();
         b.smem = b.op(Ty::Shared, "llvm.mlir.addressof @shared : !llvm.ptr<3>");
         body(&mut b, &args);
         let attributes = |a: &Access| match a {
             Access::Read => "llvm.noalias, llvm.align = 16 : i64, llvm.readonly",
             // What is said to be read and shared with no one, LLVM loads as constants.
             Access::Result => "llvm.align = 16 : i64, llvm.readonly",
+            // Accesses through a pointer that no one else has may pass any other instruction.
+            Access::Write if overlaps => "llvm.align = 16 : i64",
             Access::Write => "llvm.noalias, llvm.align = 16 : i64",
         };
         let list: Vec<String> =
@@ -89,7 +100,7 @@ impl Builder {
             list.join(", "),
             b.out
         );
-        (text, b.recording.finish())
+        (text, b.recording.finish(b.dependencies.into_early()))
     }
 
     /// Start of the dynamic shared memory.
@@ -121,6 +132,7 @@ impl Builder {
     /// Emits an operation without result, as MLIR text.
     pub fn effect(&mut self, text: impl AsRef<str>) {
         self.record_uses(text.as_ref());
+        self.check_use(text.as_ref());
         self.line(text.as_ref());
     }
 
@@ -128,6 +140,7 @@ impl Builder {
     pub fn op(&mut self, ty: Ty, text: impl AsRef<str>) -> V {
         self.record_uses(text.as_ref());
         let v = self.fresh(ty);
+        self.follow(v, text.as_ref());
         self.line(&format!("{v} = {}", text.as_ref()));
         v
     }

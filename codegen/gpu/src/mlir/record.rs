@@ -99,9 +99,9 @@ impl Recording {
         }
     }
 
-    pub(super) fn finish(self) -> Program {
+    pub(super) fn finish(self, early: Vec<String>) -> Program {
         // Loops and branches are closed where they are opened.
-        self.r.finish().unwrap_or_default().sliced()
+        Program { early, ..self.r.finish().unwrap_or_default().sliced() }
     }
 
     fn number(&mut self, x: i64) -> ValueId {

@@ -18,6 +18,7 @@ use super::device::{Device, DeviceMemory};
 use super::event::Event;
 use super::graph::Graph;
 use super::inputs::InputBlock;
+use super::launch::{Launch, launch, overlaps};
 use super::module::Modules;
 use super::results::Results;
 use super::upload::upload;
@@ -46,6 +47,8 @@ pub(crate) struct Gpu {
     device_bytes: u64,
     copier: Copier,
     opened: Opened,
+    /// Kernels may begin before the ones before have ended.
+    overlaps: bool,
     device: Arc<Device>,
 }
 
@@ -98,6 +101,7 @@ impl Gpu {
             memory,
             copier: Copier::new(options.threads),
             opened: Opened { driver: device.took(), memory: start.elapsed(), ..Opened::default() },
+            overlaps: overlaps(image, device),
             device: device.clone(),
         };
         gpu.load(image)?;
@@ -117,8 +121,9 @@ impl Gpu {
         Ok(())
     }
 
-    /// Launches step `number` of the plan for `m` rows.
-    fn launch(&self, image: &Image, number: usize, m: usize) -> Result<()> {
+    /// Launches step `number` of the plan for `m` rows; `overlaps` where it may begin before the launch
+    /// before has ended.
+    fn launch(&self, image: &Image, number: usize, m: usize, overlaps: bool) -> Result<()> {
         let step = &image.steps[number];
         let index = step.kernel as usize;
         let kernel = &image.gpu[index];
@@ -127,24 +132,17 @@ impl Gpu {
         values.extend_from_slice(&self.operands[first..first + step.operands as usize]);
         values.extend([self.inputs.context(image.step_group(number)), self.workspaces[index]]);
         let mut parameters: Vec<*mut c_void> = values.iter_mut().map(|v| ptr::from_mut(v).cast()).collect();
-        let [x, y, z] = kernel.grid.map(|d| d.blocks(m as u64) as c_uint);
-        // SAFETY: the function takes these parameters, by the ABI; sizes were checked with the
-        // image and by `check_grids`; the driver copies the parameters.
-        let code = unsafe {
-            (self.device.api().launch)(
-                self.modules.functions()[index],
-                x,
-                y,
-                z,
-                kernel.threads,
-                1,
-                1,
-                kernel.shared,
-                self.device.stream(),
-                parameters.as_mut_ptr(),
-                ptr::null_mut(),
-            )
+        let l = Launch {
+            function: self.modules.functions()[index],
+            grid: kernel.grid.map(|d| d.blocks(m as u64) as c_uint),
+            threads: kernel.threads,
+            shared: kernel.shared,
+            overlaps: overlaps && self.overlaps,
+            parameters: &mut parameters,
         };
+        // SAFETY: the function takes these parameters, by the ABI; sizes were checked with the
+        // image and by `check_grids`.
+        let code = unsafe { launch(&self.device, l) };
         self.device.check(code, format_args!("cannot launch kernel `{}`", image.kernel_name(index)))
     }
 
@@ -159,10 +157,13 @@ impl Gpu {
         }
         let (tokens, out) = (step.inputs.tokens.len(), step.inputs.out_rows.len());
         let first = step.image.regimes[step.regime].first_step as usize;
+        // The first launch follows a copy, and times are those of kernels that run alone.
+        let mut follows = false;
         for (i, s) in regime_steps(step.image, step.regime).iter().enumerate() {
             let m = if s.rows == rows::TOKENS { tokens } else { out };
             if m > 0 {
-                self.launch(step.image, first + i, m)?;
+                self.launch(step.image, first + i, m, follows && step.profile.is_none())?;
+                follows = true;
             }
             if step.profile.is_some() {
                 self.events[i + 1].record()?;
@@ -178,7 +179,7 @@ impl Gpu {
                 let regime = image.regimes[regime];
                 let first = regime.first_step as usize;
                 let most = |i: usize| largest(&image.steps[i], regime.max_tokens, self.limits);
-                (first..first + regime.steps as usize).try_for_each(|i| self.launch(image, i, most(i)))
+                (first..first + regime.steps as usize).try_for_each(|i| self.launch(image, i, most(i), i > first))
             })?;
             self.graphs[regime] = Some(graph);
         }

@@ -56,8 +56,51 @@ pub const STREAM_NON_BLOCKING: c_uint = 1;
 pub const CAPTURE_THREAD_LOCAL: c_int = 1;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: what this thread does disturbs no capture of others, either.
 pub const CAPTURE_RELAXED: c_int = 2;
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: the launch may begin before the one before
+/// has ended.
+pub const LAUNCH_OVERLAPS: c_int = 6;
+/// The first CUDA version whose graphs keep [`LAUNCH_OVERLAPS`] of the launches captured.
+pub const OVERLAPS_IN_GRAPHS: (c_int, c_int) = (12, 3);
 /// `CU_EVENT_DEFAULT`: with times.
 pub const EVENT_DEFAULT: c_uint = 0;
+
+/// `CUlaunchAttribute`.
+#[repr(C)]
+pub struct LaunchAttribute {
+    /// Which attribute it is, [`LAUNCH_OVERLAPS`].
+    pub id: c_int,
+    padding: c_int,
+    /// Its value, an `int` in the first bytes.
+    pub value: [u64; 8],
+}
+
+impl LaunchAttribute {
+    /// An attribute whose value is an `int`.
+    pub const fn of_int(id: c_int, value: c_int) -> LaunchAttribute {
+        // The first four bytes of a little-endian word.
+        LaunchAttribute { id, padding: 0, value: [value as u64, 0, 0, 0, 0, 0, 0, 0] }
+    }
+}
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+#[allow(missing_docs, reason = "the names are those of `cuda.h`")]
+pub struct LaunchConfig {
+    pub grid: [c_uint; 3],
+    pub block: [c_uint; 3],
+    pub shared: c_uint,
+    pub stream: CuHandle,
+    pub attributes: *mut LaunchAttribute,
+    pub attribute_count: c_uint,
+}
+
+/// `cuLaunchKernelEx`.
+pub type LaunchWith = unsafe extern "C" fn(
+    config: *const LaunchConfig,
+    function: CuHandle,
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> CuResult;
 
 macro_rules! entry_points {
     ($($field:ident: $symbol:literal ($($arg:ident: $ty:ty),*),)*) => {
@@ -65,6 +108,8 @@ macro_rules! entry_points {
         #[derive(Clone, Copy)]
         pub struct Api {
             $(#[doc = concat!("`", $symbol, "`")] pub $field: unsafe extern "C" fn($($arg: $ty),*) -> CuResult,)*
+            /// `cuLaunchKernelEx`, which drivers before CUDA 11.8 lack.
+            pub launch_with: Option<LaunchWith>,
         }
 
         /// Every function the runtime takes from the driver.
@@ -84,7 +129,11 @@ macro_rules! entry_points {
                     // SAFETY: the caller's promise; an address has the size of a function pointer.
                     let $field = unsafe { transmute_copy::<*mut c_void, unsafe extern "C" fn($($ty),*) -> CuResult>(&address) };
                 )*
-                Ok(Api { $($field),* })
+                let address = find("cuLaunchKernelEx");
+                let found = !address.is_null();
+                // SAFETY: as above.
+                let launch_with = found.then(|| unsafe { transmute_copy::<*mut c_void, LaunchWith>(&address) });
+                Ok(Api { $($field,)* launch_with })
             }
         }
     };

@@ -19,6 +19,7 @@ pub mod exec;
 pub mod ffi;
 pub mod graph;
 pub mod inputs;
+mod launch;
 pub mod module;
 pub mod results;
 pub mod upload;

@@ -535,5 +535,6 @@ pub fn api() -> Api {
         event_synchronize: cuEventSynchronize,
         event_elapsed: cuEventElapsedTime,
         event_destroy: cuEventDestroy_v2,
+        launch_with: None,
     }
 }

@@ -63,6 +63,8 @@ pub(crate) enum Work {
         block: [u32; 3],
         shared: u32,
         params: Vec<u8>,
+        /// It may begin before the launch before has ended.
+        overlaps: bool,
     },
     /// From host memory, whose address is read when the work is done.
     ToDevice {
@@ -239,8 +241,8 @@ impl Driver {
 
     pub fn run(&mut self, work: &Work) -> Result<(), Code> {
         let done = match work {
-            Work::Launch { module, name, grid, block, shared, params } => {
-                self.launch(module, name, *grid, *block, *shared, params)
+            Work::Launch { module, name, grid, block, shared, params, overlaps } => {
+                self.launch(module, name, *grid, *block, (*shared, *overlaps), params)
             }
             Work::ToDevice { to, from, len } => {
                 // SAFETY: the caller of the driver says that `len` bytes are there when the work is
@@ -280,7 +282,7 @@ impl Driver {
         name: &str,
         grid: [u32; 3],
         block: [u32; 3],
-        shared: u32,
+        (shared, overlaps): (u32, bool),
         params: &[u8],
     ) -> Result<(), String> {
         match settings().inject.iter().find(|(_, kernel)| kernel == name) {
@@ -292,9 +294,9 @@ impl Driver {
             None => {}
         }
         let start = Instant::now();
-        let stats =
-            launch_bytes(module, name, grid, block, u64::from(shared), params, &mut self.memory, &settings().options)
-                .map_err(|f| f.to_string())?;
+        let options = Options { overlaps, ..settings().options.clone() };
+        let stats = launch_bytes(module, name, grid, block, u64::from(shared), params, &mut self.memory, &options)
+            .map_err(|f| f.to_string())?;
         if settings().log {
             let s = start.elapsed().as_secs_f64();
             let (n, c) = (stats.instructions, stats.bank_conflicts);

@@ -506,6 +506,38 @@ pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     })
 }
 
+/// A launch, and whether it may begin before the launch before has ended.
+unsafe fn launch(
+    function: Handle,
+    (grid, block): ([c_uint; 3], [c_uint; 3]),
+    shared: c_uint,
+    stream: Handle,
+    (parameters, extra): (*mut *mut c_void, *mut *mut c_void),
+    overlaps: bool,
+) -> Code {
+    with(|d| {
+        let f = d.functions.get(&function.addr()).ok_or(Code::INVALID_HANDLE)?;
+        let module = d.modules.get(&f.module).ok_or(Code::INVALID_HANDLE)?.clone();
+        let kernel = module.kernel(&f.name).ok_or(Code::INVALID_HANDLE)?;
+        let threads: u64 = block.iter().map(|b| u64::from(*b)).fold(1, u64::saturating_mul);
+        let fits = threads > 0 && threads <= u64::from(kernel.max_threads().unwrap_or(1024));
+        let far = grid.contains(&0) || grid[1..].iter().any(|n| *n > 65535);
+        if shared > f.shared || !fits || far || !extra.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let mut params = vec![0; kernel.param_bytes()];
+        for (i, p) in kernel.params().iter().enumerate() {
+            // SAFETY: the caller gives the address of each parameter.
+            unsafe {
+                let from = *parameters.add(i);
+                std::ptr::copy_nonoverlapping(from.cast::<u8>(), params[p.offset..].as_mut_ptr(), p.size);
+            }
+        }
+        let name = f.name.clone();
+        d.submit(stream.addr(), Work::Launch { module, name, grid, block, shared, params, overlaps })
+    })
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuLaunchKernel(
     function: Handle,
@@ -520,27 +552,50 @@ pub unsafe extern "C" fn cuLaunchKernel(
     parameters: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> Code {
-    let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-    with(|d| {
-        let f = d.functions.get(&function.addr()).ok_or(Code::INVALID_HANDLE)?;
-        let module = d.modules.get(&f.module).ok_or(Code::INVALID_HANDLE)?.clone();
-        let kernel = module.kernel(&f.name).ok_or(Code::INVALID_HANDLE)?;
-        let threads: u64 = block.iter().map(|b| u64::from(*b)).fold(1, u64::saturating_mul);
-        let fits = threads > 0 && threads <= u64::from(kernel.max_threads().unwrap_or(1024));
-        if shared > f.shared || !fits || grid.contains(&0) || grid_y > 65535 || grid_z > 65535 || !extra.is_null() {
-            return Err(Code::INVALID_VALUE);
-        }
-        let mut params = vec![0; kernel.param_bytes()];
-        for (i, p) in kernel.params().iter().enumerate() {
-            // SAFETY: the caller gives the address of each parameter.
-            unsafe {
-                let from = *parameters.add(i);
-                std::ptr::copy_nonoverlapping(from.cast::<u8>(), params[p.offset..].as_mut_ptr(), p.size);
-            }
-        }
-        let name = f.name.clone();
-        d.submit(stream.addr(), Work::Launch { module, name, grid, block, shared, params })
-    })
+    let size = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+    unsafe { launch(function, size, shared, stream, (parameters, extra), false) }
+}
+
+/// `CUlaunchAttribute`.
+#[repr(C)]
+pub struct LaunchAttribute {
+    id: c_int,
+    padding: c_int,
+    value: [u64; 8],
+}
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+pub struct LaunchConfig {
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    shared: c_uint,
+    stream: Handle,
+    attributes: *const LaunchAttribute,
+    attribute_count: c_uint,
+}
+
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`.
+const OVERLAPS: c_int = 6;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLaunchKernelEx(
+    config: *const LaunchConfig,
+    function: Handle,
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Code {
+    // SAFETY: the caller gives a configuration and its attributes.
+    let (c, attributes) = unsafe {
+        let c = &*config;
+        let n = c.attribute_count as usize;
+        (c, if n == 0 { &[] } else { std::slice::from_raw_parts(c.attributes, n) })
+    };
+    if attributes.iter().any(|a| a.id != OVERLAPS) {
+        return Code::INVALID_VALUE;
+    }
+    let overlaps = attributes.iter().any(|a| a.value[0] as u32 != 0);
+    unsafe { launch(function, (c.grid, c.block), c.shared, c.stream, (parameters, extra), overlaps) }
 }
 
 #[unsafe(no_mangle)]

@@ -17,8 +17,8 @@ pub(super) fn decode(d: &mut Dec<'_, '_>) -> Res<Exec> {
             Ok(Box::new(|_, _| Ok(Next::Yield)))
         }
         "griddepcontrol" => {
-            d.pick(&["wait", "launch_dependents"]);
-            Ok(nothing())
+            let wait = d.pick(&["wait", "launch_dependents"]) == Some("wait");
+            Ok(if wait { wait_for_launches() } else { nothing() })
         }
         "setmaxnreg" => setmaxnreg(d),
         _ => d.unknown(),
@@ -38,6 +38,15 @@ fn setmaxnreg(d: &mut Dec<'_, '_>) -> Res<Exec> {
         cx.aligned(mask)?;
         cx.set_registers(n as u32, more)
     }))
+}
+
+/// `griddepcontrol.wait`: launches run one after another here, so those before have ended.
+fn wait_for_launches() -> Exec {
+    Box::new(|cx, mask| {
+        cx.warp.waited |= mask;
+        cx.mem.blocks.waited = true;
+        Ok(Next::Step)
+    })
 }
 
 /// A fence that orders what blocks do.
