@@ -3,6 +3,7 @@
 # make fuzz    every fuzz target for a minute (SECONDS_EACH=60); needs cargo-fuzz and a nightly compiler, which rustup installs, or RUSTC_BOOTSTRAP=1
 # make GPU=1   the compiler with GPU targets: needs LLVM and MLIR 22, which demo and plain `cargo build` do not
 # make gpu-check   all that a machine with a GPU needs to check and measure kernels and models: docs/gpu-results.md
+# make gpu-call    the same with a model of each architecture, in one file to take there
 # Fresh Debian 12 with Rust 1.95: both work as they are; what is missing is installed (apt-get, as root or through sudo).
 
 SHELL := /bin/bash
@@ -23,7 +24,7 @@ NVDISASM_WHEEL := nvidia-cuda-nvdisasm==13.5.37
 LLVM_PACKAGES := g++ llvm-22-dev libmlir-22-dev libpolly-22-dev libclang1-22 libclang-common-22-dev zlib1g-dev libzstd-dev
 GPU_FEATURES := --features llmcc/gpu
 
-.PHONY: demo test build deps llvm ptxas python eval lint unit gpu-check fuzz clean
+.PHONY: demo test build deps llvm ptxas python eval lint unit gpu-check gpu-call fuzz clean
 
 ifeq ($(GPU),1)
 build: deps llvm ptxas
@@ -117,6 +118,10 @@ test: deps lint unit
 gpu-check: python ptxas
 	$(MAKE) GPU=1 build
 	LLMCC=$(CURDIR)/$(LLMCC) LLMCC_PTXAS=$(CURDIR)/$(BUILD)/cuda/ptxas $(PY) tools/gpu-check/prepare.py $(BUILD)/gpu-check --target sm90
+
+gpu-call: gpu-check
+	LLMCC=$(CURDIR)/$(LLMCC) LLMCC_PTXAS=$(CURDIR)/$(BUILD)/cuda/ptxas $(PY) tools/gpu-check/architectures.py $(BUILD)/gpu-architectures
+	PYTHON=$(PY) tools/gpu-check/one-call.sh --folder $(BUILD)/gpu-check --architectures $(BUILD)/gpu-architectures --out $(BUILD)/gpu-call.tar
 
 # libFuzzer's instrumentation needs unstable flags of the compiler: a nightly one has them, a stable one with RUSTC_BOOTSTRAP=1.
 SECONDS_EACH := 60

@@ -72,7 +72,8 @@ const char *llmcc_last_error(void);
 
 typedef struct llmcc_options {
     size_t size;
-    uint32_t threads;          /* 0: one per physical core this process may use. Where the system gives fewer, the model has those: llmcc_model_info.threads */
+    uint32_t threads;          /* 0: one per physical core this process may use. Where the system gives fewer, the model has those: llmcc_model_info.threads.
+                                  On a GPU so many, at most 8, copy what the host has to memory that the GPU reads, and back; 0: one per processor, at most 8. */
     uint32_t flags;            /* LLMCC_OPEN_* */
     uint64_t max_tokens;       /* tokens the KV cache holds for all sequences together; 0: the longest context, at least 16384, or what fits half
                                   of the memory (the machine's, or what control groups, RLIMIT_AS and RLIMIT_DATA leave of it) with the windows of max_tokens / 4096 sequences, at least 8. Memory is used as the cache fills, not before; but on a GPU, where 0 means what fits, at once.
@@ -150,7 +151,8 @@ const char *llmcc_manifest(const llmcc_model *model);
 
 /* Memory in use and, when profiling, the time of every kernel, as JSON:
  * {"sequences", "kv_pages_used", "kv_bytes_used", "kv_tokens_max", "activation_bytes", "threads", "device": "CPU" or the GPU's name, "device_bytes",
- *  "fetched_bytes" (results copied back from a GPU), "profile": null | {"batches", "tokens", "steps": [{"regime", "kernel", "layer", "calls", "ns"}]}} */
+ *  "fetched_bytes" (results copied back from a GPU), "open_ns": {"all", "driver", "memory", "weights", "code"} (how long llmcc_open took; on a GPU also its
+ *  parts: the start of the driver, allocating, copying weights, loading code, the last two side by side), "profile": null | {"batches", "tokens", "steps": [{"regime", "kernel", "layer", "calls", "ns"}]}} */
 llmcc_status llmcc_stats(const llmcc_model *model, char *out, size_t capacity, size_t *needed);
 
 /* ---- sequences and steps ---------------------------------------------------------------------------------------------- */

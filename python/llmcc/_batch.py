@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes as c
 import threading
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 from . import _ffi as ffi
@@ -15,8 +16,9 @@ from ._pieces import Completion, Piece, finish_of, piece_of
 if TYPE_CHECKING:
     from ._model import Model, Prompt
 
-#: Sequences that generate at once, unless told otherwise.
+#: Sequences that generate at once, unless told otherwise: on processors and on GPUs, which read their weights once for all.
 MAX_BATCH = 64
+MAX_GPU_BATCH = 256
 
 
 #: Steps of fewer tokens take too little time for a thread of their own.
@@ -73,6 +75,10 @@ class BatchGeneration(Unique, Iterator["tuple[int, Piece]"]):
         self._lib, self._logprobs, self._most, self._model = lib, logprobs, most, model
         self._gens: dict[int, c.c_void_p] = dict(enumerate(gens))
         self._ready: deque[tuple[int, Piece]] = deque()
+        # What the last step was called with: the GPU waits while it is made anew.
+        self._active: list[int] = []
+        self._handles: Any = None
+        self._pieces: Any = None
         # As that of a single generation.
         self._lock = threading.RLock()
 
@@ -90,16 +96,19 @@ class BatchGeneration(Unique, Iterator["tuple[int, Piece]"]):
 
     def _step(self) -> None:
         # In order of their prompts: the first ones are served first.
-        active = [index for index, _ in zip(self._gens, range(self._most))]
-        handles = (c.c_void_p * len(active))(*(self._gens[index].value for index in active))
-        pieces = (ffi.Piece * len(active))()
-        for piece in pieces:
-            piece.size = c.sizeof(ffi.Piece)
-        self._lib.interruptible(self._model, lambda: self._lib.gen_next_batch(handles, len(active), pieces))
+        active = list(islice(self._gens, self._most))
+        if active != self._active:
+            self._active = active
+            self._handles = (c.c_void_p * len(active))(*(self._gens[index].value for index in active))
+            self._pieces = (ffi.Piece * len(active))()
+            for piece in self._pieces:
+                piece.size = c.sizeof(ffi.Piece)
+        pieces = self._pieces
+        self._lib.interruptible(self._model, lambda: self._lib.gen_next_batch(self._handles, len(active), pieces))
         # What the pieces point to lasts as long as their generations.
         self._ready.extend((index, piece_of(piece, self._logprobs[index])) for index, piece in zip(active, pieces) if piece.token >= 0)
         for index, piece in zip(active, pieces):
-            if finish_of(piece) is not None:
+            if piece.finish:
                 free(self._lib, self._gens.pop(index))
 
     def close(self) -> None:
@@ -188,6 +197,11 @@ def free(lib: ffi.Library, gen: c.c_void_p) -> None:
     lib.release()
 
 
+def default_batch(isa: str) -> int:
+    """How many sequences generate at once on a machine with such instructions."""
+    return MAX_GPU_BATCH if isa.startswith("sm") else MAX_BATCH
+
+
 def begin(
     model: Model,
     prompts: Sequence[Sequence[int]],
@@ -199,7 +213,7 @@ def begin(
     own = None if each is None else list(each)
     if own is not None and len(own) != len(prompts):
         raise ValueError(f"each has {len(own)} entries, but there are {len(prompts)} prompts")
-    most = MAX_BATCH if max_batch is None else natural(max_batch, "max_batch", 31)
+    most = default_batch(model._info["isa"]) if max_batch is None else natural(max_batch, "max_batch", 31)
     if most == 0:
         raise ValueError("max_batch is 0; use a positive number, or None for the default")
     gens: list[c.c_void_p] = []

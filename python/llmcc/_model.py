@@ -36,6 +36,8 @@ _NOT_OF_TEMPLATES = frozenset(
 #: Bytes of text with which work may take long.
 _MUCH_TEXT = 1 << 15
 _OUTPUT = {0: "logits", 1: "embedding", 2: "scores"}
+#: What the number of a GPU's version is above: its compute capability times ten.
+_SM = 1000
 _ISA = {1: "x86-64", 3: "x86-64-v3", 4: "x86-64-v4", 64: "aarch64"}
 
 
@@ -356,7 +358,7 @@ class Model(Unique):
         :param show_special: keep special tokens in the text.
         :param adapter: the number of an adapter that :meth:`load_adapter` returned; 0 (default): none.
         :param each: with a list of prompts: a mapping per prompt with its own parameters (``{"seed": 3}``), which override the common ones.
-        :param max_batch: with a list of prompts: how many generate at once (default 64).
+        :param max_batch: with a list of prompts: how many generate at once (default 64, on a GPU 256).
         """
         prompt = _batch.listed(prompt)
         prompts = _batch.as_batch(prompt)
@@ -803,7 +805,7 @@ class Model(Unique):
             eos = self._lib.ints(lambda *out: self._lib.eos_tokens(handle, *out))
         names = [field[0] for field in info._fields_]
         result: dict[str, Any] = {name: getattr(info, name) for name in names if name not in ("size", "flags")}
-        result["isa"] = _ISA.get(info.isa, str(info.isa))
+        result["isa"] = _ISA.get(info.isa, f"sm{info.isa - _SM}" if info.isa > _SM else str(info.isa))
         result.pop("reserved")
         result["output"] = _OUTPUT.get(info.output, str(info.output))
         result["columns"] = info.columns or info.vocab

@@ -59,7 +59,8 @@ class Completion:
 
 def piece_of(piece: ffi.Piece, logprobs: bool) -> Piece:
     """What C told of a token."""
-    text = c.string_at(piece.text, piece.text_len).decode("utf-8")
+    length = piece.text_len
+    text = c.string_at(piece.text, length).decode("utf-8") if length else ""
     logprob = None
     if logprobs:
         top = tuple((piece.top_tokens[i], piece.top_logprobs[i]) for i in range(piece.n_top))

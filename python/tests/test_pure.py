@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import llmcc
+from llmcc import _batch
 from llmcc import _ffi as ffi
 from llmcc._compile import arguments
 from llmcc._model import _GenParams
@@ -78,6 +79,10 @@ def test_functions_are_declared() -> None:
     header = HEADER.read_text()
     for name in [*ffi._FUNCTIONS, *(name for functions in ffi._SINCE.values() for name in functions)]:
         assert f"{name}(" in header
+
+
+def test_gpus_generate_more_at_once() -> None:
+    assert [_batch.default_batch(isa) for isa in ("x86-64-v4", "aarch64", "sm90")] == [64, 64, 256]
 
 
 def test_options_become_arguments() -> None:

@@ -466,6 +466,8 @@ fn generations_fetch_candidates() {
         // Some rows may be left open.
         (GenOptions { top_p: 0.7, ..base.clone() }, None),
         (GenOptions { top_k: 100, top_p: 0.99, ..base.clone() }, None),
+        (GenOptions { top_k: 20, repetition_penalty: 1.3, ..base.clone() }, None),
+        (GenOptions { temperature: 0.0, repetition_penalty: 1.3, ..base.clone() }, None),
         // Nothing but all logits will do.
         (base.clone(), Some(all)),
         (GenOptions { repetition_penalty: 1.3, ..base.clone() }, Some(all)),

@@ -241,6 +241,78 @@ fn faults_and_hangs_cost_one_row_each() {
     assert!(right && rows["speed:s.w4"]["status"] == "ok" && rows.len() == 5, "{text}");
 }
 
+/// A dead worker takes nothing from the others; a signature of which two kernels hang is left out.
+#[test]
+fn workers_fail_alone() {
+    let Some(python) = numpy() else { return };
+    let (right, text) = run(script(&python, "workers_test.py", Path::new(""), &[]));
+    assert!(right && text.contains("all right"), "{text}");
+}
+
+/// An architecture's model, compiled as `architectures.py` would.
+fn write_architecture(python: &OsString, folder: &Path, name: &str) {
+    let options = CompileOptions {
+        targets: vec![target::find("sm90").expect("a target")],
+        weights: Some(Format::F32),
+        kv: Some(KvDType::F32),
+        act: None,
+        ..options(&golden(name))
+    };
+    let backends = Backends::ptx();
+    let mut lowered = session::lower(&options, &backends).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let artifact = folder.join(format!("{name}.f32.so"));
+    session::finish(&mut lowered, &options, &backends, &artifact, &mut |_, _| {})
+        .unwrap_or_else(|e| panic!("{name}: {e}"));
+    let mut packing = script(python, "architectures.py", folder, &["--forms", "f32", "--only", name]);
+    packing.env("LLMCC", "/nothing/is/compiled/again");
+    let (packed, text) = run(packing);
+    assert!(packed && text.contains("f32: 1 models"), "{text}");
+}
+
+/// All that a call needs is in one file, which runs where it is unpacked; what does not fit is left
+/// out, and said.
+#[test]
+fn one_file_is_enough() {
+    let Some(python) = python() else { return };
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let (folder, architectures, there) = (dir.path().join("check"), dir.path().join("all"), dir.path().join("there"));
+    [&folder, &architectures, &there].into_iter().for_each(|d| std::fs::create_dir(d).expect("a folder"));
+    write_shapes(&python, &folder, &Backends::ptx());
+    write_architecture(&python, &architectures, "llama3");
+    let (measured, text) = run(script(&python, "models_test.py", &architectures.join("llama3.f32.so"), &[]));
+    assert!(measured && text.contains("all right"), "{text}");
+    let file = dir.path().join("call.tar");
+    let pack = |options: &[&str]| {
+        let mut command = Command::new("sh");
+        command.arg(root().join("tools/gpu-check/one-call.sh")).args(options).env("PYTHON", &python);
+        command.arg("--folder").arg(&folder).arg("--architectures").arg(&architectures).arg("--out").arg(&file);
+        run(command)
+    };
+    let (packed, text) = pack(&["--seconds", "480", "--results", "here", "--at", "/somewhere"]);
+    let command = "gpu_check.py /somewhere/llmcc-gpu-call/check --seconds 480 --results here";
+    assert!(packed && text.contains(command) && !text.contains("left out"), "{text}");
+    let unpacked = Command::new("tar").arg("-xf").arg(&file).arg("-C").arg(&there).status().expect("tar runs");
+    assert!(unpacked.success());
+    let call = there.join("llmcc-gpu-call");
+    let checked = |options: &[&str]| {
+        let mut command = Command::new(&python);
+        command.arg(call.join("tools/gpu-check/gpu_check.py")).arg(call.join("check")).args(options);
+        command.arg("--results").arg(there.join("results")).env("LLMCC_CUDA_LIBRARY", fake_driver());
+        run(command)
+    };
+    let (right, text) = checked(&["--only", "architecture", "--workers", "2"]);
+    let tables = std::fs::read_to_string(there.join("results/results.md")).unwrap_or_else(|e| panic!("{e}: {text}"));
+    assert!(right && tables.contains("f32: 1 right, 0 wrong, 1 in all."), "{text}\n{tables}");
+    let (right, text) = checked(&["--only", "speed", "--resume", "--quick"]);
+    assert!(right && text.contains("speed:s.w4  ok") && text.contains("0 not run"), "{text}");
+    // Without the architecture it fits; no size is small enough for nothing at all.
+    let most = std::fs::metadata(&file).expect("a file").len() - 1;
+    let (packed, text) = pack(&["--mib", &format!("{}", most as f64 / f64::from(1 << 20))]);
+    assert!(packed && text.contains("left out, for want of room: architectures-f32.tar.xz"), "{text}");
+    let (packed, text) = pack(&["--mib", "0.01"]);
+    assert!(!packed && text.contains("more than the 0 that may travel") && !file.exists(), "{text}");
+}
+
 /// The constants of the cost model come back from speeds that it made; and the script's model is
 /// the compiler's.
 #[test]

@@ -12,6 +12,7 @@ import machine
 import report
 import speed
 from operands import Unknown
+from rows import CODE
 
 
 class Bench:
@@ -19,7 +20,8 @@ class Bench:
 
     def __init__(self, folder, options, scratch):
         self.folder, self.options, self.scratch = Path(folder), options, Path(scratch)
-        self.torch = None if options["emulated"] else find_torch()
+        self.shared = Path(options.get("shared", scratch))
+        self.torch = None if options["emulated"] or options.get("plain") else find_torch()
         self.cuda = cuda.Cuda()
         # The driver's stand-in has bounds of its own.
         plain = arrays.Numpy(self.cuda, guard=0 if options["emulated"] else arrays.GUARD)
@@ -81,7 +83,9 @@ class Bench:
         return {**machine.peaks(self.cuda, self.torch, self.options), **self.management.now()}
 
     def single(self, item):
-        return self.folder / item["what"]["folder"], self.described_kernel(item["what"]["folder"], item["what"]["kernel"])
+        # Where code came packed, it was unpacked there.
+        folder = self.shared / CODE if (self.shared / CODE).exists() else self.folder
+        return folder / item["what"]["folder"], self.described_kernel(item["what"]["folder"], item["what"]["kernel"])
 
     def kernel(self, item, emit):
         folder, kernel = self.single(item)
@@ -105,12 +109,22 @@ class Bench:
     def small(self, item, emit):
         import models
 
-        return models.check_small(self.folder, item["what"], self.scratch, "gpu", self.options["emulated"], self.options["repeats"])
+        return models.check_small(self.artifact(item), self.folder, item["what"], "gpu", self.options["emulated"], self.options["repeats"])
+
+    def artifact(self, item):
+        import models
+
+        return models.unpacked(self.folder, item["what"]["artifact"], self.shared, self.scratch)
+
+    def architecture(self, item, emit):
+        import architectures
+
+        return architectures.check(self.shared / architectures.FOLDER, item["what"]["name"], item["what"]["form"])
 
     def large(self, item, emit):
         import models
 
-        models.measure_large(self.folder, item["what"], self.scratch, self.options["steps"], lambda what, row: emit(f"{item['id']}/{what}", row))
+        models.measure_large(self.artifact(item), self.options["steps"], lambda what, row: emit(f"{item['id']}/{what}", row))
 
     def large_peer(self, item, emit):
         if self.torch is None:
@@ -122,7 +136,7 @@ class Bench:
         if what.startswith("prompt"):
             return {"rate": peers.prefill_rate(case["config"], int(what[6:]), self.options)}
         batch, int4 = int(what[6:] or 1), case["format"] != "bf16"
-        return {"rate": peers.decode_rate(case["config"], batch, models.CONTEXT, int4, self.options)}
+        return peers.decode_rate(case["config"], batch, models.CONTEXT, int4, self.options)
 
 
 class Absent(Exception):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Checks and measures llmcc's kernels and models on a GPU, in one command that survives whatever they do.
 
-    python3 tools/gpu-check/gpu_check.py FOLDER --out results.jsonl [--deadline 560] [--resume]
-    python3 tools/gpu-check/gpu_check.py report results.jsonl
+    python3 tools/gpu-check/gpu_check.py FOLDER --results results [--seconds 480] [--resume]
+    python3 tools/gpu-check/gpu_check.py report results/results.jsonl
 
-FOLDER was made by `prepare.py` where the compiler is. Here, an NVIDIA driver, Python and NumPy are needed, PyTorch only for the speeds to compare with; neither the
+FOLDER was made by `prepare.py` where the compiler is; `one-call.sh` packs it with all that is needed here. Here, an NVIDIA driver, Python and NumPy are needed, PyTorch only for the speeds to compare with; neither the
 CUDA toolkit nor LLVM.
 
 Everything runs in worker processes. One that loses the GPU's context (a wild store in a kernel ends every later call of its process) ends, and a new one goes on with
@@ -14,20 +14,21 @@ the next item; one that takes too long is killed, with its children. Each row is
    operands and results. Each runs eight times from the same operands and must store the same bits.
 2. Speed of kernels, each alone, at the shapes of `shapes.py`, after a tenth of a second of warming up, over copies of their operands, so that nothing comes from the
    second-level cache; beside PyTorch's (cuBLAS, its 4-bit product, its attention). The same for other schedules of some shapes (`variants.py`).
-3. Models: small ones in every weight format through all regimes, against references made by `prepare.py`; the shapes of Llama-3.2-1B and 3-8B for speed.
+3. Models: small ones in every weight format through all regimes, against references made by `prepare.py`; one of each architecture (`architectures.py`), several side by
+   side; the shapes of Llama-3.2-1B and 3-8B for speed, alone and in batches, beside PyTorch's compiled step.
+4. Counters of the most important kernels by `ncu`, and `compute-sanitizer` on the most risky, where these programs are.
 
 Exit status 1 when something is wrong, so that it can be a test. `fit.py` fits the cost model's constants to the rows.
 """
 
 import argparse
-import json
+import itertools
 import os
 import re
-import selectors
 import signal
-import subprocess
 import sys
 import tempfile
+import threading
 import time
 import zipfile
 from pathlib import Path
@@ -38,144 +39,64 @@ sys.path[:0] = [str(HERE.parents[1] / "python"), str(HERE)]
 
 import plan  # noqa: E402
 import report  # noqa: E402
+import tools  # noqa: E402
 from machine import Management, header  # noqa: E402
-from rows import UNFINISHED, Rows, aside, load  # noqa: E402
-
-# Seconds that a worker may take to start (PyTorch from a cold disk), how often it may fail to, and how long a killed one may take to go: the driver tidies up after it.
-START, STARTS, GONE = 120, 3, 20
-# Bytes of a worker's own output that are kept of its end.
-TAIL = 1500
-
-
-class Worker:
-    """A process that takes items."""
-
-    def __init__(self, folder, options, scratch):
-        ours, theirs = os.pipe()
-        self.log = tempfile.TemporaryFile()
-        start = json.dumps({"folder": str(folder), "options": options, "scratch": str(scratch)})
-        command = [sys.executable, str(HERE / "worker.py"), start, str(theirs)]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=self.log, stderr=self.log, pass_fds=[theirs], start_new_session=True
-        )
-        os.close(theirs)
-        self.pipe, self.left = ours, b""
-        self.selector = selectors.DefaultSelector()
-        self.selector.register(ours, selectors.EVENT_READ)
-
-    def send(self, item):
-        self.process.stdin.write(json.dumps(item.described()).encode() + b"\n")
-        self.process.stdin.flush()
-
-    def receive(self, until):
-        """The next message; raises `TimeoutError` or, when the process has ended, `EOFError`."""
-        while b"\n" not in self.left:
-            if not self.selector.select(max(0, until - time.monotonic())):
-                raise TimeoutError
-            data = os.read(self.pipe, 1 << 16)
-            if not data:
-                raise EOFError
-            self.left += data
-        line, _, self.left = self.left.partition(b"\n")
-        return json.loads(line)
-
-    def said(self):
-        """The end of what it printed."""
-        size = self.log.seek(0, os.SEEK_END)
-        self.log.seek(max(0, size - TAIL))
-        return self.log.read().decode(errors="replace").strip()
-
-    def end(self):
-        """Kills it and its children; how it ended."""
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        try:
-            status = self.process.wait(GONE)
-        except subprocess.TimeoutExpired:
-            # Inside the driver: it goes when the driver lets it.
-            status = None
-        self.selector.close()
-        os.close(self.pipe)
-        self.process.stdin.close()
-        return status
-
+from rows import CODE_ARCHIVE, Rows, aside, load  # noqa: E402
+from workers import Lane, Shared, side_by_side  # noqa: E402
 
 class Run:
     """Items in workers, rows in a file."""
 
     def __init__(self, args, options, rows, scratch):
-        self.args, self.options, self.rows, self.scratch = args, options, rows, scratch
-        self.end, self.worker, self.not_run = BEGAN + args.deadline, None, []
+        self.args, self.options, self.scratch = args, options, scratch
+        self.shared = Shared(rows, BEGAN + args.deadline, args.limit)
+        # Archives are unpacked while the first kernels are checked.
+        self.archives = [threading.Thread(target=unpack_all, args=(args.folder, scratch, some), daemon=True) for some in ([CODE_ARCHIVE], sorted(packed(args.folder)))]
+        self.lane = Lane(self.shared, args.folder, options, scratch)
 
     def all(self, items):
+        for thread in self.archives:
+            thread.start()
+        self.archives[0].join()
         try:
-            for item in items:
-                if self.rows.done(item.id):
-                    continue
-                # Something shorter may still fit.
-                if time.monotonic() + item.usual() > self.end or not self.ready():
-                    self.not_run.append(item.id)
-                    continue
-                self.one(item)
+            for kind, some in itertools.groupby(items, lambda i: i.kind):
+                some = list(some)
+                if kind == "architecture":
+                    self.architectures(some)
+                elif kind in tools.KINDS:
+                    # They have the GPU for themselves.
+                    self.lane.end()
+                    tools.run(self.shared, self.args.folder, self.args.out.parent, some)
+                else:
+                    self.lane.run(some)
         finally:
-            if self.worker:
-                self.worker.end()
+            self.lane.end()
 
-    def ready(self):
-        """Whether there is a worker, started if need be."""
-        for attempt in range(STARTS):
-            if self.worker:
-                return True
-            worker = Worker(self.args.folder, self.options, self.scratch)
-            try:
-                facts = worker.receive(min(time.monotonic() + START, self.end))["ready"]
-                self.worker = worker
-                if "facts" not in self.rows.rows:
-                    self.rows.add({"id": "facts", **facts})
-            except (EOFError, TimeoutError):
-                worker.end()
-                if time.monotonic() >= self.end:
-                    return False
-                self.rows.add({"id": f"worker:{attempt}", "kind": "worker", "status": "died", "said": f"does not start: {worker.said()}"})
-        if not self.worker:
-            # Without one, nothing can be done.
-            self.end = 0
-        return self.worker is not None
+    def architectures(self, items):
+        """Many small models: in workers without PyTorch, side by side."""
+        self.archives[1].join(max(0, self.shared.end - time.monotonic()))
+        count = min(self.args.workers, len(items))
+        side_by_side([Lane(self.shared, self.args.folder, {**self.options, "plain": True}, self.scratch) for _ in range(count)], items)
 
-    def one(self, item):
-        began = time.monotonic()
-        until = min(began + (self.args.limit or item.limit()), self.end)
-        row = {"id": item.id, "kind": item.kind}
-        try:
-            self.worker.send(item)
-            while not (message := self.worker.receive(until)).get("done"):
-                self.rows.add({**message["row"], "seconds": round(time.monotonic() - began, 3)})
-            row, alive = message["row"], message["alive"]
-        except TimeoutError:
-            # The deadline of the call is nobody's fault.
-            row["status"] = UNFINISHED if until == self.end else "timeout"
-            row["said"], alive = f"killed after {time.monotonic() - began:.0f} s", False
-        except (EOFError, BrokenPipeError):
-            row["status"], alive = "died", False
-        if not alive:
-            status, said = self.worker.end(), self.worker.said()
-            if row["status"] == "died":
-                row["said"] = f"ended with {status}: {said}"
-            elif said:
-                row["said"] = f"{row.get('said', '')}; it printed: {said[-600:]}"
-            self.worker = None
-            # Gigabytes that it can't remove any more.
-            for file in self.scratch.glob("*.weights"):
-                file.unlink()
-        self.rows.add({**row, "seconds": round(time.monotonic() - began, 3)})
+
+def packed(folder):
+    """Archives of architectures."""
+    return [f.name for f in folder.glob("architectures-*.tar.xz")]
+
+
+def unpack_all(folder, scratch, names):
+    from models import unpack
+
+    for name in names:
+        if (folder / name).exists():
+            unpack(folder / name, scratch)
 
 
 def here(args, options, rows, scratch, items):
     """Items in this process, for profilers and sanitizers."""
     from bench import Bench
 
+    unpack_all(args.folder, scratch, [CODE_ARCHIVE, *(packed(args.folder) if any(i.kind == "architecture" for i in items) else ())])
     bench = Bench(args.folder, options, scratch)
     rows.add({"id": "facts", **bench.facts()})
     for item in items:
@@ -200,16 +121,21 @@ def need_numpy(folder, scratch):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--out", type=Path, default=Path("gpu-check.jsonl"), help="rows, as they come; the tables go to the same name with .md")
-    parser.add_argument("--deadline", type=float, default=1e9, metavar="SECONDS", help="from the start: nothing begins that would not end by then")
+    parser.add_argument("--results", type=Path, metavar="FOLDER", help="where rows go as they come (results.jsonl), tables (results.md) and what profilers say")
+    parser.add_argument("--out", type=Path, default=Path("gpu-check.jsonl"), help="another name for the rows; the tables go to the same name with .md")
+    parser.add_argument("--seconds", "--deadline", type=float, default=1e9, dest="deadline", help="from the start: nothing begins that would not end by then")
+    parser.add_argument("--workers", type=int, default=min(plan.SIDE_BY_SIDE, os.cpu_count() or 1), help="processes that check architectures side by side")
     parser.add_argument("--resume", action="store_true", help="go on with the rows in --out; else they are put aside")
-    parser.add_argument("--only", help="kinds, with commas: kernel, speed, peer, small, large, large-peer, variant")
+    parser.add_argument("--only", help="kinds, with commas: kernel, speed, peer, small, architecture, large, large-peer, variant, counters, memcheck, racecheck")
     parser.add_argument("--filter", metavar="REGEX", help="only items with such a name, in this process: for profilers and sanitizers")
     parser.add_argument("--list", action="store_true", help="the items' names, in order")
     parser.add_argument("--repeats", type=int, default=8, help="runs of each kernel, which must give the same bits")
     parser.add_argument("--quick", action="store_true", help="fewer measurements")
     parser.add_argument("--limit", type=float, help="seconds after which any item is killed (else: 20 for kernels, 90 for models)")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.results:
+        args.out = args.results / "results.jsonl"
+    return args
 
 
 def main():
@@ -242,7 +168,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as scratch:
         need_numpy(args.folder, Path(scratch))
         target = (plan.read(args.folder / "models.json") or {}).get("target", "")
-        rows.add(header(Management(), target))
+        rows.add({**header(Management(), target), "commit": plan.read(args.folder / "commit.json")})
         # A call that is stopped leaves its tables as well.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         run = Run(args, options, rows, Path(scratch))
@@ -252,10 +178,10 @@ def main():
             else:
                 run.all(items)
         finally:
-            rows.add({"id": "plan", "items": len(items), "not_run": run.not_run, "seconds": round(time.monotonic() - BEGAN, 1)})
+            rows.add({"id": "plan", "items": len(items), "not_run": run.shared.not_run, "seconds": round(time.monotonic() - BEGAN, 1)})
             args.out.with_suffix(".md").write_text(report.markdown(rows.rows))
     bad = report.failures(rows.rows)
-    print(f"{bad} wrong, {len(run.not_run)} not run; tables: {args.out.with_suffix('.md')}")
+    print(f"{bad} wrong, {len(run.shared.not_run)} not run; tables: {args.out.with_suffix('.md')}")
     sys.exit(1 if bad else 0)
 
 

@@ -12,24 +12,39 @@ import numpy as np
 import weights
 from reference import ARCHIVE, relative
 
-# Tokens before those whose speed is measured.
-CONTEXT = 512
+# Tokens before those whose speed is measured; of each sequence of a batch before all are measured.
+CONTEXT, EARLY = 512, 4
+# Sequences that generate at once.
+BATCHES = (8, 32, 128)
+# Tokens of the cache, for the largest batch.
+CACHE = BATCHES[-1] * (CONTEXT + 512)
 # Of prompts of the small models with the driver's stand-in: no longer than this.
 SHORT = 17
 
 
-def unpacked(folder, artifact, scratch):
-    """The path of an artifact in `scratch`, with the files beside it. The first time, all are unpacked."""
-    if not (scratch / artifact).exists():
-        with tarfile.open(folder / ARCHIVE, "r:xz") as archive:
-            # An artifact comes after what lies beside it: where it is, that is, too.
-            for member in archive:
-                to = scratch / Path(member.name).name
-                part = Path(f"{to}.part")
-                with archive.extractfile(member) as source, open(part, "wb") as out:
-                    shutil.copyfileobj(source, out, 1 << 24)
-                part.rename(to)
-    return scratch / artifact
+def unpack(archive, to):
+    """Unpacks an archive into a folder: each file is there whole or not at all."""
+    with tarfile.open(archive, "r:xz") as packed:
+        for member in packed:
+            target = to / member.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            part = Path(f"{target}.part")
+            with packed.extractfile(member) as source, open(part, "wb") as out:
+                shutil.copyfileobj(source, out, 1 << 24)
+            part.rename(target)
+
+
+def unpacked(folder, artifact, shared, own):
+    """The path of an artifact in a worker's folder `own`, with the files beside it. The first time, all are unpacked into `shared`: what a worker writes lies in its
+    own folder, and goes with it."""
+    if not (shared / artifact).exists():
+        # An artifact comes after what lies beside it: where it is, that is, too.
+        unpack(folder / ARCHIVE, shared)
+    for file in shared.glob(f"{artifact}*"):
+        link = own / file.name
+        if not link.exists() and file.suffix != ".part":
+            link.symlink_to(file)
+    return own / artifact
 
 
 def open_on(path, device, **options):
@@ -72,7 +87,7 @@ def run_ragged(model, prompts):
     return logits
 
 
-def check_small(folder, case, scratch, device, small, repeats):
+def check_small(path, folder, case, device, small, repeats):
     """One model in one format through all its regimes: a row."""
     stored = np.load(folder / case["reference"])
     count = sum(name.startswith("tokens") for name in stored.files)
@@ -85,7 +100,7 @@ def check_small(folder, case, scratch, device, small, repeats):
         _, rows, want = cases[i]
         return relative(logits[rows], want)
 
-    with open_on(unpacked(folder, case["artifact"], scratch), device) as model:
+    with open_on(path, device) as model:
         first = run_prompts(model, prompts)
         whole = max(worst(i, logits) for i, logits in enumerate(first))
         # Token by token, after a prompt of one token and after long ones.
@@ -116,19 +131,31 @@ def decode_rate(model, steps):
     return count / (time.perf_counter() - began)
 
 
-def batch_rate(model, batch, steps):
-    sessions = [model.session() for _ in range(batch)]
-    for s in sessions:
-        s.step(tokens(CONTEXT))
-    for _ in range(3):
-        model.step([(s, [1]) for s in sessions])
-    began = time.perf_counter()
-    for _ in range(steps):
-        model.step([(s, [1]) for s in sessions])
-    rate = batch * steps / (time.perf_counter() - began)
-    for s in sessions:
-        s.close()
-    return rate
+class Batch:
+    """Greedy generation of `count` sequences, a token of each in a step, after prompts of `context` tokens: tokens are chosen on the GPU, and logits stay there."""
+
+    def __init__(self, model, count, steps, context=CONTEXT):
+        self.count, self.steps = count, steps
+        # The first go on while the prompts of the last are computed.
+        most = count * context // model.info["max_batch_tokens"] + steps + 3 * EARLY
+        prompts = [tokens(context) for _ in range(count)]
+        self.pieces = model.pieces(prompts, max_tokens=most, ignore_eos=True, temperature=0, max_batch=count)
+
+    def run(self, mark=lambda: None):
+        """Tokens per second while all of them generate; `mark` is called at the beginning and at the end of that."""
+        made, waiting = [0] * self.count, self.count
+        while waiting:
+            index, _ = next(self.pieces)
+            made[index] += 1
+            waiting -= made[index] == EARLY
+        mark()
+        began = time.perf_counter()
+        for _ in range(self.count * self.steps):
+            next(self.pieces)
+        took = time.perf_counter() - began
+        mark()
+        self.pieces.close()
+        return self.count * self.steps / took
 
 
 def prefill_rate(model, length, repeat):
@@ -141,27 +168,35 @@ def prefill_rate(model, length, repeat):
     return length / sorted(times[1:])[repeat // 2]
 
 
-def measure_large(folder, case, scratch, steps, emit):
-    """Rows for a model with random weights: each as soon as it is known. The last has what each of its kernels takes."""
-    path = unpacked(folder, case["artifact"], scratch)
+def measure_large(path, steps, emit):
+    """Rows for a model with random weights: each as soon as it is known. The last have what each of its kernels takes."""
     manifest = json.loads(Path(f"{path}.json").read_text())
     data = Path(f"{path}.weights")
     try:
         size, took = weights.write(manifest, data)
         emit("weights", {"bytes": size, "took": took})
         began = time.perf_counter()
-        with open_on(path, "gpu", max_tokens=40 * 2048) as model:
-            emit("open", {"took": time.perf_counter() - began})
+        with open_on(path, "gpu", max_tokens=CACHE) as model:
+            emit("open", {"took": time.perf_counter() - began, "parts": model.stats()["open_ns"]})
             read = manifest["weights"]["read_per_step"]
             emit("decode", {"rate": decode_rate(model, steps), "read": read})
-            for batch in (8, 32):
-                emit(f"decode{batch}", {"rate": batch_rate(model, batch, steps // 2)})
             for length in (128, 512, 2048):
                 emit(f"prompt{length}", {"rate": prefill_rate(model, length, 3)})
-        with open_on(path, "gpu", profile=True, max_tokens=8192) as model:
+            for batch in BATCHES:
+                emit(f"decode{batch}", {"rate": Batch(model, batch, steps // 2).run()})
+        with open_on(path, "gpu", profile=True, max_tokens=CACHE) as model:
             emit("kernels", {"kernels": kernels(model)})
+            emit("batch-kernels", {"kernels": [row for batch in BATCHES for row in batch_kernels(model, batch)]})
     finally:
         data.unlink(missing_ok=True)
+
+
+def batch_kernels(model, batch, steps=8, context=CONTEXT):
+    """What each kernel takes in steps of so many sequences."""
+    marks = []
+    Batch(model, batch, steps, context).run(lambda: marks.append(profile(model)))
+    parts = subtract(marks[1], marks[0])
+    return [{"step": f"{batch} sequences", "kernel": name, "calls": calls, "us": ns / calls / 1e3} for (_, name), (calls, ns) in parts.items()]
 
 
 def kernels(model):

@@ -67,31 +67,69 @@ class Llama:
 
 
 class Decoder(Llama):
-    """One token of each of `batch` sequences that have `context` tokens in a static cache."""
+    """One token of each of `batch` sequences that have `context` tokens in a static cache. Queries, keys and values come from one product, gates and others as well,
+    where weights may be joined."""
 
     def __init__(self, config, weights, dtype, device, batch, context, linear=F.linear):
         super().__init__(config, weights, dtype, device, linear)
         shape = (batch, config["num_key_value_heads"], context + 1, config["head_dim"])
-        self.k = [torch.randn(shape, device=device, dtype=dtype) for _ in range(config["num_hidden_layers"])]
-        self.v = [torch.randn(shape, device=device, dtype=dtype) for _ in range(config["num_hidden_layers"])]
-        self.positions = torch.full((batch,), context, device=device)
+        self.context, self.batch = context, batch
+        position = torch.full((1,), context, device=device)
+        angle = position.double()[:, None] * self.inv_freq
+        self.turn = [f(torch.cat([angle, angle], -1)).to(dtype) for f in (torch.cos, torch.sin)]
         self.tokens = torch.ones(batch, device=device, dtype=torch.long)
-        self.context = context
+        self.layers = []
+        for i in range(config["num_hidden_layers"]):
+            p = f"model.layers.{i}."
+            names = (("q", "k", "v"), ("gate", "up"))
+            products = [self.joined([f"{p}{'self_attn' if 'q' in some else 'mlp'}.{n}_proj.weight" for n in some]) for some in names]
+            cache = [torch.randn(shape, device=device, dtype=dtype) for _ in "kv"]
+            others = [self.w.pop(f"{p}{name}.weight") for name in ("self_attn.o_proj", "mlp.down_proj", "input_layernorm", "post_attention_layernorm")]
+            self.layers.append((*products, *others, *cache))
+
+    def joined(self, names):
+        """Weights as one matrix, if they can be joined, else a list."""
+        some = [self.w.pop(name) for name in names]
+        return torch.cat(some) if torch.is_tensor(some[0]) else some
+
+    def product(self, x, weights):
+        if isinstance(weights, list):
+            return torch.cat([self.linear(x, w) for w in weights], -1)
+        return self.linear(x, weights)
+
+    def gained(self, x, gain):
+        wide = x.to(torch.promote_types(self.dtype, torch.float32))
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.config["rms_norm_eps"])
+        return wide.to(self.dtype) * gain
+
+    def turned(self, x):
+        (cos, sin), half = self.turn, x.shape[-1] // 2
+        return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+
+    def layer(self, x, qkv, gate_up, o, down, first, second, k, v):
+        c = self.config
+        heads, kv = c["num_attention_heads"], c["num_key_value_heads"]
+        y = self.product(self.gained(x, first), qkv).view(self.batch, heads + 2 * kv, c["head_dim"])
+        q, new_k, new_v = y.split([heads, kv, kv], 1)
+        k[:, :, self.context], v[:, :, self.context] = self.turned(new_k), new_v
+        y = F.scaled_dot_product_attention(self.turned(q)[:, :, None], k, v, enable_gqa=True)
+        x = x + self.linear(y.reshape(self.batch, -1), o)
+        gate, up = self.product(self.gained(x, second), gate_up).chunk(2, -1)
+        return x + self.linear(F.silu(gate) * up, down)
+
+    def last(self, x):
+        return self.linear(self.gained(x, self.w["model.norm.weight"]), self.head).argmax(-1)
+
+    def compiled(self):
+        """Compiles a layer, which serves them all, and the head."""
+        options = {"mode": "max-autotune-no-cudagraphs", "dynamic": False}
+        self.layer, self.last = torch.compile(self.layer, **options), torch.compile(self.last, **options)
 
     def step(self):
-        c, b = self.config, len(self.tokens)
         x = self.w["model.embed_tokens.weight"][self.tokens]
-        for i in range(c["num_hidden_layers"]):
-            p = f"model.layers.{i}."
-            y = self.norm(x, p + "input_layernorm.weight")
-            q, k, v = (self.linear(y, self.w[f"{p}self_attn.{n}_proj.weight"]).view(b, -1, c["head_dim"]) for n in "qkv")
-            q, k = self.rope(q, self.positions), self.rope(k, self.positions)
-            self.k[i][:, :, self.context] = k
-            self.v[i][:, :, self.context] = v
-            y = F.scaled_dot_product_attention(q[:, :, None], self.k[i], self.v[i], enable_gqa=True)
-            x = x + self.linear(y.reshape(b, -1), self.w[p + "self_attn.o_proj.weight"])
-            x = x + self.mlp(self.norm(x, p + "post_attention_layernorm.weight"), p)
-        self.tokens.copy_(self.linear(self.norm(x, "model.norm.weight"), self.head).argmax(-1))
+        for layer in self.layers:
+            x = self.layer(x, *layer)
+        self.tokens.copy_(self.last(x))
 
 
 class Int4:
@@ -137,13 +175,25 @@ def random_weights(config, device, int4=False):
 
 
 def decode_rate(config, batch, context, int4, options):
-    """Tokens per second: one captured CUDA graph per step, static cache."""
+    """Tokens per second of one captured CUDA graph per step, with a static cache: in bf16 the layer is compiled by `torch.compile` as well as it can."""
     from speed import torch_seconds
 
     with torch.no_grad():
-        w = random_weights(config, "cuda", int4)
-        model = Decoder(config, w, torch.bfloat16, "cuda", batch, context, linear_of_any)
-        return batch / torch_seconds(torch, [model.step], options["timed"], options["warm"], launches=1)
+        model = Decoder(config, random_weights(config, "cuda", int4), torch.bfloat16, "cuda", batch, context, linear_of_any)
+
+        def rate():
+            return batch / torch_seconds(torch, [model.step], options["timed"], options["warm"], launches=1)
+
+        if int4:
+            # Its product is no operation that is compiled.
+            return {"rate": rate(), "by": "eager"}
+        eager = (model.layer, model.last)
+        try:
+            model.compiled()
+            return {"rate": rate(), "by": "compiled"}
+        except Exception as error:  # noqa: BLE001: no compiler for C here, say
+            model.layer, model.last = eager
+            return {"rate": rate(), "by": "eager", "said": f"not compiled: {type(error).__name__}: {str(error)[:200]}"}
 
 
 def prefill_rate(config, length, options):

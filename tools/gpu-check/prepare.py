@@ -291,7 +291,7 @@ def main():
         with tempfile.TemporaryDirectory(prefix="gpu-check-") as scratch:
             prepare(args.out, args.target, Path(scratch), args.tiny)
     text = check_size(args.out, args.most)
-    print(f"{text}; now, where the GPU is: python3 tools/gpu-check/gpu_check.py {args.out} --out results.jsonl")
+    print(f"{text}; now: tools/gpu-check/one-call.sh --folder {args.out}")
 
 
 if __name__ == "__main__":

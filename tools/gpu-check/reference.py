@@ -23,9 +23,12 @@ def f16(x):
     return x.astype(np.float16).astype(np.float32)
 
 
-def tensors(folder):
-    """The tensors of `model.safetensors`, in f32."""
-    data = (folder / "model.safetensors").read_bytes()
+DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32}
+
+
+def tensors_of(file):
+    """The tensors of a file of safetensors: bf16 in f32, others as they are."""
+    data = file.read_bytes()
     size = int.from_bytes(data[:8], "little")
     out = {}
     for name, entry in json.loads(data[8 : 8 + size]).items():
@@ -34,9 +37,14 @@ def tensors(folder):
             if entry["dtype"] == "BF16":
                 values = (np.frombuffer(raw, np.uint16).astype(np.uint32) << 16).view(np.float32)
             else:
-                values = np.frombuffer(raw, {"F16": np.float16, "F32": np.float32}[entry["dtype"]]).astype(np.float32)
+                values = np.frombuffer(raw, DTYPES[entry["dtype"]])
             out[name] = values.reshape(entry["shape"])
     return out
+
+
+def tensors(folder):
+    """The tensors of `model.safetensors`, in f32."""
+    return {name: values.astype(np.float32) for name, values in tensors_of(folder / "model.safetensors").items()}
 
 
 class Llama:

@@ -42,7 +42,7 @@ def markdown(rows):
     name = facts.get("device") or head.get("gpu") or "No GPU"
     lines = [f"# {name}, {head.get('date', '')[:10]}", ""]
     about = {**head, **facts}
-    names = ("target", "driver", "cuda", "torch", "power_limit_w", "sm_mhz_most", "processor", "python")
+    names = ("commit", "target", "driver", "cuda", "torch", "power_limit_w", "sm_mhz_most", "processor", "python")
     lines += [", ".join(f"{k} {about[k]}" for k in names if about.get(k)) + f"; `{head.get('command', '')}`", ""]
     if "copy" in machine:
         text = f"Copying: {machine['copy'] / 1e9:.0f} GB/s (best {machine['copy_best'] / 1e9:.0f}). A launch in a graph: {machine['launch_us']:.2f} µs."
@@ -53,9 +53,12 @@ def markdown(rows):
     lines += table(["what", "how"], [[row["id"], verdict(row)] for row in bad])
     lines += section("## Speed of kernels, each alone", speeds(rows, "speed", machine))
     lines += section("## Models: correctness", small(rows))
+    lines += section("## Architectures", architectures(rows))
     lines += section("## Models: speed", large(rows, machine))
     lines += section("## Kernels inside of models", inside(rows, machine))
     lines += section("## Schedules: each shape, fastest first", variants(rows, machine))
+    lines += section("## Counters", counters(rows))
+    lines += section("## Checkers of memory and races", checkers(rows))
     lines += section("## Kernels: correctness", checks(rows))
     plan = rows.get("plan", {})
     if plan.get("not_run"):
@@ -118,6 +121,19 @@ def small(rows):
     return table(["model", "prompts", "token by token", "ragged", "allowed", "same bits again", ""], out)
 
 
+def architectures(rows):
+    """How many are right, by form; those that are not, and those whose bits depend on pieces."""
+    found, lines = of_kind(rows, "architecture"), []
+    for form in dict.fromkeys(row["id"].rpartition("/")[2] for row in found):
+        mine = [row for row in found if row["id"].endswith(f"/{form}")]
+        right = sum(row.get("status") == "ok" and "allowed" in row for row in mine)
+        other = [row["id"].split(":")[1].split("/")[0] for row in mine if row.get("same_bits") is False]
+        text = f"{form}: {right} right, {sum(map(wrong, mine))} wrong, {len(mine)} in all."
+        lines += [text + (f" Other bits in other pieces: {', '.join(other)}." if other else ""), ""]
+    bad = [[row["id"], number(row, "error", ".1e"), number(row, "allowed", ".1e"), verdict(row)] for row in found if wrong(row)]
+    return lines + table(["architecture", "error", "allowed", ""], bad)
+
+
 def large(rows, machine):
     out = []
     for row in of_kind(rows, "large"):
@@ -125,11 +141,13 @@ def large(rows, machine):
         if "rate" in row:
             peer = rows.get(f"large-peer:{model}/{what}", {})
             roofline = share(row["rate"], machine["copy"] / row["read"]) if "read" in row and "copy" in machine else ""
-            out.append([model, what, f"{row['rate']:.0f}", number(peer, "rate", ".0f") or peer.get("said", ""), roofline])
+            beside = f"{number(peer, 'rate', '.0f')} {peer.get('by', '')}".strip() or peer.get("said", "")
+            out.append([model, what, f"{row['rate']:.0f}", beside, roofline])
         elif wrong(row) or row.get("status") == "cut":
             out.append([model, what, verdict(row), "", ""])
         elif "took" in row:
-            out.append([model, what, f"{row['took']:.1f} s", "", ""])
+            parts = ", ".join(f"{name} {ns / 1e9:.2f}" for name, ns in row.get("parts", {}).items())
+            out.append([model, what, f"{row['took']:.2f} s" + (f" ({parts})" if parts else ""), "", ""])
     return table(["model", "what", "tokens per second", "PyTorch", "of the roofline"], out)
 
 
@@ -151,6 +169,20 @@ def variants(rows, machine):
         shape, schedule = row["id"].removeprefix("variant:").split("/")
         out.append([shape, schedule, number(row, "us", ".1f"), share(rate, machine.get("copy")), occupancy(row), verdict(row)])
     return table(["shape", "schedule", "µs", "of copying", "blocks", ""], out)
+
+
+def counters(rows):
+    out = []
+    for row in of_kind(rows, "counters"):
+        figures = row.get("figures", {})
+        numbers = [number(figures, n, ".1f") for n in ("us", "dram", "issue", "warps")]
+        out.append([row["id"].removeprefix("counters:"), *numbers, row.get("file", ""), verdict(row)])
+    return table(["kernel", "µs", "% of DRAM", "% of issue slots", "warps ready", "file", ""], out)
+
+
+def checkers(rows):
+    found = [row for kind in ("memcheck", "racecheck") for row in of_kind(rows, kind)]
+    return table(["what", "how", "file"], [[row["id"], verdict(row), row.get("file", "")] for row in found])
 
 
 def checks(rows):

@@ -5,6 +5,8 @@ import os
 
 # What another call with `--resume` does again.
 UNFINISHED = "cut"
+# Code of kernels that travels packed, and where it is unpacked.
+CODE_ARCHIVE, CODE = "code.tar.xz", "code"
 
 
 def load(path):

@@ -5,11 +5,14 @@
 //! there; of all other tokens only the sum of weights is known, within [`CANDIDATE_SUM_ERROR`].
 //! That decides which tokens a top-p keeps, unless the sum of the first few falls within the error
 //! of its goal, or the candidates do not reach it.
+//!
+//! A repetition penalty of more than 1 lowers logits. So no other token exceeds the last candidate,
+//! and those that a top-k keeps are known if so many candidates still do.
 
 use llmcc_abi::layout::CANDIDATE_SUM_ERROR;
 
 use crate::error::{Error, Result, Status};
-use crate::sample::{Candidate, INFINITE, NAN, Sampling, draw_from, filter_and_draw, numeric, weigh};
+use crate::sample::{Candidate, INFINITE, NAN, Sampling, draw_from, filter_and_draw, more_probable, numeric, weigh};
 
 /// Temperatures at which the sum of weights is within its error.
 const TEMPERATURES: std::ops::RangeInclusive<f32> = 2e-3..=1e3;
@@ -88,10 +91,15 @@ impl<'a> Candidates<'a> {
 /// `params`.
 pub fn want(params: &Sampling, found: usize, vocab: usize) -> Want {
     // What is typical depends on all tokens.
-    if found == 0 || params.penalizes() || params.typical_p > 0.0 || params.check().is_err() {
+    if found == 0 || params.typical_p > 0.0 || params.check().is_err() {
         return Want::Logits;
     }
-    if params.temperature == 0.0 || params.top_k == 1 {
+    if params.penalizes() {
+        let few = greedy(params) || (params.top_k > 0 && (params.top_k as usize) < found) || found >= vocab;
+        let lowers = params.repetition_penalty > 1.0;
+        return if few && lowers { Want::Top { scale: std::f32::consts::LOG2_E } } else { Want::Logits };
+    }
+    if greedy(params) {
         return Want::Best;
     }
     let filtered = params.has_top_p() || params.min_p > 0.0;
@@ -101,17 +109,23 @@ pub fn want(params: &Sampling, found: usize, vocab: usize) -> Want {
     Want::Logits
 }
 
+/// Whether the most probable token is chosen.
+fn greedy(params: &Sampling) -> bool {
+    params.temperature == 0.0 || params.top_k == 1
+}
+
 /// Whether top-k keeps candidates only.
 fn complete(params: &Sampling, found: usize, vocab: usize) -> bool {
     (params.top_k > 0 && params.top_k as usize <= found) || found >= vocab
 }
 
-/// Chooses a token as [`sample`](crate::sample::sample) would from all `vocab` logits; `None` if it
-/// cannot be known without them. `params` are those by which [`want`] asked for candidates.
+/// Chooses a token as [`sample`](crate::sample::sample) would from all `vocab` logits after
+/// `history`; `None` if it cannot be known without them. `params` are those by which [`want`] asked
+/// for candidates.
 ///
 /// # Errors
 /// As `sample`.
-pub fn choose(c: &Candidates, params: &Sampling, vocab: usize, draw: u64) -> Result<Option<i32>> {
+pub fn choose(c: &Candidates, params: &Sampling, history: &[i32], vocab: usize, draw: u64) -> Result<Option<i32>> {
     let (Some(&max), Some(&first)) = (c.logits.first(), c.tokens.first()) else { return Ok(None) };
     if max.is_nan() {
         return Err(numeric(NAN));
@@ -122,12 +136,15 @@ pub fn choose(c: &Candidates, params: &Sampling, vocab: usize, draw: u64) -> Res
     if let Some(bad) = c.tokens.iter().find(|t| !(0.0..vocab as f32).contains(*t)) {
         return Err(Error::new(Status::Internal, format!("the GPU chose token {bad} of {vocab}")));
     }
-    if params.temperature == 0.0 || params.top_k == 1 {
-        return Ok(Some(first as i32));
-    }
     let found = c.logits.len();
     let of = |(logit, token): (&f32, &f32)| Candidate { logit: *logit, token: *token as u32, weight: 0.0 };
     let mut kept: Vec<Candidate> = c.logits.iter().zip(c.tokens).map(of).collect();
+    if params.penalizes() {
+        return Ok(choose_penalized(kept, params, params.seen(history), vocab, draw));
+    }
+    if greedy(params) {
+        return Ok(Some(first as i32));
+    }
     if complete(params, found, vocab) {
         if params.top_k > 0 {
             kept.truncate(params.top_k as usize);
@@ -144,6 +161,38 @@ pub fn choose(c: &Candidates, params: &Sampling, vocab: usize, draw: u64) -> Res
         kept.sort_unstable_by_key(|c| c.token);
     }
     Ok(Some(draw_from(&kept, params, draw, first as i32)))
+}
+
+/// The same, of candidates among which those `seen` are penalized, by more than 1.
+fn choose_penalized(mut kept: Vec<Candidate>, params: &Sampling, seen: &[i32], vocab: usize, draw: u64) -> Option<i32> {
+    // No other token has more.
+    let bound = kept.last().filter(|_| kept.len() < vocab).map(|c| c.logit);
+    kept.sort_unstable_by_key(|c| c.token);
+    let mut penalized = vec![false; kept.len()];
+    for token in seen {
+        if let Ok(i) = kept.binary_search_by_key(&i64::from(*token), |c| i64::from(c.token)) {
+            penalized[i] = true;
+        }
+    }
+    for (c, _) in kept.iter_mut().zip(penalized).filter(|(_, penalized)| *penalized) {
+        c.logit = params.penalized(c.logit) + 0.0;
+    }
+    kept.sort_unstable_by(more_probable);
+    let most = if greedy(params) { 1 } else { params.top_k as usize };
+    if most > 0 {
+        kept.truncate(most);
+    }
+    let (best, last) = (kept.first()?, kept.last()?);
+    if bound.is_some_and(|bound| last.logit <= bound) {
+        return None;
+    }
+    let (best, max) = (best.token as i32, best.logit);
+    if greedy(params) {
+        return Some(best);
+    }
+    kept.sort_unstable_by_key(|c| c.token);
+    weigh(&mut kept, max, params);
+    Some(filter_and_draw(kept, params, draw, best))
 }
 
 /// How many of the most probable tokens top-p and min-p keep, where all tokens (or those that a

@@ -55,18 +55,23 @@ fn candidates_give_the_token_that_all_logits_give() {
             top_k: rng.pick(&[0, 0, 1, 5, 40, 64, 100]),
             top_p: rng.pick(&[0.0, 0.1, 0.5, 0.9, 0.95, 1.0]),
             min_p: rng.pick(&[0.0, 0.0, 0.02, 0.1, 1.0]),
-            repetition_penalty: rng.pick(&[1.0, 1.0, 1.0, 1.2]),
+            repetition_penalty: rng.pick(&[1.0, 1.0, 1.0, 1.05, 2.0, 0.8]),
+            repetition_window: rng.pick(&[0, 0, 5]),
             seed: case,
             ..Sampling::default()
         };
-        let all = sample(&logits, &params, &[0], case).unwrap();
+        // Some seen, likely ones among them, and one that is none.
+        let mut seen: Vec<i32> = (0..rng.below(40)).map(|_| rng.below(vocab) as i32).collect();
+        let best = (0..vocab).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap();
+        seen.extend([best as i32, -1].iter().take(rng.below(3)));
+        let all = sample(&logits, &params, &seen, case).unwrap();
         let want = want(&params, k, vocab);
         if want == Want::Logits {
             direct += 1;
             continue;
         }
         let row = found(&logits, k, want, CANDIDATE_SUM_ERROR * rng.pick(&[-0.99, 0.0, 0.99]));
-        match choose(&Candidates::of(&row, want).unwrap(), &params, vocab, case).unwrap() {
+        match choose(&Candidates::of(&row, want).unwrap(), &params, &seen, vocab, case).unwrap() {
             Some(token) => {
                 assert_eq!(token, all, "{params:?} {want:?} of {vocab}, {k} found");
                 chosen += 1;
@@ -95,8 +100,14 @@ fn usual_parameters_need_no_logits() {
             let params = Sampling { temperature, top_k, top_p, min_p, seed: 3, ..Sampling::default() };
             let want = want(&params, 64, logits.len());
             let row = found(&logits, 64, want, 1e-5);
-            let chosen = choose(&Candidates::of(&row, want).unwrap(), &params, logits.len(), draw).unwrap();
+            let chosen = choose(&Candidates::of(&row, want).unwrap(), &params, &[], logits.len(), draw).unwrap();
             assert_eq!(chosen, Some(sample(&logits, &params, &[], draw).unwrap()), "{params:?}");
+            // As several models ask for by themselves.
+            let params = Sampling { repetition_penalty: 1.05, top_k: top_k.clamp(1, 20), ..params };
+            let (want, seen) = (super::want(&params, 64, logits.len()), [0, 7, 42, 7]);
+            let row = found(&logits, 64, want, 1e-5);
+            let chosen = choose(&Candidates::of(&row, want).unwrap(), &params, &seen, logits.len(), draw).unwrap();
+            assert_eq!(chosen, Some(sample(&logits, &params, &seen, draw).unwrap()), "{params:?}");
         }
     }
 }
@@ -112,7 +123,7 @@ fn a_goal_within_the_error_is_left_open() {
         let params = params(shift);
         let want = want(&params, 8, logits.len());
         let row = found(&logits, 8, want, off);
-        choose(&Candidates::of(&row, want).unwrap(), &params, logits.len(), 0).unwrap().is_none()
+        choose(&Candidates::of(&row, want).unwrap(), &params, &[], logits.len(), 0).unwrap().is_none()
     };
     assert!(open(1e-5, 0.0) && open(-1e-5, 0.0) && open(0.0, 2e-5));
     assert!(!open(-1e-3, 2e-5));
@@ -133,13 +144,13 @@ fn bad_numbers_are_refused_as_from_all_logits() {
             let params = Sampling { temperature, top_k: 2, ..Sampling::default() };
             let want = want(&params, 2, 3);
             let row = found(logits, 2, want, 0.0);
-            let error = choose(&Candidates::of(&row, want).unwrap(), &params, 3, 0).unwrap_err();
+            let error = choose(&Candidates::of(&row, want).unwrap(), &params, &[], 3, 0).unwrap_err();
             let same = sample(logits, &params, &[], 0).unwrap_err();
             assert_eq!((error.status, error.message), (same.status, same.message), "{logits:?}");
         }
     }
     let out_of_range = Candidates::new(&[1.0], &[7.0], 1.0);
-    assert_eq!(choose(&out_of_range, &Sampling::default(), 7, 0).unwrap_err().status, Status::Internal);
+    assert_eq!(choose(&out_of_range, &Sampling::default(), &[], 7, 0).unwrap_err().status, Status::Internal);
 }
 
 #[test]

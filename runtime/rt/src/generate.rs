@@ -9,7 +9,7 @@ use crate::engine::{Batch, Engine, Row};
 use crate::error::{Error, Result, Status};
 use crate::kv::SeqId;
 use crate::logprob::{LogProb, LogProbs};
-use crate::reserve::need;
+use crate::reserve::{need, need_for_now};
 use crate::rules::{Place, Rules};
 use crate::sample::{Sampling, sample};
 use crate::stream::{Decode, Detokenizer, StopStrings};
@@ -427,13 +427,14 @@ impl Generation {
 
     /// Chooses the next token from the row after the last one.
     pub(crate) fn choose(&self, mut row: Row) -> Result<Choice> {
-        need(64 * self.vocab)?;
         let (params, draw) = (&self.params.sampling, self.stats.generated_tokens);
         if let Some(candidates) = row.candidates()
-            && let Some(token) = candidates::choose(&candidates, params, self.vocab, draw)?
+            && let Some(token) = candidates::choose(&candidates, params, &self.history, self.vocab, draw)?
         {
             return Ok((token, None));
         }
+        // A step chooses for many rows, one after the other.
+        let _memory = need_for_now(64 * self.vocab)?;
         self.choose_by(row.values()?)
     }
 

@@ -39,7 +39,18 @@ pub fn exhausted(bytes: usize) -> Error {
     Error::new(Status::System, message)
 }
 
-/// A call under way, for which [`BASE`] bytes are put by, and what it needs.
+/// As [`need`], until the result is dropped: for what is done many times in a call, of which each
+/// time takes as much.
+///
+/// # Errors
+/// The system has no more.
+pub fn need_for_now(bytes: usize) -> Result<Call> {
+    let call = Call::begin().ok_or_else(|| exhausted(BASE))?;
+    need(bytes)?;
+    Ok(call)
+}
+
+/// A call under way, or a part of one, for which [`BASE`] bytes are put by, and what it needs.
 pub struct Call {
     #[cfg(feature = "heap")]
     before: usize,
@@ -191,7 +202,7 @@ mod pieces {
                 let Some(whole) = bytes.checked_add(bytes / 4 + AROUND) else { return false };
                 let enough = free >= all.saturating_add(all / 4)
                     && pieces.iter().any(|p| p.len - p.used >= whole && p.used == 0);
-                if !enough && !pieces.iter_mut().find(|p| p.len == 0).is_some_and(|p| p.map(whole)) {
+                if !enough && !grow(pieces, whole) {
                     return false;
                 }
                 *wanted = all;
@@ -280,6 +291,14 @@ mod pieces {
         pub fn mapped(&self) -> usize {
             self.with(|pieces, _| pieces.iter().map(|p| p.len).sum())
         }
+    }
+
+    /// Maps a piece of `bytes` or more; false if the system refuses. From half of the pieces on
+    /// each is as large as all before it, so that there are always enough of them.
+    fn grow(pieces: &mut [Piece; PIECES], bytes: usize) -> bool {
+        let (count, mapped) = (pieces.iter().filter(|p| p.len > 0).count(), pieces.iter().map(|p| p.len).sum());
+        let Some(free) = pieces.iter_mut().find(|p| p.len == 0) else { return false };
+        (count >= PIECES / 2 && free.map(bytes.max(mapped))) || free.map(bytes)
     }
 
     impl Piece {
@@ -388,6 +407,19 @@ mod tests {
             reserve.give(whole);
             reserve.release();
         }
+    }
+
+    /// A step of many sequences chooses each one's token from a large vocabulary.
+    #[test]
+    fn a_call_may_need_memory_many_times() {
+        let reserve = Reserve::new();
+        for i in 0..512 {
+            assert!(reserve.put_by(64 * 128_256), "{i}");
+        }
+        reserve.let_go(512 * 64 * 128_256);
+        assert!(reserve.mapped() <= 20 << 20, "{}", reserve.mapped());
+        // SAFETY: no block was taken.
+        unsafe { reserve.release() };
     }
 
     #[test]

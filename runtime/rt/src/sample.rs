@@ -71,6 +71,17 @@ impl Sampling {
         self.repetition_penalty != 1.0
     }
 
+    /// The tokens of `history` that count as seen.
+    pub(crate) fn seen<'a>(&self, history: &'a [i32]) -> &'a [i32] {
+        let window = if self.repetition_window == 0 { history.len() } else { self.repetition_window as usize };
+        &history[history.len().saturating_sub(window)..]
+    }
+
+    /// Logit `x` of a token that was seen.
+    pub(crate) fn penalized(&self, x: f32) -> f32 {
+        if x > 0.0 { x / self.repetition_penalty } else { x * self.repetition_penalty }
+    }
+
     /// Whether top-p may drop tokens.
     pub(crate) fn has_top_p(&self) -> bool {
         self.top_p < 1.0
@@ -174,11 +185,10 @@ fn argmax(logits: &[f32]) -> Result<usize> {
 
 fn penalize(logits: &[f32], params: &Sampling, history: &[i32]) -> Vec<f32> {
     let mut out = logits.to_vec();
-    let window = if params.repetition_window == 0 { history.len() } else { params.repetition_window as usize };
-    for &token in &history[history.len().saturating_sub(window)..] {
+    for &token in params.seen(history) {
         if let (Some(to), Some(&x)) = (out.get_mut(token as usize), logits.get(token as usize)) {
             // From the original, so that a token seen twice is penalized once.
-            *to = if x > 0.0 { x / params.repetition_penalty } else { x * params.repetition_penalty };
+            *to = params.penalized(x);
         }
     }
     out

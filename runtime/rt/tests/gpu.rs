@@ -2,6 +2,8 @@
 //! kernels as Rust functions behind the CUDA API.
 
 mod common;
+#[path = "gpu/copies.rs"]
+mod copies;
 #[path = "common/cuda.rs"]
 mod cuda;
 #[path = "common/gpu_model.rs"]
@@ -259,7 +261,7 @@ fn rows_give_what_is_wanted_of_them() {
                 (0 | 4, none) => assert!(none.is_none()),
                 (_, Some(c)) => {
                     let greedy = llmcc_rt::sample::Sampling::default();
-                    assert_eq!(llmcc_rt::candidates::choose(&c, &greedy, VOCAB, 0).unwrap(), Some(best as i32));
+                    assert_eq!(llmcc_rt::candidates::choose(&c, &greedy, &[], VOCAB, 0).unwrap(), Some(best as i32));
                     later += bytes * usize::from(i == 1);
                 }
                 (_, None) => panic!("row {i} has no candidates"),

@@ -1,16 +1,18 @@
 //! Opening, closing and describing a model; steps.
 
 use std::ffi::{CString, c_char};
-use std::ptr;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{ptr, slice};
 
 use super::handles::MODELS;
 use super::types::*;
 use super::{Out, OutStruct, array, guard, guard_freeing, null, put_text, read_struct};
 use crate::desk::Desk;
 use crate::engine::{Batch, Engine, Keep, Options};
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::interrupt::{Interrupts, Watch};
 use crate::reserve::need;
@@ -41,6 +43,8 @@ pub struct Model {
     columns: usize,
     hidden: usize,
     process: u32,
+    /// How long `llmcc_open` took.
+    opening: Duration,
     /// `llmcc_close` was called.
     closed: AtomicBool,
     tokenizer_read: AtomicBool,
@@ -75,6 +79,7 @@ impl Model {
             columns: image.desc().columns as usize,
             hidden: image.desc().hidden as usize,
             process: std::process::id(),
+            opening: Duration::ZERO,
             closed: AtomicBool::new(false),
             tokenizer_read: AtomicBool::new(false),
             _alive: Alive::new(),
@@ -206,7 +211,10 @@ pub unsafe extern "C" fn llmcc_open(options: *const llmcc_options, out: *mut *mu
             pin: given.flags & LLMCC_OPEN_PIN != 0,
             portable: given.flags & LLMCC_OPEN_PORTABLE != 0,
         };
-        out.set(into_handle(Model::new(Image::load()?, &options)?));
+        let start = Instant::now();
+        let mut model = Model::new(Image::load()?, &options)?;
+        model.opening = start.elapsed();
+        out.set(into_handle(model));
         Ok(())
     })
 }
@@ -318,7 +326,7 @@ pub unsafe extern "C" fn llmcc_stats(
         let kv = engine.kv();
         let json = format!(
             "{{\"sequences\":{},\"kv_pages_used\":{},\"kv_bytes_used\":{},\"kv_tokens_max\":{},\"activation_bytes\":{},\"threads\":{},\
-             \"device\":{},\"device_bytes\":{},\"fetched_bytes\":{},\"profile\":{}}}",
+             \"device\":{},\"device_bytes\":{},\"fetched_bytes\":{},\"open_ns\":{},\"profile\":{}}}",
             kv.sequences(),
             kv.used_pages(),
             kv.used_bytes(),
@@ -328,6 +336,7 @@ pub unsafe extern "C" fn llmcc_stats(
             crate::json::string(engine.device()),
             engine.device_bytes(),
             engine.fetched_bytes(),
+            engine.opened().json(model.opening),
             engine.profile_json().unwrap_or_else(|| "null".into())
         );
         // SAFETY: the caller's promise.
@@ -366,6 +375,25 @@ pub(super) unsafe fn hidden_out(
     Ok((!out.is_null()).then_some(keep))
 }
 
+/// The buffer for rows of the output, with room for `capacity` floats, of which `wanted` are needed.
+///
+/// # Safety
+/// As of [`llmcc_step`].
+unsafe fn logits_out<'a>(logits: *mut f32, capacity: usize, wanted: usize) -> Result<&'a mut [MaybeUninit<f32>]> {
+    let n = wanted.min(capacity);
+    if logits.is_null() && n > 0 {
+        return Err(null("logits"));
+    }
+    if !logits.is_aligned() {
+        return Err(Error::invalid("logits is misaligned"));
+    }
+    if n == 0 {
+        return Ok(&mut []);
+    }
+    // SAFETY: the caller's promise: a buffer of his own, which may hold anything.
+    Ok(unsafe { slice::from_raw_parts_mut(logits.cast(), n) })
+}
+
 /// Appends a ragged batch and stores the wanted rows of the output, f32 `[n_out, columns]`.
 ///
 /// # Safety
@@ -393,27 +421,11 @@ pub unsafe extern "C" fn llmcc_step(
                 hidden: hidden_rows(&model, &given)?,
             }
         };
-        let columns = model.columns;
-        if batch.out_rows.len().checked_mul(columns).is_none_or(|n| n > capacity) {
-            let message = format!(
-                "the logits buffer has room for {capacity} floats; {} rows of {columns} are wanted",
-                batch.out_rows.len()
-            );
-            return Err(Error::new(Status::Buffer, message));
-        }
-        if logits.is_null() && !batch.out_rows.is_empty() {
-            return Err(null("logits"));
-        }
-        if !logits.is_aligned() {
-            return Err(Error::invalid("logits is misaligned"));
-        }
-        // SAFETY: `row < n_out`, for which there is room.
-        let mut sink = |row: usize, values: &[f32]| unsafe {
-            ptr::copy_nonoverlapping(values.as_ptr(), logits.add(row * columns), columns);
-        };
+        // SAFETY: the caller's promise.
+        let out = unsafe { logits_out(logits, capacity, batch.out_rows.len().saturating_mul(model.columns))? };
         // SAFETY: the caller's promise.
         let mut keep = unsafe { hidden_out(&model, &given)? };
         let keep = keep.as_mut().map(|keep| keep as Keep);
-        model.engine().step_keeping(&batch, &mut sink, keep)
+        model.engine().step_into(&batch, out, keep)
     })
 }

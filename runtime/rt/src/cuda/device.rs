@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use super::ffi::{self, Api, CuDevice, CuHandle, CuPtr, CuResult, SUCCESS};
 use crate::error::{Error, Result, Status};
@@ -27,6 +28,8 @@ pub struct Facts {
     pub shared: u32,
     /// Newest CUDA version the driver knows, e.g. `(12, 4)`.
     pub driver: (i32, i32),
+    /// How long the driver took to start.
+    pub took: Duration,
 }
 
 /// An open GPU. Its functions make the context current on the calling thread for as long as they
@@ -38,6 +41,8 @@ pub struct Device {
     context: CuHandle,
     stream: CuHandle,
     process: u32,
+    /// How long the driver and its context took to start.
+    took: Duration,
     /// What went wrong when the context was lost.
     lost: OnceLock<String>,
 }
@@ -50,6 +55,7 @@ unsafe impl Sync for Device {}
 impl Facts {
     /// Asks the driver about GPU `ordinal`. `Err` says why there is none that could be used.
     pub fn of(api: &Api, ordinal: i32) -> std::result::Result<Facts, String> {
+        let start = Instant::now();
         let (mut count, mut version, mut device) = (0, 0, 0);
         let mut name = [0u8; 256];
         let attribute = |device: CuDevice, which: c_int| {
@@ -87,6 +93,7 @@ impl Facts {
             sms: attribute(device, ffi::ATTRIBUTE_SMS)? as u32,
             shared: attribute(device, ffi::ATTRIBUTE_SHARED)? as u32,
             driver: (version / 1000, version % 1000 / 10),
+            took: start.elapsed(),
         })
     }
 }
@@ -94,6 +101,7 @@ impl Facts {
 impl Device {
     /// Opens the GPU that `facts` describe.
     pub fn open(api: Api, facts: Facts) -> Result<Arc<Device>> {
+        let start = Instant::now();
         let (mut device, mut context, mut stream) = (0, ptr::null_mut(), ptr::null_mut());
         // SAFETY: all results are writable; `Facts::of` has initialised the driver.
         unsafe {
@@ -104,8 +112,9 @@ impl Device {
             )?;
             check(&api, (api.context_retain)(&mut context, device), format_args!("cannot open {}", facts.name))?;
         }
+        let took = facts.took;
         let mut opened =
-            Device { api, facts, device, context, stream, process: std::process::id(), lost: OnceLock::new() };
+            Device { api, facts, device, context, stream, process: std::process::id(), took, lost: OnceLock::new() };
         {
             let _current = opened.current()?;
             // SAFETY: the context is current.
@@ -113,6 +122,7 @@ impl Device {
             opened.check(code, "cannot create a stream")?;
         }
         opened.stream = stream;
+        opened.took += start.elapsed();
         Ok(Arc::new(opened))
     }
 
@@ -124,6 +134,11 @@ impl Device {
     /// What the driver says about this GPU.
     pub fn facts(&self) -> &Facts {
         &self.facts
+    }
+
+    /// How long the driver and its context took to start.
+    pub fn took(&self) -> Duration {
+        self.took
     }
 
     /// The stream on which everything runs in order.
@@ -326,7 +341,16 @@ unsafe impl Send for Pinned {}
 
 impl Pinned {
     /// Allocates `len` bytes for `purpose` (named in the error), page aligned and zero.
-    pub fn new(device: &Arc<Device>, len: usize, purpose: &str) -> Result<Pinned> {
+    pub fn zeroed(device: &Arc<Device>, len: usize, purpose: &str) -> Result<Pinned> {
+        let block = Pinned::unwritten(device, len, purpose)?;
+        // SAFETY: just allocated.
+        unsafe { ptr::write_bytes(block.ptr, 0, block.len) };
+        Ok(block)
+    }
+
+    /// Allocates `len` bytes for `purpose` (named in the error), page aligned. They have no value
+    /// before somebody writes them. The system pins about 2 GB a second.
+    pub fn unwritten(device: &Arc<Device>, len: usize, purpose: &str) -> Result<Pinned> {
         let len = len.max(1);
         let mut address = ptr::null_mut();
         let _current = device.current()?;
@@ -334,8 +358,6 @@ impl Pinned {
         let code = unsafe { (device.api.host_alloc)(&mut address, len, 0 as c_uint) };
         device
             .check(code, format_args!("cannot allocate {} KiB of pinned memory for {purpose}", len.div_ceil(1024)))?;
-        // SAFETY: just allocated.
-        unsafe { ptr::write_bytes(address.cast::<u8>(), 0, len) };
         Ok(Pinned { device: device.clone(), ptr: address.cast(), len })
     }
 
@@ -344,9 +366,10 @@ impl Pinned {
         self.ptr
     }
 
-    /// The bytes. No copy to or from them is under way.
+    /// The bytes of a block that was made by [`Pinned::zeroed`]. No copy to or from them is under
+    /// way.
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: our own initialised memory.
+        // SAFETY: our own memory, initialised.
         unsafe { std::slice::from_raw_parts_mut(self.ptr, self.len) }
     }
 

@@ -5,26 +5,28 @@
 //! of the rows back (their most probable tokens, or their logits), one wait.
 
 use std::ffi::{c_uint, c_void};
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use llmcc_abi::{GpuDim, NONE, OperandDesc, StateDesc, StepDesc, operand, rows};
 
 use super::budget::{Budget, largest, workspace};
-use super::device::{Device, DeviceMemory, Pinned};
+use super::copier::Copier;
+use super::device::{Device, DeviceMemory};
 use super::event::Event;
 use super::graph::Graph;
 use super::inputs::InputBlock;
 use super::launch::{Launch, launch, overlaps};
 use super::module::Modules;
 use super::results::Results;
-use crate::engine::{Executor, Limits, Profile, Step, slot_offsets};
+use super::upload::upload;
+use crate::engine::{Executor, Limits, Opened, Options, Profile, Step, slot_offsets};
 use crate::error::{Error, Result, Status};
 use crate::image::Image;
 use crate::kv::{Layout, PageStore};
 
-/// Weights are copied in pieces of this size.
-const STAGING: usize = 16 << 20;
 /// Most blocks in y and z.
 const MAX_GRID_YZ: u64 = 65535;
 
@@ -43,6 +45,8 @@ pub(crate) struct Gpu {
     events: Vec<Event>,
     limits: Limits,
     device_bytes: u64,
+    copier: Copier,
+    opened: Opened,
     /// Kernels may begin before the ones before have ended.
     overlaps: bool,
     device: Arc<Device>,
@@ -67,28 +71,27 @@ pub(crate) struct DevicePages {
 }
 
 impl Gpu {
-    /// Loads `image` to `device`, with a cache of `max_tokens` tokens (0: choose). Returns also the
-    /// cache and its layout.
+    /// Loads `image` to `device`. Returns also the cache and its layout.
     pub fn new(
         image: &Image,
         device: &Arc<Device>,
         limits: Limits,
-        max_tokens: usize,
+        options: &Options,
     ) -> Result<(Gpu, DevicePages, Layout)> {
         let _current = device.current()?;
+        let start = Instant::now();
         let (free, total) = device.memory()?;
-        let budget = Budget::new(image, limits, max_tokens, free)?;
+        let budget = Budget::new(image, limits, options.max_tokens, free)?;
         budget.check(device.facts(), free, total)?;
         check_grids(image, limits)?;
-        let modules = Modules::load(device, image)?;
         let pages = DevicePages::new(device, &image.states, &budget.cache)?;
         let memory = Memory::new(image, device, limits)?;
         let workspace = workspace(image, limits).map(|w| w.offsets).unwrap_or_default();
         let inputs = InputBlock::new(device, limits.tokens, image.groups())?;
-        let gpu = Gpu {
+        let mut gpu = Gpu {
             graphs: image.regimes.iter().map(|_| None).collect(),
-            modules,
-            results: Results::new(device, image, limits, |slot| memory.slot(slot))?,
+            modules: Modules::none(device),
+            results: Results::new(image, limits, |slot| memory.slot(slot)),
             operands: image.operands.iter().map(|o| memory.address(image, &pages, o)).collect(),
             workspaces: workspace.iter().map(|offset| memory.workspace.address() + *offset as u64).collect(),
             events: Vec::new(),
@@ -96,11 +99,26 @@ impl Gpu {
             device_bytes: (budget.total() + inputs.len()) as u64,
             inputs,
             memory,
+            copier: Copier::new(options.threads),
+            opened: Opened { driver: device.took(), memory: start.elapsed(), ..Opened::default() },
             overlaps: overlaps(image, device),
             device: device.clone(),
         };
-        gpu.memory.upload(image, device)?;
+        gpu.load(image)?;
         Ok((gpu, pages, budget.cache))
+    }
+
+    /// Brings weights and code to the device.
+    fn load(&mut self, image: &Image) -> Result<()> {
+        let start = Instant::now();
+        let (modules, copier) = (&mut self.modules, &mut self.copier);
+        let to = self.memory.weights.address();
+        upload(image, &self.device, copier, to, &mut || modules.load_next(image).map(|_| ()))?;
+        copier.rest();
+        self.opened.weights = start.elapsed();
+        while modules.load_next(image)? {}
+        self.opened.code = modules.took();
+        Ok(())
     }
 
     /// Launches step `number` of the plan for `m` rows; `overlaps` where it may begin before the launch
@@ -188,6 +206,7 @@ impl Executor for Gpu {
     fn run(&mut self, step: &Step) -> Result<()> {
         let device = self.device.clone();
         let _current = device.current()?;
+        self.results.make_room(&device, &step.inputs.wants)?;
         if self.inputs.grow(&device, step.inputs)? {
             // The context has moved, and its address is in the graphs.
             self.graphs.iter_mut().for_each(|g| *g = None);
@@ -206,6 +225,10 @@ impl Executor for Gpu {
 
     fn output(&mut self, row: usize) -> Result<&[f32]> {
         self.results.output(&self.device, row)
+    }
+
+    fn store(&mut self, rows: &[(usize, usize)], out: &mut [MaybeUninit<f32>]) -> Result<()> {
+        self.results.store(&self.device, &mut self.copier, rows, out)
     }
 
     fn hidden(&mut self, tokens: usize) -> Result<&[f32]> {
@@ -245,6 +268,10 @@ impl Executor for Gpu {
     fn device_bytes(&self) -> u64 {
         self.device_bytes
     }
+
+    fn opened(&self) -> Opened {
+        self.opened
+    }
 }
 
 impl Memory {
@@ -275,30 +302,6 @@ impl Memory {
             // The image was checked: there is no other kind.
             _ => self.slot(o.index.into()),
         }
-    }
-
-    /// Copies the weights to the device through two pinned blocks: while one is on its way, the
-    /// other is filled.
-    fn upload(&self, image: &Image, device: &Arc<Device>) -> Result<()> {
-        let weights = image.own_weights();
-        image.prefetch_weights();
-        let mut blocks = Vec::new();
-        for (i, part) in weights.chunks(STAGING).enumerate() {
-            if blocks.len() < 2 {
-                blocks.push((Pinned::new(device, STAGING.min(weights.len()), "loading weights")?, Event::new(device)?));
-            }
-            let (block, sent) = &mut blocks[i % 2];
-            sent.wait()?;
-            block.bytes()[..part.len()].copy_from_slice(part);
-            let to = self.weights.address() + (i * STAGING) as u64;
-            // SAFETY: both sides have room for the part, and the block is not written before the
-            // event.
-            let code = unsafe { (device.api().copy_to_device)(to, block.ptr().cast(), part.len(), device.stream()) };
-            device.check(code, "cannot copy the weights to the GPU")?;
-            sent.record()?;
-            image.release_weights(part);
-        }
-        device.synchronize("cannot copy the weights to the GPU")
     }
 }
 

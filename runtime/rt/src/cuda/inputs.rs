@@ -32,7 +32,7 @@ impl InputBlock {
         let bytes = bytes.next_power_of_two().max(1 << 16);
         Ok(InputBlock {
             groups,
-            host: Pinned::new(device, bytes, "inputs of steps")?,
+            host: Pinned::zeroed(device, bytes, "inputs of steps")?,
             device: DeviceMemory::new(device, bytes, "inputs of steps")?,
         })
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use llmcc_abi::Span;
 
@@ -15,44 +16,63 @@ use crate::image::Image;
 /// Bytes of the driver's compile log that are kept.
 const LOG: usize = 8192;
 
-/// All kernels of a model, loaded.
+/// The kernels of a model, loaded one after the other.
 pub(crate) struct Modules {
     device: Arc<Device>,
     modules: Vec<CuHandle>,
     /// One per kernel.
     functions: Vec<CuHandle>,
+    /// Module of each span of PTX: kernels may share one.
+    known: BTreeMap<(u64, u64), CuHandle>,
+    /// How long loading took.
+    took: Duration,
 }
 
 // SAFETY: handles of the driver, usable from any thread.
 unsafe impl Send for Modules {}
 
 impl Modules {
-    /// Loads every kernel of `image`: its cubin when there is one that the driver takes, else its
-    /// PTX, which the driver compiles.
-    pub fn load(device: &Arc<Device>, image: &Image) -> Result<Modules> {
-        let _current = device.current()?;
-        let mut loaded = Modules { device: device.clone(), modules: Vec::new(), functions: Vec::new() };
-        // Kernels may share a module.
-        let mut known: BTreeMap<(u64, u64), CuHandle> = BTreeMap::new();
-        for (index, kernel) in image.gpu.iter().enumerate() {
-            let Span { off, len } = kernel.ptx;
-            let module = match known.get(&(off, len)) {
-                Some(module) => *module,
-                None => {
-                    let module = load_module(device, image, index)?;
-                    loaded.modules.push(module);
-                    known.insert((off, len), module);
-                    module
-                }
-            };
-            let function = loaded.function(image, index, module)?;
-            loaded.functions.push(function);
+    /// No kernel yet.
+    pub fn none(device: &Arc<Device>) -> Modules {
+        Modules {
+            device: device.clone(),
+            modules: Vec::new(),
+            functions: Vec::new(),
+            known: BTreeMap::new(),
+            took: Duration::ZERO,
         }
-        Ok(loaded)
+    }
+
+    /// Loads the next kernel of `image`: its cubin when there is one that the driver takes, else its
+    /// PTX, which the driver compiles. Returns whether there was one. The device's context is
+    /// current.
+    pub fn load_next(&mut self, image: &Image) -> Result<bool> {
+        let index = self.functions.len();
+        let Some(kernel) = image.gpu.get(index) else { return Ok(false) };
+        let start = Instant::now();
+        let Span { off, len } = kernel.ptx;
+        let module = match self.known.get(&(off, len)) {
+            Some(module) => *module,
+            None => {
+                let module = load_module(&self.device, image, index)?;
+                self.modules.push(module);
+                self.known.insert((off, len), module);
+                module
+            }
+        };
+        let function = self.function(image, index, module)?;
+        self.functions.push(function);
+        self.took += start.elapsed();
+        Ok(true)
+    }
+
+    /// How long loading took, in all.
+    pub fn took(&self) -> Duration {
+        self.took
     }
 
     /// Function of kernel `index`.
-    pub fn function(&self, image: &Image, index: usize, module: CuHandle) -> Result<CuHandle> {
+    fn function(&self, image: &Image, index: usize, module: CuHandle) -> Result<CuHandle> {
         let (device, kernel, name) = (&self.device, &image.gpu[index], image.kernel_name(index));
         let api = device.api();
         // The image was checked: no NUL inside.

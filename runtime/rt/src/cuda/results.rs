@@ -1,24 +1,37 @@
 //! What comes back from a step: of each row its candidates or its output (logits, or others),
 //! whichever is wanted; the output also later, as long as no other step has run.
+//!
+//! The device copies to pinned memory, of which there is as much as the largest step so far has
+//! asked for: most models never give more than candidates, and 64 MiB take 40 ms to pin.
 
+use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::Arc;
 
 use llmcc_abi::layout::candidate_cols;
 
+use super::copier::{Copier, Disjoint};
 use super::device::{Device, Pinned};
 use crate::candidates::Want;
 use crate::engine::Limits;
 use crate::error::Result;
 use crate::image::Image;
 
+/// Values that a thread copies at once.
+const PART: usize = 1 << 16;
+
 /// Rows of f32 on the device and their place on the host.
 struct Rows {
-    host: Pinned,
+    host: Option<Pinned>,
+    /// Rows for which there is room on the host.
+    room: usize,
     device: u64,
     /// Columns; 0: there are no such rows.
     cols: usize,
     /// Most rows.
     limit: usize,
+    /// What they are, for errors.
+    purpose: &'static str,
 }
 
 /// Results of the last step.
@@ -34,24 +47,33 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Host memory for the results of steps within `limits`; `address` tells where an activation
-    /// slot lies on the device.
-    pub fn new(device: &Arc<Device>, image: &Image, limits: Limits, address: impl Fn(u64) -> u64) -> Result<Results> {
+    /// Results of steps within `limits`; `address` tells where an activation slot lies on the
+    /// device.
+    pub fn new(image: &Image, limits: Limits, address: impl Fn(u64) -> u64) -> Results {
         let desc = image.desc();
-        let rows = |cols: usize, (slot, limit): (u64, usize), purpose: &str| {
-            let host = Pinned::new(device, 4 * cols * limit, purpose)?;
-            Ok(Rows { host, device: if cols > 0 { address(slot) } else { 0 }, cols, limit })
+        let rows = |cols: usize, (slot, limit): (u64, usize), purpose| {
+            let device = if cols > 0 { address(slot) } else { 0 };
+            Rows { host: None, room: 0, device, cols, limit, purpose }
         };
         let count = desc.candidates as usize;
         let cols = if count > 0 { candidate_cols(count) } else { 0 };
-        Ok(Results {
-            output: rows(desc.columns as usize, (desc.output_buffer, limits.rows), "the output of steps")?,
-            candidates: rows(cols, (desc.candidates_buffer, limits.rows), "candidates")?,
-            kept: rows(desc.kept as usize, (desc.kept_buffer, limits.tokens), "hidden states")?,
+        Results {
+            output: rows(desc.columns as usize, (desc.output_buffer, limits.rows), "the output of steps"),
+            candidates: rows(cols, (desc.candidates_buffer, limits.rows), "candidates"),
+            kept: rows(desc.kept as usize, (desc.kept_buffer, limits.tokens), "hidden states"),
             candidate_count: count,
             present: Vec::new(),
             fetched_bytes: 0,
-        })
+        }
+    }
+
+    /// Makes room for what is wanted of each row of a step. No copy is under way.
+    pub fn make_room(&mut self, device: &Arc<Device>, wants: &[Want]) -> Result<()> {
+        self.present.clear();
+        let logits = wants.contains(&Want::Logits);
+        // Of any row more may be wanted later.
+        self.output.make_room(device, if logits { wants.len() } else { 0 })?;
+        self.candidates.make_room(device, if wants.iter().all(|w| *w == Want::Logits) { 0 } else { wants.len() })
     }
 
     /// Candidates of a row; 0: the model finds none.
@@ -64,8 +86,8 @@ impl Results {
         self.fetched_bytes
     }
 
-    /// Starts fetching what is wanted of each row of the step under way. The device's context is
-    /// current.
+    /// Starts fetching what is wanted of each row of the step under way, for which there is room.
+    /// The device's context is current.
     pub fn fetch(&mut self, device: &Device, wants: &[Want]) -> Result<()> {
         self.present.clear();
         self.present.extend(wants.iter().map(|w| *w == Want::Logits));
@@ -82,6 +104,8 @@ impl Results {
     pub fn output(&mut self, device: &Arc<Device>, row: usize) -> Result<&[f32]> {
         if !self.present.get(row).copied().unwrap_or(true) {
             let _current = device.current()?;
+            // None is there yet where there is no room.
+            self.output.make_room(device, self.present.len())?;
             self.fetched_bytes += self.output.fetch(device, row, 1)?;
             device.synchronize("cannot fetch the output from the GPU")?;
             self.present[row] = true;
@@ -89,9 +113,40 @@ impl Results {
         Ok(self.output.row(row))
     }
 
+    /// Copies rows of the output, each to row `.1` of `out`, on several threads.
+    pub fn store(
+        &mut self,
+        device: &Arc<Device>,
+        copier: &mut Copier,
+        rows: &[(usize, usize)],
+        out: &mut [MaybeUninit<f32>],
+    ) -> Result<()> {
+        for &(row, _) in rows {
+            self.output(device, row)?;
+        }
+        let cols = self.output.cols;
+        assert!(rows.iter().all(|(_, to)| (to + 1) * cols <= out.len()), "rows without a place");
+        let from = Disjoint::new(self.output.start());
+        let to = Disjoint::new(out.as_mut_ptr());
+        let all = cols * rows.len();
+        copier.run(all.div_ceil(PART), || (), &|part| {
+            let (mut at, end) = (part * PART, all.min((part + 1) * PART));
+            while at < end {
+                let ((row, index), skip) = (rows[at / cols], at % cols);
+                let n = (cols - skip).min(end - at);
+                let (from, to) = (from.place(row * cols + skip), to.place(index * cols + skip));
+                // SAFETY: all these rows were fetched; their places are in `out` and are different.
+                unsafe { ptr::copy_nonoverlapping(from.cast_const(), to.cast(), n) };
+                at += n;
+            }
+        });
+        Ok(())
+    }
+
     /// The hidden states of the step's tokens.
     pub fn hidden(&mut self, device: &Arc<Device>, tokens: usize) -> Result<&[f32]> {
         let _current = device.current()?;
+        self.kept.make_room(device, tokens)?;
         self.fetched_bytes += self.kept.fetch(device, 0, tokens)?;
         device.synchronize("cannot fetch the hidden states from the GPU")?;
         Ok(self.kept.rows(0, tokens))
@@ -104,14 +159,34 @@ impl Results {
 }
 
 impl Rows {
+    /// Makes room for `rows` rows on the host; those that were there are lost if there was less.
+    /// The device's context is current, and no copy is under way.
+    fn make_room(&mut self, device: &Arc<Device>, rows: usize) -> Result<()> {
+        debug_assert!(rows <= self.limit);
+        if rows <= self.room {
+            return Ok(());
+        }
+        let room = rows.next_power_of_two().min(self.limit).max(rows);
+        (self.host, self.room) = (None, 0);
+        self.host = Some(Pinned::unwritten(device, 4 * self.cols * room, self.purpose)?);
+        self.room = room;
+        Ok(())
+    }
+
+    /// The first value on the host.
+    fn start(&self) -> *mut f32 {
+        self.host.as_ref().map_or(ptr::null_mut(), |host| host.ptr().cast())
+    }
+
     /// Starts copying `n` rows to the host. Returns their bytes.
     fn fetch(&self, device: &Device, first: usize, n: usize) -> Result<u64> {
         let (at, bytes) = (4 * self.cols * first, 4 * self.cols * n);
-        debug_assert!(first + n <= self.limit && bytes > 0);
-        // SAFETY: the pinned block has room for the most rows there can be, and is read after the
-        // stream has been waited for.
+        assert!(first + n <= self.room && bytes > 0, "rows without room on the host");
+        // SAFETY: the pinned block has room for these rows, and is read after the stream has been
+        // waited for.
         let code = unsafe {
-            (device.api().copy_to_host)(self.host.ptr().add(at).cast(), self.device + at as u64, bytes, device.stream())
+            let to = self.start().byte_add(at).cast();
+            (device.api().copy_to_host)(to, self.device + at as u64, bytes, device.stream())
         };
         device.check(code, "cannot fetch the results of a step from the GPU")?;
         Ok(bytes as u64)
@@ -121,10 +196,13 @@ impl Rows {
         self.rows(row, 1)
     }
 
+    /// Rows that were fetched; none where there is no room for them.
     fn rows(&self, first: usize, n: usize) -> &[f32] {
-        debug_assert!(first + n <= self.limit);
-        // SAFETY: within the block, which is page aligned and initialised; no copy to it is under
-        // way.
-        unsafe { std::slice::from_raw_parts(self.host.ptr().cast::<f32>().add(first * self.cols), n * self.cols) }
+        if n == 0 || first + n > self.room {
+            return &[];
+        }
+        // SAFETY: within the block, which is page aligned; the rows were fetched, and no copy to
+        // them is under way.
+        unsafe { std::slice::from_raw_parts(self.start().add(first * self.cols), n * self.cols) }
     }
 }

@@ -11,11 +11,13 @@ mod arena;
 mod batch;
 mod cpu;
 mod needs;
+mod opened;
 mod pairs;
 mod profile;
 mod room;
 mod row;
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use llmcc_abi::output::flags;
@@ -23,7 +25,7 @@ use llmcc_abi::{NONE, UkTable};
 
 use crate::candidates::Want;
 use crate::cuda::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::image::Image;
 use crate::interrupt::{Interrupts, Watch};
 use crate::kv::{HostPages, Kv, Layout, PageStore, SeqId};
@@ -32,15 +34,17 @@ pub use adapters::Matrices;
 pub(crate) use arena::slot_offsets;
 pub(crate) use batch::Inputs;
 use batch::chunk;
+pub use opened::Opened;
 pub(crate) use profile::Profile;
 pub(crate) use room::LEAST_TOKENS;
-use room::{default_cache, limits};
+use room::{GPU_OUTPUT_BYTES, OUTPUT_BYTES, default_cache, limits};
 pub use row::Row;
 
 /// How to run a model. Zero means: choose.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Threads; by default one per physical core. A GPU needs none.
+    /// Threads; by default one per physical core. On a GPU up to eight copy to it and from it, and
+    /// fewer only if fewer are given here.
     pub threads: usize,
     /// Tokens the KV cache holds for all sequences together; by default the model's longest
     /// context, at least 16384, or what fits in half of the memory it may have (on a GPU: in what is
@@ -101,6 +105,14 @@ pub(crate) struct Step<'a> {
     pub watch: &'a Watch,
 }
 
+/// Where the rows of a batch go.
+enum Sink<'a> {
+    /// To a function, one after the other.
+    Each(&'a mut dyn FnMut(usize, Row)),
+    /// To memory, f32 `[out_rows, columns]`.
+    Memory(&'a mut [MaybeUninit<f32>]),
+}
+
 /// Takes the hidden states of the tokens of a batch from one on.
 pub type Keep<'a> = &'a mut dyn FnMut(usize, &[f32]);
 
@@ -114,6 +126,16 @@ pub(crate) trait Executor: Send {
 
     /// Row `row` of the last step's output, which is fetched now if the step was not asked for it.
     fn output(&mut self, row: usize) -> Result<&[f32]>;
+
+    /// Copies rows `.0` of the last step's output to rows `.1` of `out`, where there is room for
+    /// them.
+    fn store(&mut self, rows: &[(usize, usize)], out: &mut [MaybeUninit<f32>]) -> Result<()> {
+        for &(row, to) in rows {
+            let values = self.output(row)?;
+            out[to * values.len()..][..values.len()].write_copy_of_slice(values);
+        }
+        Ok(())
+    }
 
     /// The hidden states of all `tokens` tokens of the last step, `[tokens, width]`, of a model that leaves
     /// them.
@@ -150,6 +172,11 @@ pub(crate) trait Executor: Send {
     /// Bytes of a GPU's memory in use: weights, cache and activations.
     fn device_bytes(&self) -> u64;
 
+    /// How long the parts of opening took, on a GPU.
+    fn opened(&self) -> Opened {
+        Opened::default()
+    }
+
     /// See [`Engine::set_solo_bytes`].
     fn set_solo_bytes(&mut self, _bytes: u64) {}
 }
@@ -176,8 +203,8 @@ impl Engine {
     pub fn new(image: impl Into<Arc<Image>>, options: &Options, uk: UkTable) -> Result<Engine> {
         let image = image.into();
         crate::image::cpu::check_isa(image.desc().isa)?;
-        let limits = limits(&image, options, DEFAULT_BATCH_TOKENS)?;
-        image.prefetch_weights();
+        let limits = limits(&image, options, (DEFAULT_BATCH_TOKENS, OUTPUT_BYTES))?;
+        image.keep_weights();
         let max_tokens = if options.max_tokens == 0 { default_cache(&image, limits) } else { options.max_tokens };
         let layout = Layout::reserved(&image.states, max_tokens)?;
         let pages = HostPages::new(&image.states, &layout)?;
@@ -191,8 +218,8 @@ impl Engine {
     /// Bad options; not enough memory on the device; its driver refuses the code.
     pub fn on_gpu(image: impl Into<Arc<Image>>, options: &Options, device: &Arc<Device>) -> Result<Engine> {
         let image = image.into();
-        let limits = limits(&image, options, DEFAULT_GPU_BATCH_TOKENS)?;
-        let (gpu, pages, layout) = crate::cuda::Gpu::new(&image, device, limits, options.max_tokens)?;
+        let limits = limits(&image, options, (DEFAULT_GPU_BATCH_TOKENS, GPU_OUTPUT_BYTES))?;
+        let (gpu, pages, layout) = crate::cuda::Gpu::new(&image, device, limits, options)?;
         Engine::assemble(image, Box::new(pages), layout, Box::new(gpu), limits, options)
     }
 
@@ -251,6 +278,11 @@ impl Engine {
         self.executor.device_bytes()
     }
 
+    /// How long the parts of opening took, on a GPU.
+    pub fn opened(&self) -> Opened {
+        self.executor.opened()
+    }
+
     /// Most tokens taken through the kernels at once.
     pub fn max_batch_tokens(&self) -> usize {
         self.limits.tokens
@@ -297,8 +329,23 @@ impl Engine {
             Ok(values) => sink(i, values),
             Err(error) => failed = Err(error),
         };
-        self.run(batch, &[], &mut values, keep)?;
+        self.run(batch, &[], &mut Sink::Each(&mut values), keep)?;
         failed
+    }
+
+    /// As [`Engine::step_keeping`], with all rows in memory: f32 `[out_rows, columns]`, the row of
+    /// `out_rows[i]` the `i`-th. A GPU's rows are copied there by several threads.
+    ///
+    /// # Errors
+    /// As there; or `out` has no room for them.
+    pub fn step_into(&mut self, batch: &Batch, out: &mut [MaybeUninit<f32>], keep: Option<Keep>) -> Result<()> {
+        let (rows, columns) = (batch.out_rows.len(), self.image.desc().columns as usize);
+        if rows.checked_mul(columns).is_none_or(|n| n > out.len()) {
+            let message =
+                format!("the logits buffer has room for {} floats; {rows} rows of {columns} are wanted", out.len());
+            return Err(Error::new(Status::Buffer, message));
+        }
+        self.run(batch, &[], &mut Sink::Memory(out), keep)
     }
 
     /// Most probable tokens that a step can find for a row; 0: it has logits only.
@@ -315,16 +362,10 @@ impl Engine {
     /// `wants[i]` of `out_rows[i]` (no entry: logits). A row can give its logits in any case, at
     /// the cost of fetching them.
     pub fn step_for(&mut self, batch: &Batch, wants: &[Want], sink: &mut dyn FnMut(usize, Row)) -> Result<()> {
-        self.run(batch, wants, sink, None)
+        self.run(batch, wants, &mut Sink::Each(sink), None)
     }
 
-    fn run(
-        &mut self,
-        batch: &Batch,
-        wants: &[Want],
-        sink: &mut dyn FnMut(usize, Row),
-        mut keep: Option<Keep>,
-    ) -> Result<()> {
+    fn run(&mut self, batch: &Batch, wants: &[Want], sink: &mut Sink, mut keep: Option<Keep>) -> Result<()> {
         let watch = self.interrupts.watch();
         self.check_keeps(keep.is_some())?;
         self.executor.ready()?;
@@ -346,21 +387,31 @@ impl Engine {
                 .and_then(|()| match &mut keep {
                     Some(keep) => self.executor.hidden(to - from).map(|rows| keep(from, rows)),
                     None => Ok(()),
-                });
+                })
+                .and_then(|()| self.deliver(batch, &order[done..upto], sink));
             if let Err(error) = result {
                 // Only the machine can fail here, or be interrupted.
                 wanted.iter().zip(before).for_each(|(&(slot, _), len)| self.kv.take_back(slot, len));
                 return Err(error);
             }
-            let mut row = 0;
-            for (i, &index) in order[done..upto].iter().enumerate() {
-                // A row wanted several times is computed once.
-                row += usize::from(i > 0 && batch.out_rows[index] != batch.out_rows[order[done + i - 1]]);
-                sink(index, Row::new(&mut *self.executor, row, self.inputs.wants[row]));
-            }
             (from, done) = (to, upto);
         }
         Ok(())
+    }
+
+    /// Gives the rows of a chunk to who wants them: entries `order` of `out_rows`, ascending by
+    /// token.
+    fn deliver(&mut self, batch: &Batch, order: &[usize], sink: &mut Sink) -> Result<()> {
+        // A row wanted several times is computed once.
+        let same = order.chunk_by(|a, b| batch.out_rows[*a] == batch.out_rows[*b]);
+        let rows = same.enumerate().flat_map(|(row, same)| same.iter().map(move |&index| (row, index)));
+        match sink {
+            Sink::Each(sink) => {
+                rows.for_each(|(row, index)| sink(index, Row::new(&mut *self.executor, row, self.inputs.wants[row])));
+                Ok(())
+            }
+            Sink::Memory(out) => self.executor.store(&rows.collect::<Vec<_>>(), out),
+        }
     }
 
     /// Checks tokens, sequences and rows; returns how many tokens each KV slot gets.

@@ -13,7 +13,9 @@ use crate::limits::memory;
 /// Largest [`Options::max_batch_tokens`].
 const MOST_BATCH_TOKENS: usize = 1 << 20;
 /// The output of one chunk may use this many bytes, unless a single row needs more.
-const OUTPUT_BYTES: usize = 64 << 20;
+pub const OUTPUT_BYTES: usize = 64 << 20;
+/// And on a GPU, where a chunk more is all weights once more: 256 rows of 128 Ki logits.
+pub const GPU_OUTPUT_BYTES: usize = 128 << 20;
 
 impl Engine {
     /// Bytes that the arrays of the largest chunk take, and as much again while they grow.
@@ -25,18 +27,18 @@ impl Engine {
     }
 }
 
-/// The limits by the options, or by default.
+/// The limits by the options, or by default: tokens, and bytes of output.
 ///
 /// # Errors
 /// More tokens than there may be.
-pub fn limits(image: &Image, options: &Options, default: usize) -> Result<Limits> {
+pub fn limits(image: &Image, options: &Options, (default, output): (usize, usize)) -> Result<Limits> {
     let whole = image.desc().flags & flags::WHOLE != 0;
     let default = if whole { default.max(image.desc().max_context as usize) } else { default };
     let tokens = if options.max_batch_tokens == 0 { default.min(MOST_BATCH_TOKENS) } else { options.max_batch_tokens };
     if tokens > MOST_BATCH_TOKENS {
         return Err(Error::invalid(format!("max_batch_tokens is {tokens}; use 1 to {MOST_BATCH_TOKENS}")));
     }
-    let rows = (OUTPUT_BYTES / (4 * image.desc().columns as usize)).max(1);
+    let rows = (output / (4 * image.desc().columns as usize)).max(1);
     // What is computed in one step is one chunk.
     let rows = if whole { tokens } else { rows.min(tokens) };
     Ok(Limits { tokens, rows })

@@ -18,7 +18,8 @@ impl<'a> Row<'a> {
 
     /// The most probable tokens, if they were wanted and the machine finds them.
     pub fn candidates(&self) -> Option<Candidates<'_>> {
-        Candidates::of(self.executor.candidates(self.row), self.want)
+        // Those of other rows were not fetched.
+        (self.want != Want::Logits).then(|| Candidates::of(self.executor.candidates(self.row), self.want)).flatten()
     }
 
     /// The row of the output; fetched now if it was not wanted before.

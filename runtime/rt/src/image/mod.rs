@@ -293,10 +293,16 @@ impl Image {
         unsafe { slice::from_raw_parts(self.weights.ptr.add(off as usize), len as usize) }
     }
 
-    /// Asks the system to read this version's weights ahead and, where it can, to use huge pages.
-    /// Failure changes nothing.
-    pub fn prefetch_weights(&self) {
+    /// Asks the system to keep this version's weights in memory: to read them now and, where it
+    /// can, to use huge pages. Failure changes nothing.
+    pub fn keep_weights(&self) {
         self.advise(self.own_weights(), &[libc::MADV_HUGEPAGE, libc::MADV_WILLNEED]);
+    }
+
+    /// Asks the system to read `part` of the weights, which is needed soon and once. Failure
+    /// changes nothing.
+    pub fn prefetch_weights(&self, part: &[u8]) {
+        self.advise(part, &[libc::MADV_WILLNEED]);
     }
 
     /// Tells the system that `part` of the weights is not needed in memory for now.

@@ -5,7 +5,7 @@
 #![allow(dead_code)]
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 
@@ -60,13 +60,27 @@ pub struct Mock {
     /// Preferred share of shared memory, of the functions that were given one.
     pub carveouts: Vec<c_int>,
     clock: f32,
+    /// Copies between host and device that were started and not waited for: they take place as late
+    /// as they may.
+    queue: VecDeque<Copy>,
+    /// Copies that were started so far.
+    started: usize,
+}
+
+/// A copy under way.
+struct Copy {
+    number: usize,
+    from: *const u8,
+    to: *mut u8,
+    bytes: usize,
 }
 
 enum Handle {
     Module,
     Function(String),
     Stream,
-    Event(f32),
+    /// Time, and copies that had been started.
+    Event(f32, usize),
     Graph(Vec<Launch>),
     Host(#[allow(dead_code)] Vec<u64>),
 }
@@ -97,6 +111,8 @@ impl Mock {
             capture_mode: 0,
             carveouts: Vec::new(),
             clock: 0.0,
+            queue: VecDeque::new(),
+            started: 0,
         }
     }
 
@@ -152,6 +168,32 @@ impl Mock {
     /// Bytes of device memory in use.
     pub fn used(&self) -> usize {
         self.bytes
+    }
+
+    /// Bytes of pinned memory in use.
+    pub fn pinned(&self) -> usize {
+        self.handles.values().map(|h| if let Handle::Host(memory) = h { 8 * memory.len() } else { 0 }).sum()
+    }
+
+    /// The first `len` bytes of the only allocation of device memory that has so many.
+    pub fn contents(&self, len: usize) -> Vec<u8> {
+        let mut large = self.allocations.values().filter(|memory| 8 * memory.len() >= len);
+        let (Some(found), None) = (large.next(), large.next()) else { panic!("not one allocation of {len} bytes") };
+        found.iter().flat_map(|word| word.to_ne_bytes()).take(len).collect()
+    }
+
+    fn start_copy(&mut self, from: *const u8, to: *mut u8, bytes: usize) {
+        self.started += 1;
+        self.queue.push_back(Copy { number: self.started, from, to, bytes });
+    }
+
+    /// The first so many copies take place.
+    fn copy_until(&mut self, number: usize) {
+        while let Some(copy) = self.queue.front().filter(|c| c.number <= number) {
+            // SAFETY: both sides were checked, and live on: nothing is freed before all copies.
+            unsafe { ptr::copy_nonoverlapping(copy.from, copy.to, copy.bytes) };
+            self.queue.pop_front();
+        }
     }
 
     fn check(&self, address: u64, len: usize) -> Result<(), CuResult> {
@@ -265,6 +307,7 @@ functions! {
         put(address, at)
     };
     cuMemFree_v2(address: CuPtr) true |m| {
+        m.copy_until(usize::MAX);
         let memory = m.allocations.remove(&address).ok_or(INVALID_VALUE)?;
         m.bytes -= 8 * memory.len();
         Ok(())
@@ -275,33 +318,38 @@ functions! {
         m.handles.insert(at.addr(), Handle::Host(memory));
         put(address, at)
     };
-    cuMemFreeHost(address: *mut c_void) true |m| if m.close(address) == 0 { Ok(()) } else { Err(INVALID_VALUE) };
+    cuMemFreeHost(address: *mut c_void) true |m| {
+        m.copy_until(usize::MAX);
+        if m.close(address) == 0 { Ok(()) } else { Err(INVALID_VALUE) }
+    };
     cuMemcpyHtoDAsync_v2(to: CuPtr, from: *const c_void, bytes: usize, _stream: CuHandle) true |m| {
         assert!(m.capture.is_none());
         m.check(to, bytes)?;
-        ptr::copy_nonoverlapping(from.cast::<u8>(), ptr::with_exposed_provenance_mut(to as usize), bytes);
+        m.start_copy(from.cast(), ptr::with_exposed_provenance_mut(to as usize), bytes);
         Ok(())
     };
     cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CuPtr, bytes: usize, _stream: CuHandle) true |m| {
         assert!(m.capture.is_none());
         m.check(from, bytes)?;
-        ptr::copy_nonoverlapping(ptr::with_exposed_provenance::<u8>(from as usize), to.cast(), bytes);
+        m.start_copy(ptr::with_exposed_provenance(from as usize), to.cast(), bytes);
         Ok(())
     };
     cuMemcpyDtoDAsync_v2(to: CuPtr, from: CuPtr, bytes: usize, _stream: CuHandle) true |m| {
         m.check(from, bytes)?;
         m.check(to, bytes)?;
+        m.copy_until(usize::MAX);
         ptr::copy_nonoverlapping(ptr::with_exposed_provenance::<u8>(from as usize), ptr::with_exposed_provenance_mut(to as usize), bytes);
         Ok(())
     };
     cuMemsetD8Async(address: CuPtr, value: u8, bytes: usize, _stream: CuHandle) true |m| {
         m.check(address, bytes)?;
+        m.copy_until(usize::MAX);
         ptr::write_bytes(ptr::with_exposed_provenance_mut::<u8>(address as usize), value, bytes);
         Ok(())
     };
     cuStreamCreate(stream: *mut CuHandle, _flags: c_uint) true |m| put(stream, m.handle(Handle::Stream));
     cuStreamDestroy_v2(stream: CuHandle) true |m| { assert_eq!(m.close(stream), 0); Ok(()) };
-    cuStreamSynchronize(_stream: CuHandle) true |m| { assert!(m.capture.is_none()); Ok(()) };
+    cuStreamSynchronize(_stream: CuHandle) true |m| { assert!(m.capture.is_none()); m.copy_until(usize::MAX); Ok(()) };
     cuStreamBeginCapture_v2(_stream: CuHandle, _mode: c_int) true |m| {
         assert!(m.capture.is_none());
         m.capture = Some(Vec::new());
@@ -360,16 +408,20 @@ functions! {
         }
         Ok(())
     };
-    cuEventCreate(event: *mut CuHandle, _flags: c_uint) true |m| put(event, m.handle(Handle::Event(0.0)));
+    cuEventCreate(event: *mut CuHandle, _flags: c_uint) true |m| put(event, m.handle(Handle::Event(0.0, 0)));
     cuEventRecord(event: CuHandle, _stream: CuHandle) true |m| {
         m.clock += 0.5;
-        m.handles.insert(event.addr(), Handle::Event(m.clock));
+        m.handles.insert(event.addr(), Handle::Event(m.clock, m.started));
         Ok(())
     };
-    cuEventSynchronize(event: CuHandle) true |m| { assert!(m.handles.contains_key(&event.addr())); Ok(()) };
+    cuEventSynchronize(event: CuHandle) true |m| {
+        let Some(Handle::Event(_, copies)) = m.handles.get(&event.addr()) else { panic!("no event") };
+        m.copy_until(*copies);
+        Ok(())
+    };
     cuEventElapsedTime(ms: *mut f32, from: CuHandle, to: CuHandle) true |m| {
         match (&m.handles[&from.addr()], &m.handles[&to.addr()]) {
-            (Handle::Event(from), Handle::Event(to)) => put(ms, to - from),
+            (Handle::Event(from, _), Handle::Event(to, _)) => put(ms, to - from),
             _ => Err(INVALID_VALUE),
         }
     };
@@ -391,6 +443,7 @@ unsafe extern "C" fn cuGraphLaunch(exec: CuHandle, _stream: CuHandle) -> CuResul
     let code = call("cuGraphLaunch", true, |m| match m.handles.get(&exec.addr()) {
         Some(Handle::Graph(l)) => {
             launches = l.clone();
+            m.copy_until(usize::MAX);
             Ok(())
         }
         _ => Err(INVALID_VALUE),
@@ -426,7 +479,10 @@ unsafe extern "C" fn cuLaunchKernel(
         let launch = Launch { name: name.clone(), parameters, grid: [x, y, z], threads, shared };
         match &mut m.capture {
             Some(capture) => capture.push(launch),
-            None => now = Some(launch),
+            None => {
+                now = Some(launch);
+                m.copy_until(usize::MAX);
+            }
         }
         Ok(())
     });

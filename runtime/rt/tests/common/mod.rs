@@ -6,7 +6,7 @@
 //! are integers below 2²⁴, so f32 is exact.
 #![allow(dead_code)]
 
-use std::mem::size_of;
+use std::mem::{MaybeUninit, size_of};
 use std::{ptr, slice};
 
 use llmcc_abi::*;
@@ -251,9 +251,20 @@ impl Rng {
     }
 }
 
-/// Runs a step; logits per wanted row.
+/// Runs a step with all its logits in memory; logits per wanted row.
 pub fn step(engine: &mut Engine, tokens: &[i32], seqs: &[SeqId], out_rows: &[u32]) -> llmcc_rt::Result<Vec<Vec<f32>>> {
-    step_to(engine, tokens, seqs, out_rows, None)
+    let columns = engine.image().desc().columns as usize;
+    let mut logits = vec![MaybeUninit::new(f32::NAN); out_rows.len() * columns + 1];
+    let batch = Batch { tokens, seqs, out_rows, types: &[], hidden: &[] };
+    let small = engine.step_into(&batch, &mut logits[..(out_rows.len() * columns).saturating_sub(1)], None);
+    if out_rows.is_empty() {
+        return small.map(|()| vec![]);
+    }
+    assert_eq!(small.unwrap_err().status, llmcc_rt::Status::Buffer);
+    engine.step_into(&batch, &mut logits, None)?;
+    // SAFETY: all values were initialised above.
+    let logits: Vec<f32> = logits.iter().map(|x| unsafe { x.assume_init() }).collect();
+    Ok(logits.chunks_exact(columns).map(<[f32]>::to_vec).collect())
 }
 
 /// The same, with the hidden states, which are [`expected`] of the first column.
