@@ -45,7 +45,11 @@ pub fn parse_wish(text: &str) -> Result<Wish, String> {
             ("warps", _) => wish.warps = Some(number()?),
             ("stages", _) => wish.stages = Some(number()?),
             ("input", "whole" | "global") => wish.whole = Some(value == "whole"),
-            _ => return Err(format!("`{part}` is none of resident=, warps=, stages=, input=whole and input=global")),
+            ("cut", "yes" | "no") => wish.cut = Some(value == "yes"),
+            _ => {
+                let all = "resident=, warps=, stages=, input=whole, input=global, cut=yes and cut=no";
+                return Err(format!("`{part}` is none of {all}"));
+            }
         }
     }
     Ok(wish)
