@@ -388,7 +388,7 @@ pub struct LowerArgs {
     #[arg(long, default_value = "sm90")]
     pub target: String,
     /// Schedule of products, where it should be another than the one chosen:
-    /// `resident=2,warps=8,stages=4,input=whole,cut=yes` (or `global`, `no`), each of them optional;
+    /// `resident=2,warps=8,stages=4,input=whole,cut=yes` (or `fitting`, `global`; `no`), each of them optional;
     /// an error where a kernel cannot have it
     #[arg(long, value_parser = parse_wish)]
     pub schedule: Option<Wish>,

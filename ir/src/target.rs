@@ -3,6 +3,7 @@
 mod rows;
 
 use crate::gpu::rates::{self, Rates};
+use crate::gpu::schedule::Place;
 use crate::kernel::{Kernel, Param, ParamKind};
 use llmcc_abi::layout::Packing;
 use rows::{float_rows, gpu_rows, int8_rows};
@@ -93,16 +94,15 @@ pub struct Wish {
     pub warps: Option<usize>,
     /// Units in a ring, of the phase that has the most.
     pub stages: Option<usize>,
-    /// Whether a block that streams weights keeps all columns of its input in shared memory, where
-    /// it need not.
-    pub whole: Option<bool>,
+    /// Where a block that streams weights finds its input.
+    pub place: Option<Place>,
     /// Whether output tiles are cut between blocks wherever they may be, or nowhere.
     pub cut: Option<bool>,
 }
 
 impl Wish {
     /// Nothing.
-    pub const NONE: Wish = Wish { resident: None, warps: None, stages: None, whole: None, cut: None };
+    pub const NONE: Wish = Wish { resident: None, warps: None, stages: None, place: None, cut: None };
 }
 
 impl GpuArch {

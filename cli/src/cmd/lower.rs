@@ -82,7 +82,8 @@ pub fn unfit(kernel: &Kernel, target: &TargetSpec) -> Option<String> {
         let place = match s.input {
             Input::Whole => ",input=whole",
             Input::Global => ",input=global",
-            Input::Fitting(_) | Input::Tiles => "",
+            Input::Fitting(_) => ",input=fitting",
+            Input::Tiles => "",
         };
         let stages = s.phases.iter().map(|p| p.stages).max().unwrap_or(0);
         fits.entry(format!("resident={},warps={}{place}", s.resident, s.warps)).or_default().push(stages);

@@ -8,10 +8,10 @@ mod support;
 use llmcc_gpu::assembler::{Ptxas, wanted_resident};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
-use llmcc_ir::gpu::schedule::{self, Input, Variant};
+use llmcc_ir::gpu::schedule::{self, Input, Place, Variant};
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::{Format, Packing};
-use llmcc_ir::target::{TargetSpec, find};
+use llmcc_ir::target::{Arch, TargetSpec, find};
 use product::{Product, check, check_on, small};
 
 const FORMATS: [&str; 10] = ["w4g32", "w4g64", "w4g128", "w4ag32", "w4ag64", "w8g32", "w8g128", "fp8", "f16", "bf16"];
@@ -144,6 +144,15 @@ fn tiles_cut_between_blocks() {
     }
 }
 
+/// A target whose streamed products have their input in one place.
+fn placed(place: Place) -> TargetSpec {
+    let mut target = *find("sm90").unwrap();
+    if let Arch::Gpu(gpu) = &mut target.arch {
+        gpu.wish.place = Some(place);
+    }
+    target
+}
+
 /// Input of which some rows fit in shared memory beside the weights: as many as do, and one more,
 /// which all are read from where they are.
 #[test]
@@ -152,17 +161,20 @@ fn input_that_fits_for_some_rows() {
         [(4096, "w4g128", RowElem::Bf16), (4096, "bf16", RowElem::Bf16), (14336, "w4g32", RowElem::F16)]
     {
         let of = |m| Product::new(m, 16, k, format, elem);
-        let schedule = schedule::matmul(&of(1).kernel(), find("sm90").unwrap()).unwrap();
+        let target = placed(Place::Fitting);
+        let schedule = schedule::matmul(&of(1).kernel(), &target).unwrap();
         let Input::Fitting(most) = schedule.input else { panic!("{k} {format}: {:?}", schedule.input) };
         assert!((1..8).contains(&most), "{k} {format}: {most} rows");
         for m in [1, most, most + 1] {
-            check(&of(m));
+            check_on(&of(m), &target);
         }
     }
-    // All that there may be, if they fit.
-    let all =
-        schedule::matmul(&Product::new(1, 16, 2048, "w4g128", RowElem::F16).kernel(), find("sm90").unwrap()).unwrap();
-    assert_eq!(all.input, Input::Whole);
+    // The other places.
+    for (place, input) in [(Place::Whole, Input::Whole), (Place::Global, Input::Global)] {
+        let (case, target) = (Product::new(3, 16, 1024, "w4g128", RowElem::F16), placed(place));
+        assert_eq!(schedule::matmul(&case.kernel(), &target).map(|s| s.input), Some(input));
+        check_on(&case, &target);
+    }
 }
 
 /// Of few rows, warps with the same strips share out the columns of the input; where they cannot,

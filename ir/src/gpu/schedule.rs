@@ -121,7 +121,7 @@ pub struct MatmulSchedule {
 
 /// Where a block with streamed weights is to find its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+pub enum Place {
     /// [`Input::Whole`].
     Whole,
     /// [`Input::Fitting`], with as many rows as fit.
@@ -367,16 +367,20 @@ impl<'a> Facts<'a> {
             let columns = wide / strips;
             let parts = (warps / columns).min(self.kt());
             let tiles = group.iter().map(Segment::tiles).sum();
-            let joined = sums_bytes(parts, rows, s) + self.epilogue_bytes(group, rows);
-            let left = shared.checked_sub(joined + 64)?;
-            let unit = self.unit_bytes(s) * strips;
             let cut = how.cut && self.may_cut(tiles, self.gpu.sms as usize * resident);
-            let stages = how.stages.min(left / (warps * unit));
-            (stages >= 2).then_some(Phase { first, segments, tiles, strips, columns, parts, cut, stages })
+            Some(Phase { first, segments, tiles, strips, columns, parts, cut, stages: how.stages })
         };
-        let phases: Vec<Phase> = self.groups().into_iter().map(phase).collect::<Option<_>>()?;
-        // Less is another schedule.
-        phases.iter().any(|p| p.stages == how.stages).then_some(phases)
+        let mut phases: Vec<Phase> = self.groups().into_iter().map(phase).collect::<Option<_>>()?;
+        // Phases follow each other in the same memory: sums, what epilogues need, rings.
+        let group = |p: &Phase| &self.body.segments[p.first..p.first + p.segments];
+        let most = |f: &dyn Fn(&Phase) -> usize| phases.iter().map(f).max().unwrap_or(0);
+        let sums = most(&|p| sums_bytes(p.parts, rows, &group(p)[0]));
+        let left = shared.checked_sub(sums + most(&|p| self.epilogue_bytes(group(p), rows)) + 64)?;
+        let fits = |p: &Phase| left / (warps * self.unit_bytes(&group(p)[0]) * p.strips);
+        let stages: Vec<usize> = phases.iter().map(|p| how.stages.min(fits(p))).collect();
+        phases.iter_mut().zip(&stages).for_each(|(p, n)| p.stages = *n);
+        // Less in all of them is another schedule.
+        (stages.contains(&how.stages) && stages.iter().all(|n| *n >= 2)).then_some(phases)
     }
 
     /// Shared memory of the epilogue of any of the segments: a bound (normalized values and int8

@@ -36,7 +36,17 @@ fn is_wished(s: &MatmulSchedule, wish: Wish) -> bool {
     wish.resident.is_none_or(|w| w == s.resident)
         && wish.warps.is_none_or(|w| w == s.warps)
         && wish.stages.is_none_or(|w| Some(w) == stages)
-        && wish.whole.is_none_or(|w| s.input == if w { Input::Whole } else { Input::Global })
+        && wish.place.is_none_or(|w| Some(w) == place(s))
+}
+
+/// Where a schedule with streamed weights has its input.
+fn place(s: &MatmulSchedule) -> Option<Place> {
+    match s.input {
+        Input::Whole => Some(Place::Whole),
+        Input::Fitting(_) => Some(Place::Fitting),
+        Input::Global => Some(Place::Global),
+        Input::Tiles => None,
+    }
 }
 
 fn fastest(facts: &Facts<'_>, all: impl Iterator<Item = MatmulSchedule>) -> Option<MatmulSchedule> {
@@ -101,7 +111,8 @@ fn streamed(facts: &Facts<'_>, wish: Wish) -> Vec<MatmulSchedule> {
 
 fn tiled(facts: &Facts<'_>, wish: Wish) -> Vec<MatmulSchedule> {
     let wgmma = facts.variant().is_wgmma();
-    let residents = if wgmma { 1..=1 } else { 1..=2 };
+    // Two blocks leave 128 registers to a thread, which the sums of more rows take.
+    let residents = if !wgmma && facts.body.tile_m <= FEW_ROWS { 1..=2 } else { 1..=1 };
     let stages = wish.stages.map_or(TILE_STAGES, |stages| stages..=stages);
     let few = !wgmma && facts.body.tile_m <= FEW_ROWS;
     // Sums of column tiles are added beside the stages.
