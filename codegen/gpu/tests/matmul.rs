@@ -13,6 +13,7 @@ use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::{Format, Packing};
 use llmcc_ir::target::{Arch, TargetSpec, find};
 use product::{Product, check, check_on, small};
+use support::Emulated;
 
 const FORMATS: [&str; 10] = ["w4g32", "w4g64", "w4g128", "w4ag32", "w4ag64", "w8g32", "w8g128", "fp8", "f16", "bf16"];
 
@@ -141,6 +142,19 @@ fn tiles_cut_between_blocks() {
         case.segments = vec![(128, 64), (64, 64)];
         case.lanes = 2;
         check_on(&case, &small(sms));
+    }
+}
+
+/// In the place of rows beyond the step all rows of a block are copied, not one for all: a line that
+/// every multiprocessor reads dozens of times for each of its units is in one slice of the
+/// second-level cache.
+#[test]
+fn rows_beyond_the_step_share_what_they_repeat() {
+    let target = find("sm90").unwrap();
+    for (tile_m, m, times) in [(128, 96, 2), (128, 33, 4), (128, 127, 2), (256, 130, 2), (64, 40, 2), (32, 17, 2)] {
+        let case = Product { tile_m, segments: vec![(128, 128)], ..Product::new(m, 0, 128, "bf16", RowElem::Bf16) };
+        let (_, stats) = case.case().run_with_stats(&Compiler::new(), target);
+        assert_eq!(stats.hottest, times * 128, "{m} rows in tiles of {tile_m}");
     }
 }
 
