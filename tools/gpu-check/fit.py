@@ -101,9 +101,8 @@ def fit(points, old, sms, fixed=()):
 
 
 def loss(r):
-    """Square near zero, linear beyond."""
-    a = np.abs(r)
-    return float(np.where(a < FAR, a * a, FAR * (2 * a - FAR)).sum())
+    """Square near zero, its logarithm beyond: a row that is far off for a reason of its own moves nothing."""
+    return float((FAR * FAR * np.log1p((r / FAR) ** 2)).sum())
 
 
 def jacobian(residuals, x, step=1e-5):
@@ -115,7 +114,7 @@ def refine(residuals, x, damping=1e-3):
     value = loss(residuals(x))
     for _ in range(60):
         r, j = residuals(x), jacobian(residuals, x)
-        w = np.minimum(1, FAR / np.maximum(np.abs(r), 1e-12))
+        w = 1 / (1 + (r / FAR) ** 2)
         a = j.T @ (w[:, None] * j)
         move = -np.linalg.solve(a + damping * np.diag(np.diag(a) + 1e-9), j.T @ (w * r))
         new = loss(residuals(x + np.clip(move, -0.5, 0.5)))
