@@ -388,10 +388,13 @@ pub struct LowerArgs {
     #[arg(long, default_value = "sm90")]
     pub target: String,
     /// Schedule of products, where it should be another than the one chosen:
-    /// `resident=2,warps=8,stages=4,input=whole` (or `global`), each of them optional; kernels that
-    /// cannot have it are left out
+    /// `resident=2,warps=8,stages=4,input=whole,cut=yes` (or `fitting`, `global`; `no`), each of them optional;
+    /// an error where a kernel cannot have it
     #[arg(long, value_parser = parse_wish)]
     pub schedule: Option<Wish>,
+    /// Leave out kernels that cannot have the schedule, and say which
+    #[arg(long, requires = "schedule")]
+    pub where_fits: bool,
     /// Folder for kernels.json and the code (machine code with ptxas in PATH, else PTX)
     #[arg(short, long)]
     pub output: PathBuf,

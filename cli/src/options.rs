@@ -70,7 +70,7 @@ pub struct Choose {
 /// [`Error::Usage`] listing the targets.
 pub fn find_target(name: &str) -> Result<&'static TargetSpec, Error> {
     target::find(name).ok_or_else(|| {
-        let names = || target::TARGETS.iter().map(|t| t.name);
+        let names = || target::all().map(|t| t.name);
         let meant = match machine(name) {
             Some(known) => Some(known),
             None => advice::nearest(name, names().chain(["native"])),
@@ -95,7 +95,8 @@ fn machine(name: &str) -> Option<&'static str> {
         ("sm80", &["a100", "ampere", "sm-80"]),
         ("sm86", &["a10", "a40", "rtx3090", "sm-86"]),
         ("sm89", &["l4", "l40", "l40s", "rtx4090", "ada", "sm-89"]),
-        ("sm90", &["h100", "h200", "hopper", "cuda", "gpu", "sm-90", "sm90a"]),
+        ("sm90", &["h200", "hopper", "cuda", "gpu", "sm-90", "sm90a", "sm90:h200"]),
+        ("sm90:h100", &["h100", "sm90-h100"]),
         ("sm100", &["b200", "blackwell", "sm-100", "sm100a"]),
     ];
     known.iter().find(|(_, others)| others.contains(&name.as_str())).map(|(target, _)| *target)

@@ -489,6 +489,12 @@ fn targets_of_one_level() {
     let names = |list| find_targets(list).map(|all| all.iter().map(|t| t.name).collect::<Vec<_>>());
     assert_eq!(names("sm90, x86-64-v4,sm90,x86-64-v4").expect("repeated"), ["sm90", "x86-64-v4"]);
     assert_eq!(names("x86-64-v4-amx,x86-64-v3,x86-64,sm80,sm86").expect("different").len(), 5);
+    // The rates of another machine are a tuning, too.
+    assert_eq!(names("sm90:h100,x86-64").expect("a machine"), ["sm90:h100", "x86-64"]);
+    let both = names("sm90,sm90:h100").expect_err("one level").to_string();
+    assert!(both.contains("`sm90` and `sm90:h100` are of one instruction-set level"), "{both}");
+    let unknown = names("sm90:a100").expect_err("no such machine").to_string();
+    assert!(unknown.contains("unknown target `sm90:a100`") && unknown.contains("sm90:h100"), "{unknown}");
 }
 
 #[test]

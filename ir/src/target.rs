@@ -2,6 +2,8 @@
 
 mod rows;
 
+use crate::gpu::rates::{self, Rates};
+use crate::gpu::schedule::Place;
 use crate::kernel::{Kernel, Param, ParamKind};
 use llmcc_abi::layout::Packing;
 use rows::{float_rows, gpu_rows, int8_rows};
@@ -76,6 +78,8 @@ pub struct GpuArch {
     pub l2_bytes: u64,
     /// Bytes per second it delivers.
     pub l2_bandwidth: f64,
+    /// What the cost model needs beside.
+    pub rates: &'static Rates,
     /// What schedules of products are to be, where that is not left to [`crate::gpu::schedule`].
     pub wish: Wish,
 }
@@ -86,18 +90,19 @@ pub struct GpuArch {
 pub struct Wish {
     /// Blocks on a multiprocessor.
     pub resident: Option<usize>,
-    /// Warps of a block that streams weights.
+    /// Warps of a block that compute.
     pub warps: Option<usize>,
-    /// Most units in a ring.
+    /// Units in a ring, of the phase that has the most.
     pub stages: Option<usize>,
-    /// Whether a block that streams weights keeps all columns of its input in shared memory, where
-    /// it need not.
-    pub whole: Option<bool>,
+    /// Where a block that streams weights finds its input.
+    pub place: Option<Place>,
+    /// Whether output tiles are cut between blocks wherever they may be, or nowhere.
+    pub cut: Option<bool>,
 }
 
 impl Wish {
     /// Nothing.
-    pub const NONE: Wish = Wish { resident: None, warps: None, stages: None, whole: None };
+    pub const NONE: Wish = Wish { resident: None, warps: None, stages: None, place: None, cut: None };
 }
 
 impl GpuArch {
@@ -232,7 +237,7 @@ impl TargetSpec {
     }
 }
 
-/// All targets.
+/// All targets: instructions, each with the rates of a typical machine.
 pub const TARGETS: &[TargetSpec] = &[
     TargetSpec {
         name: "x86-64",
@@ -293,13 +298,28 @@ pub const TARGETS: &[TargetSpec] = &[
     ),
     TargetSpec::of_gpu(
         "sm90",
-        "NVIDIA Hopper, 9.0 only (rates of an H200; an H100 has 3.35 TB/s instead of 4.8)",
+        "NVIDIA Hopper, 9.0 only (rates of an H200; `sm90:h100` has those of an H100)",
         SM90,
         4.8e12,
-        1.2e-6,
+        0.51e-6,
     ),
-    TargetSpec::of_gpu("sm100", "NVIDIA Blackwell, 10.0 and later (rates of a B200)", SM100, 8e12, 1.2e-6),
+    TargetSpec::of_gpu("sm100", "NVIDIA Blackwell, 10.0 and later (rates of a B200)", SM100, 8e12, 0.51e-6),
 ];
+
+/// Targets with the rates of another machine of the same instructions, `TARGET:MACHINE`. Code for
+/// either runs on both; rates only choose schedules.
+pub const MACHINES: &[TargetSpec] = &[TargetSpec::of_gpu(
+    "sm90:h100",
+    "NVIDIA Hopper, 9.0 only, with the rates of an H100 (SXM, 3.35 TB/s); also runs on an H200",
+    SM90,
+    3.35e12,
+    0.51e-6,
+)];
+
+/// All that have a name: [`TARGETS`], then [`MACHINES`].
+pub fn all() -> impl Iterator<Item = &'static TargetSpec> {
+    TARGETS.iter().chain(MACHINES)
+}
 
 const ROWS_SSE2: &[CpuRows] = &[
     float_rows(RowKind::F32, 10e9, 10e9),
@@ -328,8 +348,9 @@ const ROWS_AMX: &[CpuRows] = &[
     },
 ];
 
-// Peak rates are the vendor's for dense operations; those of the second-level cache, which the
-// vendor does not state, are estimates from published measurements.
+// Peak rates are the vendor's for dense operations. Those of the second-level cache, which the
+// vendor does not state, are estimates from published measurements; sm90's was fitted
+// (`benches/gpu`).
 const KIB: u32 = 1024;
 const MIB: u64 = 1 << 20;
 
@@ -369,6 +390,7 @@ const SM80: GpuArch = GpuArch {
     rows: SM80_ROWS,
     l2_bytes: 40 * MIB,
     l2_bandwidth: 4.5e12,
+    rates: &rates::A100,
     wish: Wish::NONE,
 };
 
@@ -383,6 +405,7 @@ const SM86: GpuArch = GpuArch {
     rows: SM86_ROWS,
     l2_bytes: 6 * MIB,
     l2_bandwidth: 2.5e12,
+    rates: &rates::RTX_3090,
     ..SM80
 };
 
@@ -395,6 +418,7 @@ const SM89: GpuArch = GpuArch {
     rows: SM89_ROWS,
     l2_bytes: 72 * MIB,
     l2_bandwidth: 5e12,
+    rates: &rates::RTX_4090,
     ..SM86
 };
 
@@ -410,7 +434,8 @@ const SM90: GpuArch = GpuArch {
     blocks_per_sm: 32,
     rows: SM90_ROWS,
     l2_bytes: 50 * MIB,
-    l2_bandwidth: 5.5e12,
+    l2_bandwidth: 8.77e12,
+    rates: &rates::H200,
     wish: Wish::NONE,
 };
 
@@ -422,13 +447,14 @@ const SM100: GpuArch = GpuArch {
     rows: SM100_ROWS,
     l2_bytes: 126 * MIB,
     l2_bandwidth: 10e12,
+    rates: &rates::B200,
     ..SM90
 };
 
 /// The target named `name`; `native` picks the best level this machine's CPU has.
 pub fn find(name: &str) -> Option<&'static TargetSpec> {
     let name = if name == "native" { native() } else { name };
-    TARGETS.iter().find(|t| t.name == name)
+    all().find(|t| t.name == name)
 }
 
 fn native() -> &'static str {
@@ -467,8 +493,8 @@ mod tests {
 
     #[test]
     fn lines_make_sense() {
-        for (i, t) in TARGETS.iter().enumerate() {
-            assert!(TARGETS[..i].iter().all(|o| o.name != t.name), "{} twice", t.name);
+        for (i, t) in all().enumerate() {
+            assert!(all().take(i).all(|o| o.name != t.name), "{} twice", t.name);
             let rates = [t.memory, t.cache, t.launch, t.cores as f64];
             assert!(
                 rates.into_iter().chain(t.rows().into_iter().map(|kind| t.macs(kind))).all(|r| r > 0.0),
@@ -479,7 +505,7 @@ mod tests {
             assert_eq!(find(t.name), Some(t));
             let Some(gpu) = t.gpu() else { continue };
             assert_eq!((t.family(), t.packing(), t.cpu()), (Family::Gpu, Packing::Fragment, None));
-            assert_eq!(t.name, format!("sm{}", gpu.sm));
+            assert_eq!(t.name.split(':').next(), Some(&*format!("sm{}", gpu.sm)));
             assert_eq!(gpu.processor.trim_end_matches('a'), format!("sm_{}", gpu.sm));
             // The system takes 1 KiB of each block.
             assert_eq!(gpu.shared_per_sm - gpu.shared_per_block, 1024);
@@ -487,6 +513,22 @@ mod tests {
         assert_eq!(find("native").map(TargetSpec::family), Some(Family::Cpu));
         assert_eq!(find("sm90").and_then(TargetSpec::gpu).map(|g| g.processor), Some("sm_90a"));
         assert_eq!(find("sm70"), None);
+    }
+
+    /// A machine has the instructions of its target, so that its code runs wherever the target's
+    /// does, and its own rates.
+    #[test]
+    fn machines_differ_in_rates_alone() {
+        for machine in MACHINES {
+            let target = find(machine.name.split_once(':').unwrap().0).unwrap();
+            assert_eq!(
+                TargetSpec { name: target.name, about: target.about, memory: target.memory, ..*machine },
+                *target
+            );
+            assert!(machine.memory != target.memory, "{}", machine.name);
+        }
+        assert_eq!(find("sm90:h100").map(|t| t.memory), Some(3.35e12));
+        assert_eq!((find("sm90:h200"), find("sm90:"), find("h100")), (None, None, None));
     }
 
     #[test]

@@ -8,13 +8,13 @@
 
 mod absmax;
 mod adapter_matmul;
-mod attention;
+pub(crate) mod attention;
 mod causal_conv;
 mod embed;
 mod embed_hashed;
 mod expert_matmul;
 mod given_rows;
-mod matmul;
+pub(crate) mod matmul;
 mod means;
 mod pointwise;
 mod recurrence;
@@ -37,7 +37,7 @@ use llmcc_ir::state::StateSpec;
 use llmcc_ir::target::{Arch, CpuRows, GpuArch, RowKind, TargetSpec};
 use llmcc_ir::ty::Env;
 
-pub use crate::cost_gpu::{LATENCY, TENSOR};
+pub use crate::cost_gpu::{LATENCY, constants};
 
 /// Context length at which attention is costed (no choice depends on it).
 pub const CONTEXT: usize = 512;
@@ -207,6 +207,11 @@ pub(crate) struct OnGpu<'a> {
 }
 
 impl OnGpu<'_> {
+    /// Seconds of bytes from memory.
+    fn memory(&self, bytes: f64) -> f64 {
+        bytes / (self.t.memory * self.gpu.rates.memory)
+    }
+
     /// Seconds of bytes through the second-level cache.
     fn l2(&self, bytes: usize) -> f64 {
         bytes as f64 / self.gpu.l2_bandwidth
@@ -247,7 +252,7 @@ macro_rules! costs {
 
 llmcc_ir::each_family!(costs);
 
-fn cols(kernel: &Kernel, p: ParamId) -> usize {
+pub(crate) fn cols(kernel: &Kernel, p: ParamId) -> usize {
     match kernel.params[p].kind {
         ParamKind::Rows { cols, .. } => cols,
         ParamKind::Matrix { k, .. } => k,

@@ -1,12 +1,13 @@
 //! Predicted seconds of a kernel on a GPU, and its tile sizes.
 //!
-//! A roofline per launch: bytes of device memory, bytes through the second-level cache, tensor and
-//! f32 operations, each at the target's rate times the share of multiprocessors that the grid keeps
-//! busy; the slowest decides, plus the gap between launches of a captured graph. How a product is
-//! spread over the machine is asked of [`llmcc_ir::gpu::schedule`], which the emitter follows too.
+//! Products by their schedules, turn by turn: [`llmcc_ir::gpu::cost`]. Others by a roofline per
+//! launch: bytes of device memory, bytes through the second-level cache, tensor and f32 operations,
+//! each at the target's rate; the slowest decides, plus the start and the end of a kernel. To all
+//! the gap between launches of a captured graph is added. Constants were fitted to the speeds of
+//! `benches/gpu`; the tests here compare predictions with those.
 
 use crate::cost::{OnGpu, of, of_mut};
-use llmcc_ir::gpu::schedule;
+use llmcc_ir::gpu::{self, schedule};
 use llmcc_ir::kernel::{Body, Expr, Kernel, ParamId, ParamKind, RowElem, Segment};
 use llmcc_ir::plan::row_bytes;
 use llmcc_ir::target::{GpuArch, TargetSpec};
@@ -14,11 +15,26 @@ use llmcc_ir::ty::Env;
 
 /// Context length at which attention is costed (no choice depends on it).
 const CONTEXT: usize = 1024;
-/// Share of the tensor cores' peak that a product of large tiles reaches.
-pub const TENSOR: f64 = 0.8;
 /// Seconds from the start of a block to its first results when it must read its input and join
 /// threads first: two trips to memory and a few barriers.
 pub const LATENCY: f64 = 2.0e-6;
+
+/// The constants of products and attention by name, for tools that fit them.
+#[must_use]
+pub fn constants(gpu: &GpuArch) -> Vec<(&'static str, f64)> {
+    use crate::cost::attention;
+    let mut all = gpu::cost::constants(gpu.rates);
+    all.extend([
+        ("latency", LATENCY),
+        ("attention_start", attention::GPU_START),
+        ("attention_merge", attention::GPU_MERGE),
+        ("attention_merged", attention::GPU_MERGED as f64),
+        ("attention_ramp", attention::GPU_RAMP as f64),
+        ("attention_softmax", attention::GPU_SOFTMAX),
+        ("attention_tensor", attention::GPU_TENSOR),
+    ]);
+    all
+}
 
 /// Sets the tile sizes of a kernel for steps of size `env`; returns the predicted seconds.
 pub fn choose_tiles(kernel: &mut Kernel, target: &TargetSpec, gpu: &GpuArch, env: Env) -> f64 {
@@ -66,3 +82,6 @@ pub(crate) fn epilogue(s: &Segment, gpu: &GpuArch, m: usize) -> f64 {
     });
     (m * s.n) as f64 * bytes / gpu.l2_bandwidth
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use llmcc_ir::gpu::schedule::{self, Input};
 use llmcc_ir::kernel::Kernel;
 use llmcc_ir::kv::KvDType;
 use llmcc_ir::quant::Format;
-use llmcc_ir::target;
+use llmcc_ir::target::{self, TargetSpec};
 use llmcc_tests::{fake_driver, golden, options, root};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -330,25 +330,58 @@ fn constants_are_recovered() {
     assert!(right, "{text}");
 }
 
-/// What is wished of a schedule is in it, if there is room; and what is no wish is refused.
+fn product(format: &str, elem: &str, (n, k): (usize, usize), (tile_m, tile_n): (usize, usize)) -> Kernel {
+    let text = format!(
+        "kernel @k rows T {{\n  param %x: rows {elem}[T, {k}]\n  param %w: matrix {format}.frag[{n}, {k}]\n  \
+         param %y: rows bf16[T, {n}]\n  matmul x=%x tile_m={tile_m} {{\n    \
+         segment n={n} tile_n={tile_n} weights(%w): %y[0..] = acc0\n  }}\n}}\n"
+    );
+    llmcc_ir::text::parse_kernel(&text).unwrap_or_else(|e| panic!("{e:?}"))
+}
+
+fn wishing(wish: &str) -> TargetSpec {
+    let wish = llmcc_cli::args::parse_wish(wish).unwrap_or_else(|e| panic!("{e}"));
+    lower::with_wish(target::find("sm90").expect("a target"), wish)
+}
+
+/// What is wished of a schedule is in it; and what is no wish is refused.
 #[test]
 fn schedules_may_be_given() {
-    let text = "kernel @k rows T {\n  param %x: rows bf16[T, 4096]\n  param %w: matrix w4g128.frag[4096, 4096]\n  param %y: rows bf16[T, 4096]\n  \
-                matmul x=%x tile_m=8 {\n    segment n=4096 tile_n=16 weights(%w): %y[0..] = acc0\n  }\n}\n";
-    let kernel = llmcc_ir::text::parse_kernel(text).unwrap_or_else(|e| panic!("{e:?}"));
-    let of = |wish: &str| {
-        let wish = llmcc_cli::args::parse_wish(wish).unwrap_or_else(|e| panic!("{e}"));
-        schedule::matmul(&kernel, &lower::with_wish(target::find("sm90").expect("a target"), wish))
-    };
+    let kernel = product("w4g128", "bf16", (4096, 4096), (8, 16));
+    let of = |wish: &str| schedule::matmul(&kernel, &wishing(wish));
     let facts = |s: schedule::MatmulSchedule| (s.resident, s.warps, s.phases[0].stages, s.input);
-    let chosen = schedule::matmul(&kernel, target::find("sm90").expect("a target")).map(facts);
-    assert!(chosen.is_some_and(|c| c.0 == 2 && c.1 == 8), "{chosen:?}");
     assert_eq!(of("resident=1,warps=16,stages=3,input=whole").map(facts), Some((1, 16, 3, Input::Whole)));
     assert_eq!(of("resident=4,warps=4,stages=2,input=global").map(facts), Some((4, 4, 2, Input::Global)));
-    assert_eq!(of("stages=5").map(|s| (s.resident, s.warps, s.phases[0].stages)), Some((2, 8, 5)));
-    for bad in ["warps", "warps=0", "warps=17", "input=tiles", "rows=8"] {
+    assert_eq!(of("resident=3,stages=7").map(|s| (s.resident, s.phases[0].stages)), Some((3, 7)));
+    for cut in ["yes", "no"] {
+        let found = of(&format!("resident=2,warps=8,cut={cut}")).expect("a schedule");
+        assert_eq!(found.phases[0].cut, cut == "yes");
+    }
+    for bad in ["warps", "warps=0", "warps=17", "input=tiles", "cut=maybe", "rows=8"] {
         assert!(llmcc_cli::args::parse_wish(bad).is_err(), "{bad}");
     }
+}
+
+/// A schedule for which there is no room is never another one, and the message says what fits.
+#[test]
+fn schedules_that_do_not_fit_are_refused() {
+    let large = product("bf16", "bf16", (14336, 4096), (256, 128));
+    let few = product("w4g128", "bf16", (4096, 14336), (8, 16));
+    for (kernel, wish, fits) in [
+        (&large, "resident=1,stages=5", "there is room for resident=1,warps=8 with stages=2 to 4"),
+        (&large, "resident=2", "there is room for resident=1,warps=8 with stages=2 to 4"),
+        (&large, "warps=4", "resident=1,warps=8"),
+        (&large, "input=whole", "resident=1,warps=8"),
+        (&few, "resident=2,warps=16,stages=16", "resident=1,warps=16,input=global with stages=2 to 16"),
+        // Eight rows of 14336 halves are more than there is.
+        (&few, "input=whole,stages=4", "input=global with stages="),
+    ] {
+        assert!(schedule::matmul(kernel, &wishing(wish)).is_none(), "{wish}");
+        let said = lower::unfit(kernel, &wishing(wish)).unwrap_or_default();
+        assert!(said.contains(fits), "{wish}: {said}");
+    }
+    assert_eq!(lower::unfit(&large, &wishing("resident=1,stages=4")), None);
+    assert_eq!(lower::unfit(&large, target::find("sm90").expect("a target")), None);
 }
 
 /// What is too large to travel is refused.

@@ -3,10 +3,10 @@
 
     python3 tools/gpu-check/fit.py FOLDER results.jsonl
 
-FOLDER is the one that `gpu_check.py` had. The constants are those of `ir/src/target.rs` (memory, l2_bandwidth, launch) and `passes/src/cost_gpu.rs` (TENSOR, LATENCY), and for
-each format of weights what a unit takes to be decoded and multiplied, which the compiler's model does not have: where it is more than reading the unit, decoding is what
-bounds. Peak rates of arithmetic stay the vendor's: TENSOR is the share of them. Least squares of the logarithm of predicted over measured, in which rows that are far off
-(a kernel with a problem of its own) count less. Needs NumPy.
+FOLDER is the one that `gpu_check.py` had. The constants are those of `ir/src/gpu/rates.rs` (with the share of the memory's bandwidth), `l2_bandwidth` and `launch` of
+`ir/src/target.rs`, and attention's of `passes/src/cost/attention.rs`. Counts and what the vendor says stay: clock, instructions, peaks, shared memory. Least squares of the
+logarithm of predicted over measured, in which rows that are far off (a kernel with a problem of its own) count less, and in which schedules of one shape count by how they
+differ, the fast ones most: which is the fastest is what the model is asked. Needs NumPy.
 """
 
 import argparse
@@ -22,22 +22,33 @@ from rows import load
 
 # Natural logarithms beyond which a row counts less; a constant that no row depends on.
 FAR, NOTHING = 0.25, 1e-6
-# Where constants are to be written down.
+# What is fitted, and where it is to be written down.
+RATES = (
+    "memory_share", "tensor", "tensor_fp8", "start", "stage", "prologue", "copy_latency", "latency_byte", "fetch", "chain", "chain_strip", "chain_global", "chain_mma",
+    "chain_wgmma", "part", "join", "join_sum",
+)  # fmt: skip
+ATTENTION = ("attention_start", "attention_merge", "attention_ramp", "attention_softmax", "attention_tensor")
+SAID = {"memory_share": "memory", "copy_latency": "latency"}
 PLACES = {
-    "memory": "target.rs: `memory` of the target's line, bytes per second",
+    **{name: f"rates.rs: `{SAID.get(name, name)}`" for name in RATES},
+    **{name: f"attention.rs: `GPU_{name[10:].upper()}`" for name in ATTENTION},
     "l2": "target.rs: `l2_bandwidth`, bytes per second",
     "launch": "target.rs: `launch`, seconds",
-    "tensor": "cost_gpu.rs: `TENSOR`",
-    "latency": "cost_gpu.rs: `LATENCY`, seconds",
 }
-# Seconds per unit on a multiprocessor to begin with: about a hundred instructions of a warp.
-ISSUE = 1e-8
+# How much more the differences between schedules of a shape count than their times.
+WITHIN = 3
+
+
+class Point:
+    """A row that the model describes. `shape`: of those whose schedules were varied."""
+
+    def __init__(self, name, terms, seconds, shape=None):
+        self.name, self.terms, self.seconds, self.shape = name, terms, seconds, shape
 
 
 def measured(folder, rows):
-    """`[(name, terms, seconds)]` of the rows that the model describes, and the old constants."""
-    out, described = [], {}
-    old, sms = None, 0
+    """The rows that the model describes, the old constants, and the machine."""
+    out, described, machine = [], {}, None
     for row in rows.values():
         if row.get("kind") not in ("speed", "variant") or "us" not in row or row.get("status") != "ok":
             continue
@@ -45,58 +56,53 @@ def measured(folder, rows):
         if row["folder"] not in described:
             text = json.loads((folder / row["folder"] / "kernels.json").read_text())
             described[row["folder"]] = {k["name"]: k for k in text["kernels"]}
-            old, sms = costs.constants(text["machine"]), text["machine"]["rates"]["sms"]
-        kernel = described[row["folder"]][row["kernel"]]
-        if step is None and kernel["body"]["family"] == "attention":
-            continue
-        m, context = step or (len(row["parts"]), 0)
-        terms = costs.terms(kernel, m, context, sms)
+            machine = text["machine"]
+        terms = step and costs.terms(described[row["folder"]][row["kernel"]], *step, machine)
         if terms is not None:
-            out.append((row["id"], terms, row["us"] / 1e6))
-    return out, old
+            out.append(Point(row["id"], terms, row["us"] / 1e6, row.get("shape")))
+    return out, costs.constants(machine) if machine else None, machine
 
 
-def fit(points, old, fixed=()):
-    """Constants for `[(name, terms, seconds)]`, and the names of those that the points say nothing of."""
-    start = dict(old)
-    for _, terms, _ in points:
-        start |= {f"issue_{form}": ISSUE for form in terms["units"]}
-    names = [n for n in start if n not in ("f16", "fp8", "f32", *fixed)]
-    base = np.array([math.log(start[n]) for n in names])
+def shapes(points):
+    """For each shape that was varied the places of its points, and how much each counts."""
+    places = {}
+    for i, point in enumerate(points):
+        if point.shape:
+            places.setdefault(point.shape, []).append(i)
+    for of in places.values():
+        seconds = np.array([points[i].seconds for i in of])
+        yield np.array(of), np.exp(-3 * (seconds / seconds.min() - 1))
 
-    launches, seconds = costs.Launches([t for _, t, _ in points]), np.array([s for _, _, s in points])
+
+def fit(points, old, sms, fixed=()):
+    """Constants for the points, and the names of those that the points say nothing of."""
+    names = [n for n in PLACES if n not in fixed]
+    base = np.array([math.log(old[n]) for n in names])
+    launches, seconds = costs.Launches([p.terms for p in points]), np.array([p.seconds for p in points])
+    varied = list(shapes(points))
+
+    def times(x):
+        return np.log(launches.seconds({**old, **dict(zip(names, np.exp(x)))}, sms) / seconds)
 
     def residuals(x):
-        return np.log(launches.seconds({**start, **dict(zip(names, np.exp(x)))}) / seconds)
+        r = times(x)
+        return np.concatenate([r, *(WITHIN * w * (r[of] - (w * r[of]).sum() / w.sum()) for of, w in varied)])
 
     best = None
     # Which of the terms bounds a kernel may change on the way: from several beginnings.
-    for factor in (0.0, -0.4, 0.4):
-        x = refine(residuals, scan(residuals, base + factor * np.array([n in ("memory", "tensor") for n in names])))
+    for factor in (0.0, -0.2, 0.2):
+        x = refine(residuals, base + factor * np.array([n in ("memory_share", "tensor") for n in names]))
         value = loss(residuals(x))
         if best is None or value < best[0] - 1e-12:
             best = value, x
     x = best[1]
-    unknown = {n for n, column in zip(names, jacobian(residuals, x).T) if np.abs(column).max() < NOTHING}
-    c = {**start, **{n: math.exp(v) for n, v in zip(names, x) if n not in unknown}}
-    return {n: v for n, v in c.items() if not (n in unknown and n.startswith("issue"))}, unknown
+    unknown = {n for n, column in zip(names, jacobian(times, x).T) if np.abs(column).max() < NOTHING}
+    return {**old, **{n: math.exp(v) for n, v in zip(names, x) if n not in unknown}}, unknown
 
 
 def loss(r):
-    """Square near zero, linear beyond."""
-    a = np.abs(r)
-    return float(np.where(a < FAR, a * a, FAR * (2 * a - FAR)).sum())
-
-
-def scan(residuals, x):
-    """One constant after the other, over ever smaller ranges."""
-    x, width = x.copy(), 1.5
-    while width > 0.01:
-        for i in range(len(x)):
-            tried = [np.concatenate([x[:i], [x[i] + d], x[i + 1 :]]) for d in np.linspace(-width, width, 13)]
-            x = min([x, *tried], key=lambda y: loss(residuals(y)))
-        width *= 0.6
-    return x
+    """Square near zero, its logarithm beyond: a row that is far off for a reason of its own moves nothing."""
+    return float((FAR * FAR * np.log1p((r / FAR) ** 2)).sum())
 
 
 def jacobian(residuals, x, step=1e-5):
@@ -108,7 +114,7 @@ def refine(residuals, x, damping=1e-3):
     value = loss(residuals(x))
     for _ in range(60):
         r, j = residuals(x), jacobian(residuals, x)
-        w = np.minimum(1, FAR / np.maximum(np.abs(r), 1e-12))
+        w = 1 / (1 + (r / FAR) ** 2)
         a = j.T @ (w[:, None] * j)
         move = -np.linalg.solve(a + damping * np.diag(np.diag(a) + 1e-9), j.T @ (w * r))
         new = loss(residuals(x + np.clip(move, -0.5, 0.5)))
@@ -121,16 +127,22 @@ def refine(residuals, x, damping=1e-3):
     return x
 
 
-def report(points, old, new, unknown):
+def report(points, old, new, unknown, sms):
     lines = ["| constant | old | new | |", "|---|---|---|---|"]
-    for name, value in new.items():
-        if name in PLACES or name.startswith("issue"):
-            place = PLACES.get(name, "seconds per unit and multiprocessor; cost_gpu.rs has no such term")
-            said = "these rows do not depend on it" if name in unknown else place
-            lines.append(f"| {name} | {old.get(name, 0):.4g} | {value:.4g} | {said} |")
+    for name, place in PLACES.items():
+        said = "these rows do not depend on it" if name in unknown else place
+        lines.append(f"| {name} | {old[name]:.4g} | {new[name]:.4g} | {said} |")
     lines += ["", "| kernel | measured, µs | predicted / measured, old | new |", "|---|---|---|---|"]
-    for name, terms, seconds in points:
-        lines.append(f"| {name} | {seconds * 1e6:.1f} | {costs.seconds(terms, old) / seconds:.2f} | {costs.seconds(terms, new) / seconds:.2f} |")
+    close = {}
+    for p in points:
+        ratios = [costs.seconds(p.terms, c, sms) / p.seconds for c in (old, new)]
+        close[p.name] = 0.85 <= ratios[1] <= 1.18
+        lines.append(f"| {p.name} | {p.seconds * 1e6:.1f} | {ratios[0]:.2f} | {ratios[1]:.2f} |")
+    lines += ["", f"{sum(close.values())} of {len(points)} between 0.85 and 1.18.", "", "| shape | fastest | chosen by the new constants takes |", "|---|---|---|"]
+    for of, _ in shapes(points):
+        mine = [points[i] for i in of]
+        best, chosen = min(mine, key=lambda p: p.seconds), min(mine, key=lambda p: costs.seconds(p.terms, new, sms))
+        lines.append(f"| {best.shape} | {best.name.split('/')[-1]} | {chosen.seconds / best.seconds:.2f}: {chosen.name.split('/')[-1]} |")
     return "\n".join(lines)
 
 
@@ -140,18 +152,15 @@ def main():
     parser.add_argument("results", type=Path)
     args = parser.parse_args()
     rows = load(args.results)
-    points, old = measured(args.folder, rows)
+    points, old, machine = measured(args.folder, rows)
     if not points:
         sys.exit(f"{args.results} has no speeds of kernels")
-    fixed = ()
+    start, fixed = old, ()
     if "launch_us" in rows.get("machine", {}):
         # Measured by itself.
-        old, fixed = {**old}, ("launch",)
-        start = {**old, "launch": rows["machine"]["launch_us"] / 1e6}
-    else:
-        start = old
-    new, unknown = fit(points, start, fixed)
-    print(report(points, old, new, unknown))
+        start, fixed = {**old, "launch": rows["machine"]["launch_us"] / 1e6}, ("launch",)
+    new, unknown = fit(points, start, machine["sms"], fixed)
+    print(report(points, old, new, unknown, machine["sms"]))
 
 
 if __name__ == "__main__":

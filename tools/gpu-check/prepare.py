@@ -271,7 +271,7 @@ def prepare(out, target, scratch, tiny):
     lower(shapes.write(out / "speed", tiny), target)
     described = json.loads((out / "kernels" / "kernels.json").read_text())
     shapes.describe(out / "speed", [*shapes.shapes(tiny), *shapes.of_models(described)])
-    count = variants.prepare(out / "variants", lambda file, schedule: lower(file, target, "--schedule", schedule), VARIANTS, tiny)
+    count = variants.prepare(out / "variants", lambda file, schedule: lower(file, target, "--schedule", schedule, "--where-fits"), VARIANTS, tiny)
     print(f"{count} kernels in other schedules")
 
 

@@ -37,8 +37,8 @@ def shapes(small):
 
 
 def prepare(folder, lower, limit, small=False):
-    """Lowers them into folders of their own, and lists those that differ, at most `limit`, in `variants.json`. `lower(file, schedule)` makes code beside the file,
-    but of the shapes for which that is no schedule."""
+    """Lowers them into folders of their own, and lists those that differ, at most `limit`, in `variants.json`. `lower(file, schedule)` makes code beside the file; it
+    leaves out the shapes for which that is no schedule, and says which and why."""
     folder.mkdir(parents=True, exist_ok=True)
     listed, seen = [], set()
     tried = [(schedule, shape) for shape, schedules in shapes(small) for schedule in schedules]

@@ -10,13 +10,16 @@ use crate::options;
 
 use llmcc_codegen::link::Pending;
 use llmcc_codegen::{Backend, GpuCode, Object};
-use llmcc_ir::gpu::schedule::{self, Input, MatmulSchedule};
+use llmcc_ir::gpu;
+use llmcc_ir::gpu::schedule::{self, Input, MatmulSchedule, Phase};
 use llmcc_ir::kernel::{Body, Expr, Field, Kernel, Norm, Param, ParamKind, Prologue, RowElem, Segment, Store};
+use llmcc_ir::quant::Format;
 use llmcc_ir::state::StateSpec;
 use llmcc_ir::target::{Arch, Family, GpuArch, RowKind, TargetSpec, Wish};
 use llmcc_ir::ty::Env;
 use llmcc_passes::cost;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Lowers the kernels of a file into a folder.
@@ -35,9 +38,15 @@ pub fn run(args: &LowerArgs) -> Result<(), Error> {
     let program = std::env::current_exe().map_err(|e| Error::io("find", "the llmcc program", e))?;
     let backends = Backends::new(Some(program));
     let mut kernels = read(&args.kernels)?;
-    if args.schedule.is_some() {
-        // Not every shape has room for what is wished.
-        kernels.retain(|k| schedule::matmul(k, target).is_some());
+    let unfit: Vec<(String, String)> =
+        kernels.iter().filter_map(|k| Some((k.name.clone(), unfit(k, target)?))).collect();
+    match (&unfit[..], args.where_fits) {
+        ([], _) => {}
+        ([(name, why), ..], false) => return Err(Error::Usage(format!("--schedule: kernel @{name} {why}"))),
+        (all, true) => {
+            all.iter().for_each(|(name, why)| eprintln!("left out: kernel @{name} {why}"));
+            kernels.retain(|k| !unfit.iter().any(|(name, _)| *name == k.name));
+        }
     }
     write(&kernels, target, &backends, &args.output)?;
     for warning in backends.gpu.warnings() {
@@ -54,6 +63,40 @@ pub fn with_wish(target: &TargetSpec, wish: Wish) -> TargetSpec {
         cpu => cpu,
     };
     TargetSpec { arch, ..*target }
+}
+
+/// Why a kernel has no schedule that the target's wish asks for, and what it can have; `None` if it
+/// has one, or nothing is wished.
+#[must_use]
+pub fn unfit(kernel: &Kernel, target: &TargetSpec) -> Option<String> {
+    let wished = target.gpu().is_some_and(|gpu| gpu.wish != Wish::NONE);
+    if !wished || schedule::matmul(kernel, target).is_some() {
+        return None;
+    }
+    if !matches!(kernel.body, Body::Matmul(_)) {
+        return Some("is no product, which alone have schedules".into());
+    }
+    // Stages by what is the same otherwise.
+    let mut fits: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for s in schedule::fitting(kernel, target) {
+        let place = match s.input {
+            Input::Whole => ",input=whole",
+            Input::Global => ",input=global",
+            Input::Fitting(_) => ",input=fitting",
+            Input::Tiles => "",
+        };
+        let stages = s.phases.iter().map(|p| p.stages).max().unwrap_or(0);
+        fits.entry(format!("resident={},warps={}{place}", s.resident, s.warps)).or_default().push(stages);
+    }
+    let line = |(how, stages): (&String, &Vec<usize>)| {
+        let (least, most) = (stages.iter().min().unwrap_or(&0), stages.iter().max().unwrap_or(&0));
+        format!("{how} with stages={least} to {most}")
+    };
+    let all: Vec<String> = fits.iter().map(line).collect();
+    Some(match all.is_empty() {
+        true => "has no schedule at all on this target".into(),
+        false => format!("has no such schedule; there is room for {}", all.join("; ")),
+    })
 }
 
 /// The kernels of a file, verified.
@@ -111,14 +154,20 @@ pub fn write(kernels: &[Kernel], target: &TargetSpec, backend: &dyn Backend, fol
     put("kernels.json", text.as_bytes())
 }
 
-/// What the cost model believes of the machine, in units per second and seconds.
+/// What the cost model believes of the machine, in units per second, seconds and cycles.
 fn machine(t: &TargetSpec) -> Value {
-    let rates = |g: &GpuArch| {
-        let flops = |kind| g.flops(kind);
-        json!({ "l2": g.l2_bandwidth, "f16": flops(RowKind::F16), "fp8": flops(RowKind::Fp8), "f32": flops(RowKind::F32), "sms": g.sms })
-    };
-    let rates = t.gpu().map(rates);
-    json!({ "memory": t.memory, "launch": t.launch, "rates": rates, "tensor": cost::TENSOR, "latency": cost::LATENCY })
+    let Some(g) = t.gpu() else { return Value::Null };
+    let flops = |kind| g.flops(kind);
+    let mut rates: serde_json::Map<String, Value> =
+        cost::constants(g).into_iter().map(|(n, v)| (n.into(), json!(v))).collect();
+    let peaks = [
+        ("l2", g.l2_bandwidth),
+        ("f16", flops(RowKind::F16)),
+        ("fp8", flops(RowKind::Fp8)),
+        ("f32", flops(RowKind::F32)),
+    ];
+    rates.extend(peaks.map(|(n, v)| (n.into(), json!(v))));
+    json!({ "memory": t.memory, "launch": t.launch, "sms": g.sms, "fp8_mma": g.has_fp8_mma(), "rates": rates })
 }
 
 /// Sizes of steps for which predictions are written: tokens, and tokens of context.
@@ -131,7 +180,15 @@ fn predicted(k: &Kernel, t: &TargetSpec) -> Vec<Value> {
 }
 
 /// How a product is spread over the machine.
-fn spread(s: &MatmulSchedule) -> Value {
+fn spread(k: &Kernel, s: &MatmulSchedule) -> Value {
+    let Body::Matmul(body) = &k.body else { return Value::Null };
+    let formats = |p: &Phase| -> Vec<Format> {
+        let of = |w: &usize| match k.params[*w].kind {
+            ParamKind::Matrix { format, .. } => Some(format),
+            _ => None,
+        };
+        body.segments[p.first].weights.iter().filter_map(of).collect()
+    };
     let input = match s.input {
         Input::Whole => json!("whole"),
         Input::Global => json!("global"),
@@ -142,11 +199,20 @@ fn spread(s: &MatmulSchedule) -> Value {
     let phases: Vec<Value> = s
         .phases
         .iter()
-        .map(|p| json!({ "tiles": p.tiles, "strips": p.strips, "columns": p.columns, "parts": p.parts, "cut": p.cut, "stages": p.stages }))
+        .map(|p| {
+            json!({
+                "tiles": p.tiles, "strips": p.strips, "columns": p.columns, "parts": p.parts, "cut": p.cut, "stages": p.stages,
+                "tile_n": body.segments[p.first].tile_n, "formats": formats(p).iter().map(|f| f.def().name).collect::<Vec<_>>(),
+                // Of a unit of each lane: bytes, and instructions to multiply it.
+                "unit_bytes": formats(p).into_iter().map(schedule::unit_bytes).collect::<Vec<_>>(),
+                "unit_instructions": formats(p).into_iter().map(gpu::cost::decoding).collect::<Vec<_>>(),
+                "quantized": formats(p).first().is_some_and(|f| f.is_quantized()),
+            })
+        })
         .collect();
     json!({
         "variant": format!("{:?}", s.variant).to_lowercase(), "rows": s.rows, "warps": s.warps, "resident": s.resident, "blocks": s.blocks,
-        "input": input, "phases": phases,
+        "input": input, "k": s.k, "depth": s.depth, "apart": s.apart, "units": s.variant.stage_units(), "phases": phases,
     })
 }
 
@@ -162,7 +228,7 @@ fn describe(k: &Kernel, t: &TargetSpec, object: &Object, gpu: &GpuCode, file: &s
         // Bytes, and bytes per row.
         "workspace": [object.scratch, object.scratch_per_m],
         "generic": object.generic,
-        "schedule": schedule::matmul(k, t).map(|s| spread(&s)),
+        "schedule": schedule::matmul(k, t).map(|s| spread(k, &s)),
         "predicted": predicted(k, t),
         "rows": k.rows.to_string(),
         "params": k.params.iter().map(param).collect::<Vec<_>>(),

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::backends::HAS_LLVM;
-use llmcc_ir::target::{Family, TARGETS, find};
+use llmcc_ir::target::{Family, all, find};
 use std::fmt::Write;
 
 /// Lists the targets.
@@ -12,7 +12,7 @@ use std::fmt::Write;
 pub fn run() -> Result<(), Error> {
     let native = find("native").map_or("", |t| t.name);
     let mut out = String::new();
-    for t in TARGETS {
+    for t in all() {
         let mark = match t.family() {
             _ if t.name == native => "  (native)",
             Family::Gpu if !HAS_LLVM => "  (not in this build: `make GPU=1`)",

@@ -8,11 +8,12 @@ mod support;
 use llmcc_gpu::assembler::{Ptxas, wanted_resident};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
-use llmcc_ir::gpu::schedule::{self, Input, Variant};
+use llmcc_ir::gpu::schedule::{self, Input, Place, Variant};
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::{Format, Packing};
-use llmcc_ir::target::{TargetSpec, find};
+use llmcc_ir::target::{Arch, TargetSpec, find};
 use product::{Product, check, check_on, small};
+use support::Emulated;
 
 const FORMATS: [&str; 10] = ["w4g32", "w4g64", "w4g128", "w4ag32", "w4ag64", "w8g32", "w8g128", "fp8", "f16", "bf16"];
 
@@ -144,6 +145,28 @@ fn tiles_cut_between_blocks() {
     }
 }
 
+/// In the place of rows beyond the step all rows of a block are copied, not one for all: a line that
+/// every multiprocessor reads dozens of times for each of its units is in one slice of the
+/// second-level cache.
+#[test]
+fn rows_beyond_the_step_share_what_they_repeat() {
+    let target = find("sm90").unwrap();
+    for (tile_m, m, times) in [(128, 96, 2), (128, 33, 4), (128, 127, 2), (256, 130, 2), (64, 40, 2), (32, 17, 2)] {
+        let case = Product { tile_m, segments: vec![(128, 128)], ..Product::new(m, 0, 128, "bf16", RowElem::Bf16) };
+        let (_, stats) = case.case().run_with_stats(&Compiler::new(), target);
+        assert_eq!(stats.hottest, times * 128, "{m} rows in tiles of {tile_m}");
+    }
+}
+
+/// A target whose streamed products have their input in one place.
+fn placed(place: Place) -> TargetSpec {
+    let mut target = *find("sm90").unwrap();
+    if let Arch::Gpu(gpu) = &mut target.arch {
+        gpu.wish.place = Some(place);
+    }
+    target
+}
+
 /// Input of which some rows fit in shared memory beside the weights: as many as do, and one more,
 /// which all are read from where they are.
 #[test]
@@ -152,17 +175,20 @@ fn input_that_fits_for_some_rows() {
         [(16384, "w4g128", RowElem::Bf16), (16384, "bf16", RowElem::Bf16), (14336, "w4g32", RowElem::F16)]
     {
         let of = |m| Product::new(m, 16, k, format, elem);
-        let schedule = schedule::matmul(&of(1).kernel(), find("sm90").unwrap()).unwrap();
+        let target = placed(Place::Fitting);
+        let schedule = schedule::matmul(&of(1).kernel(), &target).unwrap();
         let Input::Fitting(most) = schedule.input else { panic!("{k} {format}: {:?}", schedule.input) };
         assert!((1..8).contains(&most), "{k} {format}: {most} rows");
         for m in [1, most, most + 1] {
-            check(&of(m));
+            check_on(&of(m), &target);
         }
     }
-    // All that there may be, if they fit.
-    let all =
-        schedule::matmul(&Product::new(1, 16, 8192, "w4g128", RowElem::F16).kernel(), find("sm90").unwrap()).unwrap();
-    assert_eq!(all.input, Input::Whole);
+    // The other places.
+    for (place, input) in [(Place::Whole, Input::Whole), (Place::Global, Input::Global)] {
+        let (case, target) = (Product::new(3, 16, 1024, "w4g128", RowElem::F16), placed(place));
+        assert_eq!(schedule::matmul(&case.kernel(), &target).map(|s| s.input), Some(input));
+        check_on(&case, &target);
+    }
 }
 
 /// Of few rows, warps with the same strips share out the columns of the input; where they cannot,

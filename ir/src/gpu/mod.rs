@@ -1,11 +1,13 @@
 //! What GPU kernels are made of, as data.
 
 pub mod attention;
+pub mod cost;
 pub mod layout;
 #[cfg(test)]
 mod linear;
 mod print;
 pub mod program;
+pub mod rates;
 #[cfg(test)]
 mod recorded;
 mod recorder;

@@ -9,11 +9,15 @@
 //! multiprocessors idle, cut ones, whose partial sums the last of the blocks that share a tile adds
 //! in a fixed order.
 
+mod choose;
+mod direct;
+
 use crate::kernel::{Body, Kernel, Matmul, Norm, ParamKind, RowElem, Segment, Store, lcm};
 use crate::quant::{BLOCK, Format};
 use crate::target::{GpuArch, TargetSpec};
 use llmcc_abi::layout::{FRAGMENT_K, fragment_bits, round_up};
 
+pub use self::choose::{fitting, matmul_tiles};
 pub use super::weights::{FactorRun, factor_runs, has_f32_factors, has_operands, is_fp8, on_tensor_cores};
 
 /// Columns of a unit.
@@ -120,6 +124,41 @@ pub struct MatmulSchedule {
     pub slow: Option<&'static str>,
 }
 
+/// Where a block with streamed weights is to find its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// [`Input::Whole`].
+    Whole,
+    /// [`Input::Fitting`], with as many rows as fit.
+    Fitting,
+    /// [`Input::Global`].
+    Global,
+}
+
+/// What decides a schedule with streamed weights.
+#[derive(Clone, Copy, Debug)]
+struct Streamed {
+    resident: usize,
+    warps: usize,
+    rows: usize,
+    place: Place,
+    /// Units in a ring, of the phase with the most.
+    stages: usize,
+    /// Whether output tiles are cut where they may be.
+    cut: bool,
+}
+
+/// What decides a schedule of tiles.
+#[derive(Clone, Copy, Debug)]
+struct Tiled {
+    resident: usize,
+    stages: usize,
+    depth: usize,
+    apart: bool,
+    /// Whether output tiles are cut where they may be.
+    cut: bool,
+}
+
 /// What is known of a product before it is scheduled.
 struct Facts<'a> {
     kernel: &'a Kernel,
@@ -132,17 +171,11 @@ struct Facts<'a> {
     elem: RowElem,
 }
 
-/// The schedule of a product on a GPU; `None` if the kernel is not a well-formed product or the
-/// target no GPU.
+/// The schedule of a product on a GPU: of those that fit and are [wished](crate::target::Wish), the
+/// one that [`cost`](super::cost) predicts to be the fastest. `None` if the kernel is not a
+/// well-formed product, the target no GPU, or none fits.
 pub fn matmul(kernel: &Kernel, target: &TargetSpec) -> Option<MatmulSchedule> {
-    let facts = Facts::new(kernel, target)?;
-    match facts.variant() {
-        Variant::Gemv | Variant::Fma => facts.streamed(),
-        // What does not fit in shared memory is streamed, eight rows at a time.
-        Variant::Mma | Variant::Wgmma if facts.elem != RowElem::Fp8 => facts.tiled().or_else(|| facts.streamed()),
-        // fp8 rows are multiplied in tiles only.
-        Variant::Mma | Variant::Wgmma | Variant::WgmmaFp8 => facts.tileable().then(|| facts.tiled())?,
-    }
+    choose::matmul(&Facts::new(kernel, target)?)
 }
 
 impl<'a> Facts<'a> {
@@ -209,23 +242,24 @@ impl<'a> Facts<'a> {
 
     /// Whether the tiles suit the kernels with input tiles in shared memory.
     fn tileable(&self) -> bool {
-        self.body.tile_m.is_multiple_of(16)
-            && self.body.tile_m <= 256
-            && self
-                .body
-                .segments
-                .iter()
-                .all(|s| tile_warps(s).is_some() && s.tile_n * s.weights.len() * self.body.tile_m <= MAX_ACCUMULATORS)
+        let fits =
+            |s: &Segment| tile_warps(s).is_some() && s.tile_n * s.weights.len() * self.body.tile_m <= MAX_ACCUMULATORS;
+        self.body.tile_m.is_multiple_of(16) && self.body.tile_m <= 256 && self.body.segments.iter().all(fits)
     }
 
     /// Whether `wgmma` computes the tiles: 128 columns of lanes of one format by 128 or 256 rows.
-    /// Of fp8 by 128: its sums are added to others every 128 columns, because the tensor cores keep
-    /// about 14 bits of them, and the registers hold two sets of sums of 128 rows, not of 256.
     fn wgmma(&self) -> bool {
         let fits =
             |s: &Segment| s.tile_n * s.weights.len() == 128 && self.formats(s).iter().all(|f| *f == self.formats(s)[0]);
-        let rows: &[usize] = if self.elem == RowElem::Fp8 { &[128] } else { &[128, 256] };
-        self.gpu.processor == "sm_90a" && rows.contains(&self.body.tile_m) && self.body.segments.iter().all(fits)
+        let rows = [128, 256].contains(&self.body.tile_m);
+        self.gpu.processor == "sm_90a" && rows && self.body.segments.iter().all(fits)
+    }
+
+    /// Rows of a block of tiles: the kernel's, of which `wgmma` takes 128 at a time if they are fp8.
+    /// Its sums are then added to others every 128 columns, because the tensor cores keep about 14
+    /// bits of them, and the registers hold two sets of sums of 128 rows, not of 256.
+    fn tile_rows(&self) -> usize {
+        if self.variant() == Variant::WgmmaFp8 { 128 } else { self.body.tile_m }
     }
 
     fn kt(&self) -> usize {
@@ -254,144 +288,42 @@ impl<'a> Facts<'a> {
         out
     }
 
-    /// Seconds to read the weights of some segments.
-    fn seconds(&self, segments: &[Segment]) -> f64 {
-        let bytes = |s: &Segment| s.n.div_ceil(BLOCK) * self.kt() * self.unit_bytes(s);
-        segments.iter().map(bytes).sum::<usize>() as f64 / self.target.memory
+    /// Whether `tiles` output tiles may be cut between `slots` blocks: where there are more units
+    /// than blocks, and some blocks would have a tile more than others.
+    fn may_cut(&self, tiles: usize, slots: usize) -> bool {
+        tiles * self.kt() > slots && !tiles.is_multiple_of(slots)
     }
 
-    /// Whether cutting `tiles` output tiles between `slots` blocks is worth what joining them
-    /// costs: about a launch.
-    fn cut(&self, segments: &[Segment], tiles: usize, slots: usize) -> bool {
-        let whole = tiles.div_ceil(slots) * slots;
-        let seconds = self.seconds(segments);
-        tiles * self.kt() > slots && seconds * whole as f64 / tiles as f64 > seconds + JOIN * self.target.launch
-    }
-
-    /// At most 8 rows at a time, weights streamed.
-    fn streamed(&self) -> Option<MatmulSchedule> {
-        if self.gpu.overlaps_launches() && self.variant() != Variant::Fma {
-            return self.direct();
-        }
+    /// At most 8 rows at a time, weights streamed: a schedule by its parts, if there is room for it.
+    fn streamed(&self, how: &Streamed) -> Option<MatmulSchedule> {
         let variant = if self.variant() == Variant::Fma { Variant::Fma } else { Variant::Gemv };
+        let Streamed { resident, warps, rows, .. } = *how;
+        // Decoded weights and the f32 input of 8 rows need more than the 128 registers that 512
+        // threads leave each.
+        if variant == Variant::Fma && resident * warps > 8 {
+            return None;
+        }
         let k = round_up(self.k, TILE_K);
         let bytes = if variant == Variant::Fma { 4 } else { 2 };
         // A row of input, shifted by 16 bytes from the one before, which keeps reads of 8 rows free
         // of bank conflicts.
         let row = k * bytes + 16;
         let norm = self.body.prologue.and_then(|p| p.norm);
-        let must = self.body.prologue.is_some() || !self.k.is_multiple_of(TILE_K);
-        let shapes = [8, 4, 2, 1].into_iter().flat_map(|rows| [(1, 16, rows), (1, 8, rows), (1, 4, rows)]);
-        // Decoded weights and the f32 input of 8 rows need more than the 128 registers that 512
-        // threads leave each.
-        let fits = |(resident, warps, _): &(usize, usize, usize)| variant != Variant::Fma || resident * warps <= 8;
-        let wish = self.gpu.wish;
-        // A wish for one of the two leaves the other as it would be.
-        let wished = |(resident, warps, rows)| (wish.resident.unwrap_or(resident), wish.warps.unwrap_or(warps), rows);
-        for (resident, warps, rows) in std::iter::once((2, 8, 8)).chain(shapes).map(wished).filter(fits) {
-            let shared = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
-            // With the factors of the normalization and a word for all threads.
-            let staged = rows * (row + norm.map_or(0, |norm| norm_words(norm, k, warps) * 4)) + 32;
-            let (input, phases) = match shared.checked_sub(staged) {
-                Some(left) if must || wish.whole.unwrap_or(staged <= shared / 2) => {
-                    (Input::Whole, self.streamed_phases(warps, rows, resident, left))
-                }
-                _ if must => continue,
-                _ if wish.whole == Some(false) => (Input::Global, self.streamed_phases(warps, rows, resident, shared)),
-                _ => self.partly_staged(variant, (warps, rows, resident), shared, row),
-            };
-            let Some(phases) = phases else { continue };
-            let slots = self.gpu.sms as usize * resident;
-            let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles.min(slots) }).max()?;
-            let slow = (self.body.tile_m > GEMV_ROWS)
-                .then_some("a product of many rows that tensor cores would do faster in tiles");
-            let slow = if self.is_decoded() {
-                Some("weights decoded number by number, for multiply-adds in f32")
-            } else {
-                slow
-            };
-            return Some(MatmulSchedule {
-                variant,
-                rows,
-                warps,
-                producers: 0,
-                resident,
-                blocks,
-                input,
-                apart: true,
-                k,
-                depth: 1,
-                direct: false,
-                phases,
-                slow,
-            });
-        }
-        None
-    }
-
-    /// The same on sm90, where weights go to registers: see [`MatmulSchedule::direct`].
-    ///
-    /// Blocks of 8 warps were the fastest on an H200 with 4-bit weights, those of 16 with bf16, whose
-    /// products take less than half of the instructions for the same bytes.
-    fn direct(&self) -> Option<MatmulSchedule> {
-        let wish = self.gpu.wish;
-        let resident = wish.resident.unwrap_or(1);
-        let most = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
-        let mut formats = self.body.segments.iter().flat_map(|s| &s.weights).filter_map(|w| self.format(*w));
-        let first = if formats.any(|f| f.is_quantized()) { 8 } else { 16 };
-        let shapes = [GEMV_ROWS, 4, 2, 1].into_iter().flat_map(|rows| [(first, rows), (8, rows), (4, rows)]);
-        let wished = shapes.map(|(warps, rows)| (resident, wish.warps.unwrap_or(warps), rows));
-        wished
-            .into_iter()
-            .find_map(|shape| [8, 4, 2, 1].into_iter().find_map(|depth| self.streamed_to_registers(most, shape, depth)))
-    }
-
-    /// The schedule with at most `most` bytes of shared memory, so many blocks and warps, rows of a
-    /// block, and column tiles of a unit; `None` where that does not fit.
-    fn streamed_to_registers(
-        &self,
-        most: usize,
-        (resident, warps, rows): (usize, usize, usize),
-        depth: usize,
-    ) -> Option<MatmulSchedule> {
-        let must = self.body.prologue.is_some() || !self.k.is_multiple_of(TILE_K);
-        let (kt, wish) = (self.kt(), self.gpu.wish);
-        if !kt.is_multiple_of(depth) {
-            return None;
-        }
-        let k = kt * TILE_K;
-        let row = 2 * k + 16;
-        let phases: Vec<Phase> =
-            self.groups().into_iter().map(|g| self.direct_phase(g, warps, depth)).collect::<Option<_>>()?;
-        let segments = |p: &Phase| &self.body.segments[p.first..p.first + p.segments];
-        let uneven = |p: &Phase| !(kt / depth).is_multiple_of(p.parts) || p.parts * p.columns < warps;
-        let words = |p: &Phase| {
-            let formats = segments(p)[0].weights.iter().filter_map(|w| self.format(*w));
-            depth * p.strips * formats.map(|f| f.tile_bytes() / 128).sum::<usize>()
-        };
-        if depth > 1 && phases.iter().any(|p| uneven(p) || words(p) > HELD_WORDS) {
-            return None;
-        }
-        let of = |f: &dyn Fn(&Phase) -> usize| phases.iter().map(f).max().unwrap_or(0);
-        let norm = self.body.prologue.and_then(|p| p.norm).map_or(0, |norm| rows * norm_words(norm, k, warps) * 4);
-        let joined = of(&|p| sums_bytes(p.parts, rows, &segments(p)[0]) + self.epilogue_bytes(segments(p), rows));
-        let left = most.checked_sub(384 + norm + joined)?;
-        let fitting = (left / row).min(rows);
-        let input = match wish.whole {
-            _ if must && fitting < rows => return None,
-            _ if must => Input::Whole,
-            Some(false) => Input::Global,
-            Some(true) if fitting < rows => return None,
-            _ if fitting == rows => Input::Whole,
-            _ if fitting == 0 => Input::Global,
-            _ => Input::Fitting(fitting),
+        let shared = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
+        // With the factors of the normalization and a word for all threads.
+        let staged = rows * (row + norm.map_or(0, |norm| norm_words(norm, k, warps) * 4)) + 32;
+        let (input, phases) = match how.place {
+            Place::Whole => (Input::Whole, self.streamed_phases(how, shared.checked_sub(staged)?)?),
+            Place::Global => (Input::Global, self.streamed_phases(how, shared)?),
+            Place::Fitting => self.partly_staged(variant, how, shared, row)?,
         };
         let slots = self.gpu.sms as usize * resident;
         let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles.min(slots) }).max()?;
-        let slow = (self.body.tile_m > GEMV_ROWS)
+        let many = (self.body.tile_m > GEMV_ROWS)
             .then_some("a product of many rows that tensor cores would do faster in tiles");
+        let decoded = self.is_decoded().then_some("weights decoded number by number, for multiply-adds in f32");
         Some(MatmulSchedule {
-            variant: Variant::Gemv,
+            variant,
             rows,
             warps,
             producers: 0,
@@ -400,46 +332,35 @@ impl<'a> Facts<'a> {
             input,
             apart: true,
             k,
-            depth,
-            direct: true,
+            depth: 1,
+            direct: false,
             phases,
-            slow,
+            slow: decoded.or(many),
         })
     }
 
-    fn direct_phase(&self, (first, segments): (usize, usize), warps: usize, depth: usize) -> Option<Phase> {
-        let group = &self.body.segments[first..first + segments];
-        let s = &group[0];
-        let (lanes, wide) = (s.weights.len(), s.tile_n / BLOCK);
-        let divisors = || (1..=wide).filter(|d| wide.is_multiple_of(*d) && wide / d <= warps);
-        // Strips of a warp share what it reads of the input: two; the sums of four spill.
-        let strips = divisors().filter(|d| lanes * d <= 2).max().or_else(|| divisors().min())?;
-        let columns = wide / strips;
-        let parts = (warps / columns).min(self.kt() / depth);
-        let tiles = group.iter().map(Segment::tiles).sum();
-        let cut = self.cut(group, tiles, self.gpu.sms as usize);
-        Some(Phase { first, segments, tiles, strips, columns, parts, cut, stages: 0 })
+    /// Whether the input must be staged whole: it is computed, or no whole number of column tiles.
+    fn must_stage(&self) -> bool {
+        self.body.prologue.is_some() || !self.k.is_multiple_of(TILE_K)
     }
 
     /// Input of which not all rows fit beside the weights on their way: as many as take at most
-    /// half of the shared memory and leave the rings as they are. A token alone is one row.
+    /// half of the shared memory. A token alone is one row.
     fn partly_staged(
         &self,
         variant: Variant,
-        (warps, rows, resident): (usize, usize, usize),
+        how: &Streamed,
         shared: usize,
         row: usize,
-    ) -> (Input, Option<Vec<Phase>>) {
-        let free = self.streamed_phases(warps, rows, resident, shared);
+    ) -> Option<(Input, Vec<Phase>)> {
         // f32 input is converted on its way to shared memory.
-        let most = if variant == Variant::Gemv { ((shared / 2).saturating_sub(32) / row).min(rows - 1) } else { 0 };
-        let fits =
-            |n: &usize| free.is_some() && self.streamed_phases(warps, rows, resident, shared - n * row - 32) == free;
-        let input = (1..=most).rev().find(fits).map_or(Input::Global, Input::Fitting);
-        (input, free)
+        let most = if variant == Variant::Gemv { ((shared / 2).saturating_sub(32) / row).min(how.rows - 1) } else { 0 };
+        (1..=most).rev().find_map(|n| Some((Input::Fitting(n), self.streamed_phases(how, shared - n * row - 32)?)))
     }
 
-    fn streamed_phases(&self, warps: usize, rows: usize, resident: usize, shared: usize) -> Option<Vec<Phase>> {
+    /// The phases of a schedule that streams weights, whose rings and sums fit in `shared` bytes.
+    fn streamed_phases(&self, how: &Streamed, shared: usize) -> Option<Vec<Phase>> {
+        let Streamed { resident, warps, rows, .. } = *how;
         let phase = |(first, segments): (usize, usize)| {
             let group = &self.body.segments[first..first + segments];
             let s = &group[0];
@@ -452,15 +373,20 @@ impl<'a> Facts<'a> {
             let columns = wide / strips;
             let parts = (warps / columns).min(self.kt());
             let tiles = group.iter().map(Segment::tiles).sum();
-            let joined = sums_bytes(parts, rows, s) + self.epilogue_bytes(group, rows);
-            let left = shared.checked_sub(joined + 64)?;
-            let unit = self.unit_bytes(s) * strips;
-            let want = self.gpu.wish.stages.unwrap_or_else(|| (IN_FLIGHT / (resident * warps * unit)).clamp(2, 11) + 1);
-            let stages = want.min(left / (warps * unit));
-            let cut = self.cut(group, tiles, self.gpu.sms as usize * resident);
-            (stages >= 2).then_some(Phase { first, segments, tiles, strips, columns, parts, cut, stages })
+            let cut = how.cut && self.may_cut(tiles, self.gpu.sms as usize * resident);
+            Some(Phase { first, segments, tiles, strips, columns, parts, cut, stages: how.stages })
         };
-        self.groups().into_iter().map(phase).collect()
+        let mut phases: Vec<Phase> = self.groups().into_iter().map(phase).collect::<Option<_>>()?;
+        // Phases follow each other in the same memory: sums, what epilogues need, rings.
+        let group = |p: &Phase| &self.body.segments[p.first..p.first + p.segments];
+        let most = |f: &dyn Fn(&Phase) -> usize| phases.iter().map(f).max().unwrap_or(0);
+        let sums = most(&|p| sums_bytes(p.parts, rows, &group(p)[0]));
+        let left = shared.checked_sub(sums + most(&|p| self.epilogue_bytes(group(p), rows)) + 64)?;
+        let fits = |p: &Phase| left / (warps * self.unit_bytes(&group(p)[0]) * p.strips);
+        let stages: Vec<usize> = phases.iter().map(|p| how.stages.min(fits(p))).collect();
+        phases.iter_mut().zip(&stages).for_each(|(p, n)| p.stages = *n);
+        // Less in all of them is another schedule.
+        (stages.contains(&how.stages) && stages.iter().all(|n| *n >= 2)).then_some(phases)
     }
 
     /// Shared memory of the epilogue of any of the segments: a bound (normalized values and int8
@@ -486,27 +412,11 @@ impl<'a> Facts<'a> {
         kv.dtype.encoding().is_quantized().then(|| kv.stored_dim(matches!(s.store, Store::KvKey(_))))
     }
 
-    /// Many rows: tiles of weights times tiles of input.
-    fn tiled(&self) -> Option<MatmulSchedule> {
-        // With `wgmma` as many as there is room for: copies then have more than a microsecond to
-        // arrive.
-        let deep = [(1, 6, false), (1, 5, false)];
-        let deep = if self.variant().is_wgmma() { &deep[..] } else { &[] };
-        let shared = [(1, 4, false), (1, 3, false), (1, 2, false)];
-        let apart = [(2, 4, true), (2, 3, true), (1, 4, true), (1, 3, true)];
-        let few = if self.body.tile_m <= FEW_ROWS { &apart[..] } else { &[] };
-        let wish = self.gpu.wish;
-        let wished = |(resident, stages, _): &&(usize, usize, bool)| {
-            wish.resident.is_none_or(|w| w == *resident) && wish.stages.is_none_or(|w| w == *stages)
-        };
-        let shape = |depth: usize, (resident, stages, apart): &(usize, usize, bool)| {
-            let most = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
-            let s = MatmulSchedule { apart: *apart, ..self.tiles(*resident, *stages, depth)? };
-            (self.tiles_bytes(&s) <= most).then_some(s)
-        };
-        let once =
-            self.warps_of_strip().and_then(|depth| apart.iter().filter(wished).find_map(|how| shape(depth, how)));
-        once.or_else(|| few.iter().chain(deep).chain(&shared).filter(wished).find_map(|how| shape(1, how)))
+    /// Many rows: tiles of weights times tiles of input; a schedule by its parts, if there is room.
+    fn tiled(&self, how: &Tiled) -> Option<MatmulSchedule> {
+        let most = (self.gpu.shared_per_sm as usize / how.resident - 1024).min(self.gpu.shared_per_block as usize);
+        let s = self.tiles(how)?;
+        (self.tiles_bytes(&s) <= most).then_some(s)
     }
 
     /// How many warps of a block of few rows have the same strips: more than one, the same in all
@@ -524,30 +434,24 @@ impl<'a> Facts<'a> {
         .then_some(warps)
     }
 
-    fn tiles(&self, resident: usize, stages: usize, depth: usize) -> Option<MatmulSchedule> {
-        let rows = self.body.tile_m;
+    fn tiles(&self, how: &Tiled) -> Option<MatmulSchedule> {
+        let Tiled { resident, stages, depth, apart, .. } = *how;
+        let rows = self.tile_rows();
         let slots = self.gpu.sms as usize * resident;
         let variant = self.variant();
         let phase = |(first, segments): (usize, usize)| {
             let group = &self.body.segments[first..first + segments];
             let tiles = group.iter().map(Segment::tiles).sum();
             if variant.is_wgmma() {
-                return Some(Phase {
-                    first,
-                    segments,
-                    tiles,
-                    strips: 1,
-                    columns: TILE_WARPS,
-                    parts: 1,
-                    cut: false,
-                    stages,
-                });
+                let (strips, columns, parts, cut) = (1, TILE_WARPS, 1, false);
+                return Some(Phase { first, segments, tiles, strips, columns, parts, cut, stages });
             }
             let (strips, columns) = tile_warps(&group[0])?;
             // A power of two, so that groups of 8 rows are shared out evenly.
             let parts = if depth > 1 { depth } else { (TILE_WARPS / columns).min(rows / 8) };
             // Blocks over the rows fill the machine when there are many; few rows are one tile.
-            let cut = rows <= FEW_ROWS && tiles * (self.kt() / depth) > slots && self.cut(group, tiles, slots);
+            let units = tiles * (self.kt() / depth);
+            let cut = how.cut && rows <= FEW_ROWS && units > slots && self.may_cut(tiles, slots);
             Some(Phase { first, segments, tiles, strips, columns, parts, cut, stages })
         };
         let phases: Vec<Phase> = self.groups().into_iter().map(phase).collect::<Option<_>>()?;
@@ -563,7 +467,7 @@ impl<'a> Facts<'a> {
             resident,
             blocks,
             input: Input::Tiles,
-            apart: false,
+            apart,
             // fp8 rows are stored in whole units.
             k: round_up(self.k, TILE_K),
             depth,
@@ -598,19 +502,12 @@ impl<'a> Facts<'a> {
 
 /// Rows of a product whose weights are streamed: the columns of an `mma` of 16×8.
 pub const GEMV_ROWS: usize = 8;
-/// Words of weights that a lane holds at most: of a unit on its way.
-const HELD_WORDS: usize = 32;
-/// Bytes of weights that should be on their way to each multiprocessor: 4.8 TB/s for 1 µs are 36 KB
-/// on each of 132, and as much again for uneven arrival.
-const IN_FLIGHT: usize = 72 << 10;
 /// Warps of a `wgmma` kernel that bring weights and input: a group of four, so that they can give
 /// registers to the others.
 pub const WGMMA_PRODUCERS: usize = 4;
 /// Bytes from one 512-byte piece of a strip's 16-bit weights to the next in a stage of a `wgmma`
 /// kernel: shifted, so that lanes which read from two of them do not meet in the banks.
 pub const WGMMA_PIECE: usize = 512 + 32;
-/// Launches that joining cut tiles is reckoned as.
-const JOIN: f64 = 1.0;
 /// Warps of a block that computes tiles.
 const TILE_WARPS: usize = 8;
 /// Accumulators of a block that computes tiles: 128 for each of 256 threads.
@@ -669,92 +566,5 @@ pub fn sums_stride(s: &Segment) -> usize {
     s.tile_n * s.weights.len() + 4
 }
 
-/// Tiles for steps of up to `rows` rows: `(tile_m, tile_n of each segment)`; `None` if the kernel
-/// is no product or the target no GPU.
-///
-/// The largest tiles that have a schedule for up to 64 rows, which read the weights once; beyond,
-/// those that keep the machine busiest.
-pub fn matmul_tiles(kernel: &Kernel, target: &TargetSpec, rows: usize) -> Option<(usize, Vec<usize>)> {
-    let facts = Facts::new(kernel, target)?;
-    let whole = facts.elem == RowElem::Fp8 || facts.k.is_multiple_of(TILE_K);
-    let streamed = facts.variant() == Variant::Fma || facts.body.prologue.is_some() || !whole;
-    let most = match rows {
-        _ if streamed => GEMV_ROWS,
-        // 64 rows of fp8 leave no register over for an epilogue that reads rows: it spilled on
-        // sm100.
-        0..=64 if facts.elem == RowElem::Fp8 => rows.next_power_of_two().clamp(2 * GEMV_ROWS, 32),
-        0..=64 => rows.next_power_of_two().max(GEMV_ROWS),
-        65..=255 => 128,
-        _ => 256,
-    };
-    let mut tried = kernel.clone();
-    let mut best: Option<(f64, usize, Vec<usize>)> = None;
-    for tile_m in [256, 128, 64, 32, 16, GEMV_ROWS].into_iter().filter(|m| *m <= most) {
-        let widths = facts.widths(tile_m)?;
-        let Body::Matmul(body) = &mut tried.body else { return None };
-        body.tile_m = tile_m;
-        body.segments.iter_mut().zip(&widths).for_each(|(s, n)| s.tile_n = *n);
-        let Some(s) = matmul(&tried, target) else { continue };
-        let suits = tile_m == GEMV_ROWS || s.slow.is_none() && (tile_m < 256 || s.variant != Variant::Mma);
-        if !suits {
-            continue;
-        }
-        if rows <= 64 {
-            return Some((tile_m, widths));
-        }
-        let cost = s.cost(rows, facts.gpu.sms as usize);
-        if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
-            best = Some((cost, tile_m, widths));
-        }
-    }
-    best.map(|(_, tile_m, widths)| (tile_m, widths))
-}
-
-impl MatmulSchedule {
-    /// What many rows cost, to compare tiles by: turns of the multiprocessors times rows, over the
-    /// part of the peak that such tiles reach.
-    fn cost(&self, rows: usize, sms: usize) -> f64 {
-        let turns = (self.blocks * rows.div_ceil(self.rows)).div_ceil(sms * self.resident) * self.resident;
-        let reaches = match (self.variant, self.rows) {
-            (v, 256) if v.is_wgmma() => 1.0,
-            (v, _) if v.is_wgmma() => 0.8,
-            (Variant::Mma, 128) => 0.55,
-            (Variant::Mma, 64) => 0.45,
-            _ => 0.2,
-        };
-        (turns * self.rows) as f64 / reaches
-    }
-}
-
-impl Facts<'_> {
-    /// Columns of a lane in an output tile of a streamed product: as many as leave all multiprocessors
-    /// busy.
-    fn streamed_width(&self, lanes: usize) -> usize {
-        let columns: usize = self.body.segments.iter().map(|s| s.n).sum();
-        let sms = self.gpu.sms as usize;
-        if !self.gpu.overlaps_launches() {
-            let wide = [64, 32].into_iter().map(|c| c / lanes);
-            return wide.into_iter().find(|c| *c > 0 && columns / c >= 4 * sms).unwrap_or(BLOCK);
-        }
-        // The part of the last turn of the multiprocessors that has work, over all turns.
-        let busy = |c: &usize| {
-            let tiles = columns.div_ceil(*c);
-            tiles as f64 / tiles.next_multiple_of(sms) as f64
-        };
-        let wide = [32, BLOCK].map(|c| (c / lanes).max(BLOCK));
-        let best = wide.iter().map(busy).fold(0.0, f64::max);
-        wide.into_iter().find(|c| busy(c) >= 0.98 * best).unwrap_or(BLOCK)
-    }
-
-    /// Widths of the output tiles of all segments: one width where runs allow it, so that their
-    /// tiles are shared out as one.
-    fn widths(&self, tile_m: usize) -> Option<Vec<usize>> {
-        let segments = &self.body.segments;
-        let run = segments.iter().map(|s| self.run(s)).fold(BLOCK, lcm);
-        let lanes = segments.iter().map(|s| s.weights.len()).max()?;
-        let wanted = if tile_m > GEMV_ROWS { 128 / lanes } else { self.streamed_width(lanes) };
-        let width = |run: usize| run * (wanted / run).max(1);
-        let own = |s: &Segment| if s.n.is_multiple_of(run) { width(run) } else { width(self.run(s)) };
-        Some(segments.iter().map(own).collect())
-    }
-}
+#[cfg(test)]
+mod tests;

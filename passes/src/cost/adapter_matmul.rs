@@ -32,7 +32,7 @@ impl Cost for AdapterMatmul {
     /// Matrices come from memory once for each sequence, and through the second-level cache for each
     /// token.
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
-        let streamed = bytes(on.kernel, self, on.sequences) / on.t.memory;
+        let streamed = on.memory(bytes(on.kernel, self, on.sequences));
         let computed = macs(on.kernel, self, on.m) / (on.t.macs(RowElem::F32) * on.t.cores as f64);
         LATENCY + streamed.max(on.l2(bytes(on.kernel, self, on.m) as usize)).max(computed)
     }

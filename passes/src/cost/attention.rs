@@ -1,11 +1,25 @@
 //! Attention over the paged cache.
 
 use super::{ATTENTION, ATTENTION_SEQUENCE, ATTENTION_TOKEN, Cost, HALF_PAGE, OnCpu, OnGpu, imbalance};
-use crate::cost_gpu::{LATENCY, TENSOR};
+use crate::cost_gpu::LATENCY;
 use crate::work::{Launched, Work};
 use llmcc_ir::kernel::{ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS, Attention, Param, RowElem};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::target::RowKind;
+
+/// What attention takes on a GPU, fitted to `benches/gpu`: seconds beside [`LATENCY`] to find its
+/// pages and fill its ring.
+pub(crate) const GPU_START: f64 = 2.0e-6;
+/// Seconds to merge the parts of a column of a few tokens' results, of all heads.
+pub(crate) const GPU_MERGE: f64 = 0.68e-9;
+/// Tokens that are merged.
+pub(crate) const GPU_MERGED: usize = 64;
+/// Tokens of context that the start and the end of a prompt's block are worth.
+pub(crate) const GPU_RAMP: usize = 307;
+/// Seconds of the softmax of a query and a key.
+pub(crate) const GPU_SOFTMAX: f64 = 0.303e-12;
+/// Share of the tensor cores' peak that the products beside it reach.
+pub(crate) const GPU_TENSOR: f64 = 0.76;
 
 /// Tokens that a block takes together on a GPU: of a prompt as many as fill its rows; of few tokens
 /// one, whose pages several blocks may share.
@@ -49,12 +63,14 @@ impl Cost for Attention {
     }
 
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
-        let OnGpu { kernel, t, gpu, m, context, .. } = *on;
+        let OnGpu { kernel, gpu, m, sequences, context, .. } = *on;
         let Some(kv) = cache(&kernel.params, self) else { return 0.0 };
         let context = rows(kv, context);
-        let bytes = (context * kv.token_bytes()) as f64;
-        let flops = (2 * m * context * self.heads * columns(self, kv)) as f64;
-        LATENCY + (bytes / t.memory).max(flops / (gpu.flops(RowKind::F16) * TENSOR))
+        let bytes = (context * kv.token_bytes() * sequences) as f64;
+        let pairs = (m * (context + GPU_RAMP) * self.heads) as f64;
+        let products = (2 * columns(self, kv)) as f64 / (gpu.flops(RowKind::F16) * GPU_TENSOR);
+        let merged = if m <= GPU_MERGED { (self.heads * kv.value_dim) as f64 * GPU_MERGE } else { 0.0 };
+        LATENCY + GPU_START + merged + on.memory(bytes).max(pairs * (GPU_SOFTMAX + products))
     }
 
     fn gpu_tiles(&mut self, params: &[Param], rows: usize) {

@@ -17,7 +17,7 @@ impl Cost for Embed {
 
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
         let ParamKind::Matrix { k, format, .. } = on.kernel.params[self.table].kind else { return 0.0 };
-        LATENCY + (on.m * format.packed_bytes(1, k)) as f64 / on.t.memory
+        LATENCY + on.memory((on.m * format.packed_bytes(1, k)) as f64)
     }
 
     fn work(&self, on: &Launched<'_>) -> Work {

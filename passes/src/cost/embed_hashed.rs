@@ -24,7 +24,7 @@ impl Cost for EmbedHashed {
 
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
         let Some((count, bytes, ..)) = rows(on.kernel, self) else { return 0.0 };
-        LATENCY + (on.m * count * bytes) as f64 / on.t.memory
+        LATENCY + on.memory((on.m * count * bytes) as f64)
     }
 
     fn work(&self, on: &Launched<'_>) -> Work {

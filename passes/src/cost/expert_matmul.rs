@@ -1,7 +1,7 @@
 //! Products with the matrices of each token's experts.
 
 use super::{CALL, Cost, NOT_HIDDEN, OnCpu, OnGpu, epilogue, imbalance, multiply, rows_of};
-use crate::cost_gpu::{self, LATENCY, TENSOR, bytes_of_row, waves};
+use crate::cost_gpu::{self, LATENCY, bytes_of_row, waves};
 use crate::work::{Launched, Work};
 use llmcc_ir::gpu::schedule;
 use llmcc_ir::kernel::{ExpertMatmul, Kernel, Param, ParamKind, RowElem};
@@ -54,7 +54,7 @@ impl Cost for ExpertMatmul {
     }
 
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
-        let OnGpu { kernel, t, gpu, m, .. } = *on;
+        let OnGpu { kernel, gpu, m, .. } = *on;
         let (experts, rows) = share(self, m);
         let s = &self.segment;
         let (mut weights, mut macs) = (0.0, 0.0);
@@ -66,8 +66,8 @@ impl Cost for ExpertMatmul {
         let blocks = (experts as usize).max(1) * s.tiles();
         let input = (blocks * rows * bytes_of_row(kernel, self.x)) as f64;
         let again = weights * (rows.div_ceil(self.tile_m.max(1)) - 1) as f64 + input;
-        let streamed = (weights / t.memory).max(again / gpu.l2_bandwidth);
-        let streamed = streamed.max(2.0 * macs / (gpu.flops(RowKind::F16) * TENSOR));
+        let streamed = on.memory(weights).max(again / gpu.l2_bandwidth);
+        let streamed = streamed.max(2.0 * macs / (gpu.flops(RowKind::F16) * gpu.rates.tensor));
         let ends = cost_gpu::epilogue(s, gpu, m * self.top);
         LATENCY + streamed * waves(blocks, gpu.sms as usize) + ends
     }

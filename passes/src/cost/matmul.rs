@@ -1,13 +1,25 @@
 //! Matrix products.
 
 use super::{CALL, Cost, L1, NOT_HIDDEN, OnCpu, OnGpu, cols, epilogue, imbalance, multiply, prologue, rows_of};
-use crate::cost_gpu::{self, LATENCY, TENSOR, bytes_of_row, waves};
+use crate::cost_gpu;
 use crate::work::{Launched, Work, multiplied};
-use llmcc_ir::gpu::schedule;
-use llmcc_ir::kernel::{Matmul, Param, ParamKind};
+use llmcc_ir::gpu::{cost, schedule};
+use llmcc_ir::kernel::{Kernel, Matmul, Param, ParamKind};
 use llmcc_ir::plan::row_bytes;
 use llmcc_ir::quant::BLOCK;
-use llmcc_ir::target::RowKind;
+use llmcc_ir::target::TargetSpec;
+
+/// Seconds of a product by a schedule, with what its epilogue reads and writes.
+pub(crate) fn by_product(
+    kernel: &Kernel,
+    body: &Matmul,
+    plan: &schedule::MatmulSchedule,
+    t: &TargetSpec,
+    m: usize,
+) -> f64 {
+    let ends = t.gpu().map_or(0.0, |gpu| body.segments.iter().map(|s| cost_gpu::epilogue(s, gpu, m)).sum());
+    cost::product(kernel, body, plan, t, m) + ends
+}
 
 impl Cost for Matmul {
     fn cpu(&self, on: &OnCpu<'_>) -> f64 {
@@ -41,44 +53,8 @@ impl Cost for Matmul {
     }
 
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
-        let OnGpu { kernel, t, gpu, m, .. } = *on;
-        let Some(plan) = schedule::matmul(kernel, t) else { return f64::INFINITY };
-        let row_tiles = m.div_ceil(plan.rows).max(1);
-        let (mut weights, mut macs, mut ends) = (0.0, 0.0, 0.0);
-        for s in &self.segments {
-            for w in &s.weights {
-                let ParamKind::Matrix { n, k, format } = kernel.params[*w].kind else { continue };
-                weights += format.packed_bytes(n, k) as f64;
-                macs += (row_tiles * plan.rows * n * k) as f64;
-            }
-            ends += cost_gpu::epilogue(s, gpu, m);
-        }
-        let tiles: usize = plan.phases.iter().map(|p| p.tiles).sum();
-        let (input, computed) = match self.prologue {
-            // Every block reads the rows whole and normalizes them, with a gain and a bias if they
-            // are not folded into the weights.
-            Some(p) => {
-                let vectors = [p.gain, p.bias].into_iter().flatten().map(|v| bytes_of_row(kernel, v)).sum::<usize>();
-                let rows = plan.rows.min(m) * bytes_of_row(kernel, self.x);
-                (plan.blocks * rows, LATENCY + on.l2(plan.blocks * vectors))
-            }
-            None => (tiles * row_tiles * plan.rows.min(m) * bytes_of_row(kernel, self.x), 0.0),
-        };
-        let rate = match plan.variant {
-            schedule::Variant::Fma => gpu.flops(RowKind::F32),
-            schedule::Variant::Gemv | schedule::Variant::Mma | schedule::Variant::Wgmma => {
-                gpu.flops(RowKind::F16) * TENSOR
-            }
-            schedule::Variant::WgmmaFp8 => gpu.flops(RowKind::Fp8) * TENSOR,
-        };
-        let uneven = if plan.phases.iter().all(|p| p.cut) {
-            1.0
-        } else {
-            waves(plan.blocks * row_tiles, gpu.sms as usize * plan.resident)
-        };
-        let again = weights * (row_tiles - 1) as f64 + input as f64;
-        let streamed = (weights / t.memory).max(again / gpu.l2_bandwidth).max(2.0 * macs / rate);
-        LATENCY + computed + streamed * uneven + ends
+        let Some(plan) = schedule::matmul(on.kernel, on.t) else { return f64::INFINITY };
+        by_product(on.kernel, self, &plan, on.t, on.m)
     }
 
     fn gpu_tiles(&mut self, _: &[Param], _: usize) {

@@ -37,8 +37,8 @@ fn products(update: Update) -> usize {
 }
 
 /// Seconds from a token to the next one of its sequence on a GPU, at least: chains of multiply-adds
-/// and shuffles. From what these take, not measured.
-const TOKEN: f64 = 0.15e-6;
+/// and shuffles. From a prompt of a gated delta rule (`benches/gpu`).
+const TOKEN: f64 = 0.39e-6;
 
 fn state(kernel: &Kernel, k: &Recurrence) -> Option<FixedSpec> {
     kernel.params[k.state].kind.state()?.fixed().copied()
@@ -54,7 +54,7 @@ impl Cost for Recurrence {
 
     fn gpu(&self, on: &OnGpu<'_>) -> f64 {
         let Some(state) = state(on.kernel, self) else { return 0.0 };
-        let streamed = (2 * on.sequences * state.bytes()) as f64 / on.t.memory;
+        let streamed = on.memory((2 * on.sequences * state.bytes()) as f64);
         // An instruction is as good as a multiply-add.
         let computed =
             (on.m * state.len()) as f64 * gpu_steps(self.update) / (on.t.macs(RowElem::F32) * on.t.cores as f64);

@@ -88,6 +88,7 @@ impl Cx<'_> {
             self.touch(Access::Read, from, valid, false)?;
             data[..valid as usize].copy_from_slice(self.mem.load(from, valid, check)?);
             self.count.read += valid;
+            *self.count.copied.entry(from / 128).or_default() += valid;
         }
         let (who, pc) = (self.who(lane), self.pc);
         self.cta.shared.begin_write(who, to, bytes)?;

@@ -159,6 +159,9 @@ pub struct Stats {
     pub read: u64,
     /// Bytes written to global memory.
     pub written: u64,
+    /// Bytes that `cp.async` reads of the line of 128 bytes of which it reads most: all
+    /// multiprocessors that read one line wait for the same slice of the second-level cache.
+    pub hottest: u64,
 }
 
 /// Runs kernel `name` with 64-bit arguments, one for each parameter.

@@ -8,6 +8,7 @@ use crate::module::Kernel;
 use crate::shared::Shared;
 use crate::wgmma::Group;
 use crate::{Dim, Options};
+use std::collections::HashMap;
 
 /// One register: a value for each lane.
 pub(crate) type Reg = [u64; 32];
@@ -119,6 +120,8 @@ pub(crate) struct Counters {
     pub code: Vec<Counter>,
     pub read: u64,
     pub written: u64,
+    /// Bytes that `cp.async` reads of each line of 128 bytes.
+    pub copied: HashMap<u64, u64>,
 }
 
 /// What does not change during a launch.

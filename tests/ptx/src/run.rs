@@ -156,7 +156,8 @@ fn locate(env: &Env<'_>, block: Dim, s: Stopped) -> Fault {
 }
 
 fn stats(kernel: &Kernel, count: &Counters) -> Stats {
-    let mut out = Stats { read: count.read, written: count.written, ..Stats::default() };
+    let hottest = count.copied.values().max().copied().unwrap_or(0);
+    let mut out = Stats { read: count.read, written: count.written, hottest, ..Stats::default() };
     for (inst, c) in kernel.code.iter().zip(&count.code) {
         out.instructions += c.lanes;
         out.warp_instructions += c.warps;

@@ -25,7 +25,7 @@
 
 use super::decode::{self, Scaling};
 use super::weights::Weights;
-use super::work::{self, Block, Room, Share};
+use super::work::{self, Block, Repeated, Room, Share};
 use super::{PhaseCx, Plan, input};
 use crate::Source;
 use crate::cx::Args;
@@ -245,11 +245,10 @@ impl<'a> Tiles<'a> {
         vec![b.add(own, swap), b.add(own, flipped)]
     }
 
-    /// The pieces of a stage that a thread copies: rows beyond those of the step repeat the last
-    /// one.
+    /// The pieces of a stage that a thread copies.
     fn copies(&self, b: &mut Builder, tid: V) -> Vec<(V, V)> {
         let threads = self.plan.schedule.warps * 32;
-        let last = b.addc(self.block.rows, -1);
+        let repeated = Repeated::new(b, self.block.rows, self.plan.schedule.rows);
         let (pieces, of_tile) = (self.line() / 16, self.tile_bytes() / 16);
         (0..self.pieces().div_ceil(threads))
             .map(|i| {
@@ -257,7 +256,7 @@ impl<'a> Tiles<'a> {
                 // Column tile, row and piece of 16 bytes.
                 let (tile, n) = if self.is_deep() { (b.divc(n, of_tile), b.remc(n, of_tile)) } else { (b.i32(0), n) };
                 let (row, piece) = (b.shrc(n, pieces.trailing_zeros().into()), b.andc(n, pieces - 1));
-                let source = b.min(row, last);
+                let source = repeated.source(b, row);
                 let source = b.add(self.block.row0, source);
                 let from = input::row(b, self.plan, self.args, source);
                 let (column, offset) = (b.mulc(tile, self.line()), b.shlc(piece, 4));

@@ -175,8 +175,7 @@ pub fn small(sms: u32) -> TargetSpec {
     let mut target = *find("sm90").unwrap();
     if let llmcc_ir::target::Arch::Gpu(gpu) = &mut target.arch {
         gpu.sms = sms;
+        gpu.wish.cut = Some(true);
     }
-    // Nothing costs anything to launch, so that cutting always pays.
-    target.launch = 0.0;
     target
 }

@@ -2,6 +2,7 @@
 
 use super::super::tiles::ROW;
 use super::super::weights::Weights;
+use super::super::work::Repeated;
 use super::super::{decode, input};
 use super::{Event, Product, ahead};
 use crate::mlir::{Builder, Cache, Cmp, I64, V};
@@ -61,15 +62,14 @@ impl<'a> Product<'a> {
         let to = b.xor(piece, swizzle);
         let (line, to) = (b.shlc(row, 7), b.shlc(to, 4));
         let place = b.add(line, to);
-        let last = b.addc(self.block.rows, -1);
+        let repeated = Repeated::new(b, self.block.rows, self.rows());
         let (cols, elem) = self.plan.cx.rows(self.plan.body.x);
         let stride = crate::cx::row_stride(cols, elem) as i64;
         let skip = b.shlc(piece, 4);
         let rows = (0..self.rows() / each)
             .map(|i| {
-                // Rows beyond those of the step repeat the last one.
                 let row = b.addc(row, (i * each) as i64);
-                let row = b.min(row, last);
+                let row = repeated.source(b, row);
                 let offset = b.mulc(row, stride);
                 b.add(offset, skip)
             })

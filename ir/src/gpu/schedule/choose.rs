@@ -1,0 +1,208 @@
+//! Which schedule, and which tiles: of all that fit, those that are predicted to be the fastest.
+
+use super::{DEEP_ROWS, FEW_ROWS, Facts, GEMV_ROWS, Input, MatmulSchedule, Place, Streamed, TILE_K, Tiled, Variant};
+use crate::gpu::cost;
+use crate::kernel::{Body, Kernel, RowElem, Segment, lcm};
+use crate::quant::BLOCK;
+use crate::target::{TargetSpec, Wish};
+
+/// `(blocks on a multiprocessor, warps of a block)` that stream weights: 8 warps or 16 on a
+/// multiprocessor, whose 64 K registers leave 128 to each thread of 16.
+const SHAPES: [(usize, usize); 5] = [(2, 8), (1, 16), (4, 4), (1, 8), (2, 4)];
+/// Units in a ring that are tried where none is wished.
+const STAGES: [usize; 7] = [2, 3, 4, 5, 6, 8, 12];
+/// The most that may be wished.
+const MOST_STAGES: usize = 16;
+/// Stages of tiles: more bring nothing.
+const TILE_STAGES: std::ops::RangeInclusive<usize> = 2..=6;
+
+/// The fastest schedule, by prediction, of those that fit and are wished.
+pub(super) fn matmul(facts: &Facts<'_>) -> Option<MatmulSchedule> {
+    let wish = facts.gpu.wish;
+    fastest(facts, candidates(facts, wish).into_iter().filter(|s| is_wished(s, wish)))
+}
+
+/// All schedules that fit, whatever is wished of the target: how a wish for another can be answered.
+pub fn fitting(kernel: &Kernel, target: &TargetSpec) -> Vec<MatmulSchedule> {
+    let Some(facts) = Facts::new(kernel, target) else { return vec![] };
+    let direct = facts.is_direct(Wish::NONE).then(|| facts.direct(Wish::NONE)).flatten();
+    (2..=MOST_STAGES)
+        .flat_map(|stages| candidates(&facts, Wish { stages: Some(stages), cut: facts.gpu.wish.cut, ..Wish::NONE }))
+        .chain(direct)
+        .collect()
+}
+
+/// Whether a schedule is what a wish says, where it says something.
+fn is_wished(s: &MatmulSchedule, wish: Wish) -> bool {
+    let stages = s.phases.iter().map(|p| p.stages).max();
+    wish.resident.is_none_or(|w| w == s.resident)
+        && wish.warps.is_none_or(|w| w == s.warps)
+        && wish.stages.is_none_or(|w| Some(w) == stages)
+        && wish.place.is_none_or(|w| Some(w) == place(s))
+}
+
+/// Where a schedule with streamed weights has its input.
+fn place(s: &MatmulSchedule) -> Option<Place> {
+    match s.input {
+        Input::Whole => Some(Place::Whole),
+        Input::Fitting(_) => Some(Place::Fitting),
+        Input::Global => Some(Place::Global),
+        Input::Tiles => None,
+    }
+}
+
+fn fastest(facts: &Facts<'_>, all: impl Iterator<Item = MatmulSchedule>) -> Option<MatmulSchedule> {
+    // Products of a few rows are of one row as a rule; tiles are full.
+    let rows = if facts.body.tile_m <= GEMV_ROWS { 1 } else { facts.body.tile_m };
+    let timed = all.map(|s| (cost::product(facts.kernel, facts.body, &s, facts.target, rows), s));
+    timed.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, s)| s)
+}
+
+/// The schedules that there is room for. A wish adds what is not tried without it.
+fn candidates(facts: &Facts<'_>, wish: Wish) -> Vec<MatmulSchedule> {
+    match facts.variant() {
+        Variant::Gemv if facts.is_direct(wish) => facts.direct(wish).into_iter().collect(),
+        Variant::Gemv | Variant::Fma => streamed(facts, wish),
+        Variant::Mma | Variant::Wgmma if facts.elem != RowElem::Fp8 => {
+            // What does not fit in shared memory in any way is streamed, eight rows at a time. A
+            // wish for what does not fit changes nothing of that.
+            match tiled(facts, wish) {
+                tiles if !tiles.is_empty() || !tiled(facts, Wish { cut: wish.cut, ..Wish::NONE }).is_empty() => tiles,
+                _ if facts.is_direct(wish) => facts.direct(wish).into_iter().collect(),
+                _ => streamed(facts, wish),
+            }
+        }
+        // fp8 rows are multiplied in tiles only.
+        Variant::Mma | Variant::Wgmma | Variant::WgmmaFp8 if facts.tileable() => tiled(facts, wish),
+        Variant::Mma | Variant::Wgmma | Variant::WgmmaFp8 => vec![],
+    }
+}
+
+/// Whether tiles are cut where they may be: both ways, or as wished.
+fn cuts(wish: Wish) -> &'static [bool] {
+    match wish.cut {
+        None => &[false, true],
+        Some(true) => &[true],
+        Some(false) => &[false],
+    }
+}
+
+fn streamed(facts: &Facts<'_>, wish: Wish) -> Vec<MatmulSchedule> {
+    let places: &[Place] =
+        if facts.must_stage() { &[Place::Whole] } else { &[Place::Whole, Place::Fitting, Place::Global] };
+    let mut shapes: Vec<(usize, usize)> = vec![];
+    for (resident, warps) in SHAPES {
+        let shape = (wish.resident.unwrap_or(resident), wish.warps.unwrap_or(warps));
+        if !shapes.contains(&shape) {
+            shapes.push(shape);
+        }
+    }
+    let stages = wish.stages.map_or(STAGES.to_vec(), |stages| vec![stages]);
+    // Fewer rows at a time only where more do not fit.
+    let of = |rows: usize| {
+        let mut out = vec![];
+        for (resident, warps) in &shapes {
+            for (place, stages) in places.iter().flat_map(|place| stages.iter().map(move |s| (*place, *s))) {
+                let how = |cut| Streamed { resident: *resident, warps: *warps, rows, place, stages, cut };
+                let found = cuts(wish).iter().filter_map(|cut| facts.streamed(&how(*cut)));
+                found.for_each(|s| push(&mut out, s));
+            }
+        }
+        out
+    };
+    [8, 4, 2, 1].into_iter().map(of).find(|found| !found.is_empty()).unwrap_or_default()
+}
+
+fn tiled(facts: &Facts<'_>, wish: Wish) -> Vec<MatmulSchedule> {
+    let wgmma = facts.variant().is_wgmma();
+    // Two blocks leave 128 registers to a thread, which the sums of more rows take.
+    let residents = if !wgmma && facts.body.tile_m <= FEW_ROWS { 1..=2 } else { 1..=1 };
+    let stages = wish.stages.map_or(TILE_STAGES, |stages| stages..=stages);
+    let few = !wgmma && facts.body.tile_m <= FEW_ROWS;
+    // Sums of column tiles are added beside the stages.
+    let deep = facts.warps_of_strip().map(|depth| (depth, true));
+    let shapes: Vec<(usize, bool)> = deep.into_iter().chain(few.then_some((1, true))).chain([(1, false)]).collect();
+    let mut out = vec![];
+    for resident in residents {
+        for stages in stages.clone().rev() {
+            for (depth, apart) in &shapes {
+                let how = |cut| Tiled { resident, stages, depth: *depth, apart: *apart, cut };
+                let found = cuts(wish).iter().filter_map(|cut| facts.tiled(&how(*cut)));
+                found.for_each(|s| push(&mut out, s));
+            }
+        }
+    }
+    out
+}
+
+/// Adds a schedule that is not there: where nothing may be cut, both ways are one.
+fn push(all: &mut Vec<MatmulSchedule>, s: MatmulSchedule) {
+    if all.last() != Some(&s) {
+        all.push(s);
+    }
+}
+
+/// Tiles for steps of up to `rows` rows: `(tile_m, tile_n of each segment)`; `None` if the kernel
+/// is no product or the target no GPU. Those that are predicted to be the fastest.
+pub fn matmul_tiles(kernel: &Kernel, target: &TargetSpec, rows: usize) -> Option<(usize, Vec<usize>)> {
+    let facts = Facts::new(kernel, target)?;
+    let whole = facts.elem == RowElem::Fp8 || facts.k.is_multiple_of(TILE_K);
+    let streamed = facts.variant() == Variant::Fma || facts.body.prologue.is_some() || !whole;
+    let fp8 = facts.elem == RowElem::Fp8;
+    let tiles_m: &[usize] = match rows {
+        _ if streamed => &[GEMV_ROWS],
+        // 64 rows of fp8 leave no register over for an epilogue that reads rows: it spilled on
+        // sm100.
+        _ if fp8 => &[128, 32, 16],
+        0..=GEMV_ROWS => &[GEMV_ROWS],
+        _ => &[256, 128, 64, 32, 16],
+    };
+    let mut best: Option<(f64, usize, Vec<usize>)> = None;
+    let mut tried = kernel.clone();
+    for (tile_m, widths) in tiles_m.iter().flat_map(|m| facts.widths(*m).into_iter().map(move |w| (*m, w))) {
+        let Body::Matmul(body) = &mut tried.body else { return None };
+        body.tile_m = tile_m;
+        body.segments.iter_mut().zip(&widths).for_each(|(s, n)| s.tile_n = *n);
+        let Some(s) = super::matmul(&tried, target) else { continue };
+        let suits = tile_m == GEMV_ROWS || s.slow.is_none() && (tile_m < 256 || s.variant != Variant::Mma);
+        let Body::Matmul(body) = &tried.body else { return None };
+        let seconds = cost::product(&tried, body, &s, target, rows);
+        if suits && best.as_ref().is_none_or(|(least, ..)| seconds < *least) {
+            best = Some((seconds, tile_m, widths));
+        }
+    }
+    if best.is_none() && !streamed && !fp8 && rows > GEMV_ROWS {
+        // Nothing suits: eight rows at a time.
+        return matmul_tiles(kernel, target, GEMV_ROWS);
+    }
+    best.map(|(_, tile_m, widths)| (tile_m, widths))
+}
+
+impl Facts<'_> {
+    /// Widths of the output tiles of all segments that are tried, the widest first: one width where
+    /// runs allow it, so that their tiles are shared out as one.
+    fn widths(&self, tile_m: usize) -> Vec<Vec<usize>> {
+        let segments = &self.body.segments;
+        if tile_m == GEMV_ROWS && self.gpu.overlaps_launches() && self.variant() != Variant::Fma {
+            return vec![self.direct_widths()];
+        }
+        let run = segments.iter().map(|s| self.run(s)).fold(BLOCK, lcm);
+        let lanes = segments.iter().map(|s| s.weights.len()).max().unwrap_or(1);
+        let wanted: &[usize] = match tile_m {
+            GEMV_ROWS => &[64, 32, 16],
+            // Narrower ones are more blocks, each of which reads all of its rows.
+            16..=DEEP_ROWS | FEW_ROWS => &[128, 64, 32],
+            _ => &[128, 64],
+        };
+        let mut out: Vec<Vec<usize>> = vec![];
+        for wanted in wanted.iter().map(|w| w / lanes) {
+            let width = |run: usize| run * (wanted / run).max(1);
+            let own = |s: &Segment| if s.n.is_multiple_of(run) { width(run) } else { width(self.run(s)) };
+            let widths: Vec<usize> = segments.iter().map(own).collect();
+            if !out.contains(&widths) {
+                out.push(widths);
+            }
+        }
+        out
+    }
+}

@@ -1,0 +1,112 @@
+use super::{Input, MatmulSchedule, Place, Variant, fitting, matmul, matmul_tiles};
+use crate::gpu::cost;
+use crate::kernel::{Body, Kernel};
+use crate::target::{Arch, GpuArch, TargetSpec, Wish, find};
+
+fn product(format: &str, elem: &str, (n, k): (usize, usize), (tile_m, tile_n): (usize, usize)) -> Kernel {
+    let text = format!(
+        "kernel @k rows T {{\n  param %x: rows {elem}[T, {k}]\n  param %w: matrix {format}.frag[{n}, {k}]\n  \
+         param %y: rows bf16[T, {n}]\n  matmul x=%x tile_m={tile_m} {{\n    \
+         segment n={n} tile_n={tile_n} weights(%w): %y[0..] = acc0\n  }}\n}}\n"
+    );
+    crate::text::parse_kernel(&text).unwrap_or_else(|e| panic!("{text}{e:?}"))
+}
+
+fn wishing(wish: Wish) -> TargetSpec {
+    let target = *find("sm90").unwrap();
+    let Arch::Gpu(gpu) = target.arch else { panic!() };
+    TargetSpec { arch: Arch::Gpu(GpuArch { wish, ..gpu }), ..target }
+}
+
+/// A schedule that is wished and does not fit is none, not another one.
+#[test]
+fn wishes_are_met_or_refused() {
+    let kernels = [
+        product("bf16", "bf16", (14336, 4096), (256, 128)),
+        product("w4g128", "bf16", (14336, 4096), (64, 128)),
+        product("bf16", "bf16", (14336, 4096), (32, 128)),
+        product("fp8", "fp8", (14336, 4096), (16, 128)),
+        product("w4g128", "bf16", (4096, 14336), (8, 16)),
+        product("f32", "f32", (256, 512), (8, 16)),
+    ];
+    let parts =
+        |n: &[usize]| -> Vec<Option<usize>> { std::iter::once(None).chain(n.iter().map(|n| Some(*n))).collect() };
+    for kernel in &kernels {
+        let (mut met, mut refused) = (0, 0);
+        for resident in parts(&[1, 2, 4]) {
+            for warps in parts(&[4, 8, 16]) {
+                for stages in parts(&[2, 3, 5, 9, 16]) {
+                    for place in [None, Some(Place::Whole), Some(Place::Fitting), Some(Place::Global)] {
+                        let Some(s) = matmul(kernel, &wishing(Wish { resident, warps, stages, place, cut: None }))
+                        else {
+                            refused += 1;
+                            continue;
+                        };
+                        met += 1;
+                        assert!(
+                            resident.is_none_or(|n| n == s.resident) && warps.is_none_or(|n| n == s.warps),
+                            "{s:?}"
+                        );
+                        assert!(stages.is_none_or(|n| s.phases.iter().map(|p| p.stages).max() == Some(n)), "{s:?}");
+                        let found = match s.input {
+                            Input::Whole => Some(Place::Whole),
+                            Input::Fitting(_) => Some(Place::Fitting),
+                            Input::Global => Some(Place::Global),
+                            Input::Tiles => None,
+                        };
+                        assert!(place.is_none_or(|w| Some(w) == found), "{s:?}");
+                    }
+                }
+            }
+        }
+        assert!(met > 0 && refused > 0 && !fitting(kernel, &wishing(Wish::NONE)).is_empty());
+    }
+}
+
+/// `wgmma` multiplies fp8 in tiles of 256 rows too: 128 at a time, for which it has registers.
+#[test]
+fn large_tiles_of_fp8_are_multiplied_by_wgmma() {
+    let s = matmul(&product("fp8", "fp8", (8192, 8192), (256, 128)), find("sm90").unwrap());
+    assert_eq!(s.map(|s| (s.variant, s.rows)), Some((Variant::WgmmaFp8, 128)));
+}
+
+/// The schedule for `rows` rows, and the seconds that the model predicts.
+fn predicted(mut kernel: Kernel, rows: usize, target: &TargetSpec) -> (MatmulSchedule, f64) {
+    let (tile_m, tiles) = matmul_tiles(&kernel, target, rows).expect("tiles");
+    let Body::Matmul(body) = &mut kernel.body else { unreachable!() };
+    body.tile_m = tile_m;
+    body.segments.iter_mut().zip(tiles).for_each(|(s, n)| s.tile_n = n);
+    let Body::Matmul(body) = &kernel.body else { unreachable!() };
+    let s = matmul(&kernel, target).expect("a schedule");
+    let seconds = cost::product(&kernel, body, &s, target, rows);
+    (s, seconds)
+}
+
+/// More rows of the same product take longer, or hardly less: a prompt of 128 tokens not longer than
+/// one of 512. And `wgmma` multiplies 33 rows and more where it is faster.
+#[test]
+fn more_rows_take_longer() {
+    let target = find("sm90").unwrap();
+    // Gate, O and down of models of 8 and of 1 billion parameters.
+    for size in [(14336, 4096), (4096, 4096), (4096, 14336), (8192, 2048), (2048, 2048), (2048, 8192)] {
+        for (format, elem) in [("w4g128", "bf16"), ("bf16", "bf16"), ("fp8", "fp8")] {
+            let of = |rows| predicted(product(format, elem, size, (16, 128)), rows, target).1;
+            let all = [16, 32, 64, 128, 256, 512].map(of);
+            for pair in all.windows(2) {
+                assert!(pair[0] <= 1.1 * pair[1], "{format} {size:?}: {all:?}");
+            }
+            assert!(all[3] <= all[5], "{format} {size:?}: {all:?}");
+        }
+    }
+    let variant = |format, elem| predicted(product(format, elem, (14336, 4096), (16, 128)), 64, target).0.variant;
+    assert_eq!((variant("w4g128", "bf16"), variant("fp8", "fp8")), (Variant::Wgmma, Variant::WgmmaFp8));
+}
+
+/// Less bandwidth makes products that are bound by it slower, and no other.
+#[test]
+fn rates_of_a_machine_count() {
+    let time = |name, rows| predicted(product("bf16", "bf16", (14336, 4096), (16, 128)), rows, find(name).unwrap()).1;
+    let ratio = |rows| time("sm90:h100", rows) / time("sm90", rows);
+    assert!((1.25..1.45).contains(&ratio(1)), "{}", ratio(1));
+    assert!((1.0..1.1).contains(&ratio(8192)), "{}", ratio(8192));
+}
