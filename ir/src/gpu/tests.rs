@@ -463,6 +463,15 @@ fn programs_print() {
     insta::assert_snapshot!(specialised(2));
 }
 
+/// A use of what kernels before write, which their wait does not dominate.
+#[test]
+fn early_uses_are_refused() {
+    let p = Program { early: vec!["llvm.load %1".into()], ..pipeline(3) };
+    let found = verify_program(&p);
+    assert_eq!(found.iter().map(|d| d.code).collect::<Vec<_>>(), ["use-before-predecessors"]);
+    assert!(found[0].to_string().contains("llvm.load %1"), "{}", found[0]);
+}
+
 #[test]
 fn every_rule_has_a_failing_case() {
     let tests = include_str!("tests.rs");

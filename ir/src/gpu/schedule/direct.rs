@@ -108,14 +108,13 @@ impl Facts<'_> {
         Some(Phase { first, segments, tiles, strips, columns, parts, cut, stages: STAGES })
     }
 
-    /// Whether cutting `tiles` output tiles between the multiprocessors is worth what joining them costs:
-    /// about a launch.
+    /// Whether cutting `tiles` output tiles between the multiprocessors is worth what joining them costs.
     fn is_worth_cutting(&self, segments: &[Segment], tiles: usize) -> bool {
         let sms = self.gpu.sms as usize;
         let bytes = |s: &Segment| s.n.div_ceil(BLOCK) * self.kt() * self.unit_bytes(s);
         let seconds = segments.iter().map(bytes).sum::<usize>() as f64 / self.target.memory;
         let whole = tiles.next_multiple_of(sms) as f64 / tiles as f64;
-        tiles * self.kt() > sms && seconds * whole > seconds + self.target.launch
+        tiles * self.kt() > sms && seconds * whole > seconds + self.gpu.rates.join
     }
 
     /// Widths of the output tiles of all segments: one width where runs allow it, so that their tiles
