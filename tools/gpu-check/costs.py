@@ -56,6 +56,9 @@ def product(kernel, m, machine):
     elem = body["prologue"]["elem"] if body["prologue"] else kernel["params"][body["x"]]["elem"]
     staged = plan["input"] == "whole" or (isinstance(plan["input"], int) and rows <= plan["input"])
     ends = sum(m * s["n"] * (4 + 4 * count_rows(s["expr"])) for s in body["segments"])
+    # Gains and biases, which every block reads.
+    vectors = [v for v in ((body["prologue"] or {}).get(name) for name in ("gain", "bias")) if v is not None]
+    ends += blocks * sum(4 * kernel["params"][v]["len"] for v in vectors)
     launch = {
         **NONE,
         "staged": rows * plan["k"] * (4 if variant == "fma" else 2) * held if staged else 0,

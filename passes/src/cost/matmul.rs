@@ -9,7 +9,8 @@ use llmcc_ir::plan::row_bytes;
 use llmcc_ir::quant::BLOCK;
 use llmcc_ir::target::TargetSpec;
 
-/// Seconds of a product by a schedule, with what its epilogue reads and writes.
+/// Seconds of a product by a schedule, with the gains and biases that every block reads for its
+/// prologue, and what its epilogue reads and writes.
 pub(crate) fn by_product(
     kernel: &Kernel,
     body: &Matmul,
@@ -17,8 +18,12 @@ pub(crate) fn by_product(
     t: &TargetSpec,
     m: usize,
 ) -> f64 {
-    let ends = t.gpu().map_or(0.0, |gpu| body.segments.iter().map(|s| cost_gpu::epilogue(s, gpu, m)).sum());
-    cost::product(kernel, body, plan, t, m) + ends
+    let Some(gpu) = t.gpu() else { return f64::INFINITY };
+    let ends: f64 = body.segments.iter().map(|s| cost_gpu::epilogue(s, gpu, m)).sum();
+    let vectors = body.prologue.map_or([None; 2], |p| [p.gain, p.bias]).into_iter().flatten();
+    let bytes: usize = vectors.map(|v| cost_gpu::bytes_of_row(kernel, v)).sum();
+    let blocks = plan.blocks * m.max(1).div_ceil(plan.rows);
+    cost::product(kernel, body, plan, t, m) + ends + (blocks * bytes) as f64 / gpu.l2_bandwidth
 }
 
 impl Cost for Matmul {
