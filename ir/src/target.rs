@@ -3,7 +3,7 @@
 mod rows;
 
 use crate::gpu::rates::{self, Rates};
-use crate::gpu::schedule::Place;
+use crate::gpu::schedule::InputPlace;
 use crate::kernel::{Kernel, Param, ParamKind};
 use llmcc_abi::layout::Packing;
 use rows::{float_rows, gpu_rows, int8_rows};
@@ -95,7 +95,7 @@ pub struct Wish {
     /// Units in a ring, of the phase that has the most.
     pub stages: Option<usize>,
     /// Where a block that streams weights finds its input.
-    pub place: Option<Place>,
+    pub place: Option<InputPlace>,
     /// Whether output tiles are cut between blocks wherever they may be, or nowhere.
     pub cut: Option<bool>,
 }

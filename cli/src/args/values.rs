@@ -2,7 +2,7 @@
 
 use llmcc_frontends::Adapter;
 use llmcc_frontends::slots::MOST_RANK;
-use llmcc_ir::gpu::schedule::Place;
+use llmcc_ir::gpu::schedule::InputPlace;
 use llmcc_ir::quant::{FORMATS, Format, Packing};
 use llmcc_ir::state::AdapterSpec;
 use llmcc_ir::target::Wish;
@@ -45,9 +45,9 @@ pub fn parse_wish(text: &str) -> Result<Wish, String> {
             ("resident", _) => wish.resident = Some(number()?),
             ("warps", _) => wish.warps = Some(number()?),
             ("stages", _) => wish.stages = Some(number()?),
-            ("input", "whole") => wish.place = Some(Place::Whole),
-            ("input", "fitting") => wish.place = Some(Place::Fitting),
-            ("input", "global") => wish.place = Some(Place::Global),
+            ("input", "whole") => wish.place = Some(InputPlace::Whole),
+            ("input", "fitting") => wish.place = Some(InputPlace::Fitting),
+            ("input", "global") => wish.place = Some(InputPlace::Global),
             ("cut", "yes" | "no") => wish.cut = Some(value == "yes"),
             _ => {
                 let all = "resident=, warps=, stages=, input=whole, input=fitting, input=global, cut=yes and cut=no";

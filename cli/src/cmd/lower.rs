@@ -183,9 +183,9 @@ fn predicted(k: &Kernel, t: &TargetSpec) -> Vec<Value> {
 fn spread(k: &Kernel, s: &MatmulSchedule) -> Value {
     let Body::Matmul(body) = &k.body else { return Value::Null };
     let formats = |p: &Phase| -> Vec<Format> {
-        let of = |w: &usize| match k.params[*w].kind {
-            ParamKind::Matrix { format, .. } => Some(format),
-            _ => None,
+        let of = |w: &usize| {
+            let ParamKind::Matrix { format, .. } = k.params[*w].kind else { return None };
+            Some(format)
         };
         body.segments[p.first].weights.iter().filter_map(of).collect()
     };
@@ -211,7 +211,8 @@ fn spread(k: &Kernel, s: &MatmulSchedule) -> Value {
         })
         .collect();
     json!({
-        "variant": format!("{:?}", s.variant).to_lowercase(), "rows": s.rows, "warps": s.warps, "resident": s.resident, "blocks": s.blocks,
+        "variant": format!("{:?}", s.variant).to_lowercase(),
+        "rows": s.rows, "warps": s.warps, "resident": s.resident, "blocks": s.blocks,
         "input": input, "k": s.k, "depth": s.depth, "apart": s.apart, "units": s.variant.stage_units(), "phases": phases,
     })
 }

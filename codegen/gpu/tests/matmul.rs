@@ -8,7 +8,7 @@ mod support;
 use llmcc_gpu::assembler::{Ptxas, wanted_resident};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
-use llmcc_ir::gpu::schedule::{self, Input, Place, Variant};
+use llmcc_ir::gpu::schedule::{self, Input, InputPlace, Variant};
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::{Format, Packing};
 use llmcc_ir::target::{Arch, TargetSpec, find};
@@ -159,7 +159,7 @@ fn rows_beyond_the_step_share_what_they_repeat() {
 }
 
 /// A target whose streamed products have their input in one place.
-fn placed(place: Place) -> TargetSpec {
+fn placed(place: InputPlace) -> TargetSpec {
     let mut target = *find("sm90").unwrap();
     if let Arch::Gpu(gpu) = &mut target.arch {
         gpu.wish.place = Some(place);
@@ -175,7 +175,7 @@ fn input_that_fits_for_some_rows() {
         [(16384, "w4g128", RowElem::Bf16), (16384, "bf16", RowElem::Bf16), (14336, "w4g32", RowElem::F16)]
     {
         let of = |m| Product::new(m, 16, k, format, elem);
-        let target = placed(Place::Fitting);
+        let target = placed(InputPlace::Fitting);
         let schedule = schedule::matmul(&of(1).kernel(), &target).unwrap();
         let Input::Fitting(most) = schedule.input else { panic!("{k} {format}: {:?}", schedule.input) };
         assert!((1..8).contains(&most), "{k} {format}: {most} rows");
@@ -184,7 +184,7 @@ fn input_that_fits_for_some_rows() {
         }
     }
     // The other places.
-    for (place, input) in [(Place::Whole, Input::Whole), (Place::Global, Input::Global)] {
+    for (place, input) in [(InputPlace::Whole, Input::Whole), (InputPlace::Global, Input::Global)] {
         let (case, target) = (Product::new(3, 16, 1024, "w4g128", RowElem::F16), placed(place));
         assert_eq!(schedule::matmul(&case.kernel(), &target).map(|s| s.input), Some(input));
         check_on(&case, &target);

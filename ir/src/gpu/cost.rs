@@ -79,7 +79,7 @@ pub fn product(kernel: &Kernel, body: &Matmul, s: &MatmulSchedule, target: &Targ
     let x = kernel.params.get(body.x).map(|p| &p.kind);
     let (Some(gpu), Some(&ParamKind::Rows { elem, .. })) = (target.gpu(), x) else { return f64::INFINITY };
     let m = m.max(1);
-    let launch = Launch {
+    let launch = Timed {
         kernel,
         body,
         s,
@@ -93,7 +93,7 @@ pub fn product(kernel: &Kernel, body: &Matmul, s: &MatmulSchedule, target: &Targ
 }
 
 /// A product, its schedule and the rows of a step.
-struct Launch<'a> {
+struct Timed<'a> {
     kernel: &'a Kernel,
     body: &'a Matmul,
     s: &'a MatmulSchedule,
@@ -105,7 +105,7 @@ struct Launch<'a> {
 }
 
 /// What a turn of all warps of a multiprocessor takes.
-struct Turn {
+struct TurnCosts {
     /// Cycles of instructions that depend on each other.
     chain: f64,
     /// Instructions of a warp.
@@ -119,7 +119,7 @@ struct Turn {
     input: f64,
 }
 
-impl Launch<'_> {
+impl Timed<'_> {
     fn rates(&self) -> &Rates {
         self.gpu.rates
     }
@@ -197,14 +197,14 @@ impl Launch<'_> {
     }
 
     fn formats(&self, p: &Phase) -> impl Iterator<Item = Format> + '_ {
-        self.body.segments[p.first].weights.iter().filter_map(|w| match self.kernel.params[*w].kind {
-            ParamKind::Matrix { format, .. } => Some(format),
-            _ => None,
+        self.body.segments[p.first].weights.iter().filter_map(|w| {
+            let ParamKind::Matrix { format, .. } = self.kernel.params[*w].kind else { return None };
+            Some(format)
         })
     }
 
     /// What a turn of one block takes.
-    fn turn(&self, p: &Phase) -> Turn {
+    fn turn(&self, p: &Phase) -> TurnCosts {
         let (r, s) = (self.rates(), self.s);
         let together = s.depth * s.variant.stage_units();
         let wide = self.body.segments[p.first].tile_n / BLOCK;
@@ -224,7 +224,7 @@ impl Launch<'_> {
                 let depth = s.depth as f64;
                 let chain = r.chain + r.chain_strip * strips + global;
                 let instructions = TURN + depth * (decoded + f32);
-                Turn { chain, instructions, mma: 0.0, operations: 0.0, weights, input: 0.0 }
+                TurnCosts { chain, instructions, mma: 0.0, operations: 0.0, weights, input: 0.0 }
             }
             Variant::Mma => {
                 let groups = (s.rows / 8 / if s.depth > 1 { 1 } else { p.parts }) as f64;
@@ -232,20 +232,20 @@ impl Launch<'_> {
                 let mma = 4.0 * groups * strips;
                 // One group's are with decoding.
                 let instructions = TURN + decoded + mma - 4.0 * strips + widened;
-                Turn { chain: r.chain_mma, instructions, mma, operations: 0.0, weights, input }
+                TurnCosts { chain: r.chain_mma, instructions, mma, operations: 0.0, weights, input }
             }
             Variant::Wgmma | Variant::WgmmaFp8 => {
                 let exchanged = |f: Format| if f.is_quantized() { EXCHANGE } else { 0.0 };
                 let unit: f64 = self.formats(p).take(1).map(|f| decoding(f) + exchanged(f)).sum();
                 let instructions = if s.variant == Variant::WgmmaFp8 { TURN_FP8 } else { TURN_WGMMA + unit };
                 let operations = (2 * s.rows * self.columns(p) * TILE_K * together) as f64;
-                Turn { chain: r.chain_wgmma, instructions, mma: 0.0, operations, weights, input }
+                TurnCosts { chain: r.chain_wgmma, instructions, mma: 0.0, operations, weights, input }
             }
         }
     }
 
     /// Seconds of a turn of all warps of a multiprocessor that holds so many blocks.
-    fn turn_seconds(&self, turn: &Turn, p: &Phase, held: usize) -> f64 {
+    fn turn_seconds(&self, turn: &TurnCosts, p: &Phase, held: usize) -> f64 {
         let (r, s, sms) = (self.rates(), self.s, f64::from(self.gpu.sms));
         let warps = if self.is_streamed() { p.columns * p.parts } else { s.warps };
         let warps = (held * warps) as f64 / SCHEDULERS;
@@ -255,7 +255,7 @@ impl Launch<'_> {
         let work = (turn.chain + warps * (turn.instructions + turn.mma * r.mma_cycles) + shared) / r.clock;
         let peak = match s.variant {
             Variant::WgmmaFp8 => self.gpu.flops(RowKind::Fp8) * r.tensor_fp8,
-            _ => self.gpu.flops(RowKind::F16) * r.tensor,
+            Variant::Gemv | Variant::Fma | Variant::Mma | Variant::Wgmma => self.gpu.flops(RowKind::F16) * r.tensor,
         };
         let tensor = turn.operations * held as f64 / (peak / sms);
         let asked = if s.variant.is_wgmma() { r.latency_byte * (weights + input) } else { 0.0 };

@@ -126,7 +126,7 @@ pub struct MatmulSchedule {
 
 /// Where a block with streamed weights is to find its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum InputPlace {
     /// [`Input::Whole`].
     Whole,
     /// [`Input::Fitting`], with as many rows as fit.
@@ -141,7 +141,7 @@ struct Streamed {
     resident: usize,
     warps: usize,
     rows: usize,
-    place: Place,
+    place: InputPlace,
     /// Units in a ring, of the phase with the most.
     stages: usize,
     /// Whether output tiles are cut where they may be.
@@ -313,9 +313,9 @@ impl<'a> Facts<'a> {
         // With the factors of the normalization and a word for all threads.
         let staged = rows * (row + norm.map_or(0, |norm| norm_words(norm, k, warps) * 4)) + 32;
         let (input, phases) = match how.place {
-            Place::Whole => (Input::Whole, self.streamed_phases(how, shared.checked_sub(staged)?)?),
-            Place::Global => (Input::Global, self.streamed_phases(how, shared)?),
-            Place::Fitting => self.partly_staged(variant, how, shared, row)?,
+            InputPlace::Whole => (Input::Whole, self.streamed_phases(how, shared.checked_sub(staged)?)?),
+            InputPlace::Global => (Input::Global, self.streamed_phases(how, shared)?),
+            InputPlace::Fitting => self.partly_staged(variant, how, shared, row)?,
         };
         let slots = self.gpu.sms as usize * resident;
         let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles.min(slots) }).max()?;

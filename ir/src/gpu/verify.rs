@@ -47,7 +47,7 @@ pub const RULES: &[(&str, &str)] = &[
     ("wgmma-never-waited", "products are waited for before the kernel ends"),
     (
         "use-before-predecessors",
-        "what kernels before write is read and written after the wait for them only: weights, tables and the step may be read before",
+        "memory that kernels before write is used after the wait for them; weights, tables and the step at any time",
     ),
     ("too-long", "the unrolled program is short enough to be checked"),
 ];

@@ -115,10 +115,7 @@ impl fmt::Display for FaultKind {
                 write!(f, "ld.global.nc of global address {address:#x}, which the same launch wrote at line {line}")
             }
             FaultKind::Early { access, address } => {
-                write!(
-                    f,
-                    "{access} of global address {address:#x} before griddepcontrol.wait, while launches before this one may still run"
-                )
+                write!(f, "{access} of global address {address:#x} before griddepcontrol.wait")
             }
             FaultKind::InFlight { access, address, other } => {
                 write!(

@@ -52,7 +52,7 @@ struct Sight {
 }
 
 /// A team's chunks.
-struct Share {
+struct Portion {
     /// Whether there are any.
     some: V,
     /// Tokens that have the first and the last of them, and the chunks before the first token.
@@ -125,7 +125,7 @@ impl Deal<'_> {
     }
 
     /// The team's share.
-    fn share(&self, b: &mut Builder, lane: V) -> Share {
+    fn share(&self, b: &mut Builder, lane: V) -> Portion {
         let teams = self.split.all_teams() as i64;
         let total = self.total(b, lane);
         let total = b.mulc(total, self.units());
@@ -145,7 +145,7 @@ impl Deal<'_> {
         let last = b.addc(hi, -1);
         let [token, before, last] = self.find(b, lane, (lo, last));
         b.barrier();
-        Share { some: b.cmp(Cmp::Slt, lo, hi), token, last, before }
+        Portion { some: b.cmp(Cmp::Slt, lo, hi), token, last, before }
     }
 
     /// The team's chunks, `lo..hi` of all, and those of every team, at least 1.

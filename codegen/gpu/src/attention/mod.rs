@@ -152,7 +152,7 @@ pub fn emit(cx: &Cx<'_>, k: &Attention) -> Source {
     if let Some(plan) = decode::Plan::new(cx, &shape) {
         return decode::emit(cx, &shape, &plan);
     }
-    match wide::Plan::new(cx, &shape) {
+    match wide::WidePlan::new(cx, &shape) {
         Some(plan) => wide::emit(cx, &shape, &plan),
         None => plain::emit(cx, &shape),
     }

@@ -55,7 +55,7 @@ const CHOICES: [(usize, usize); 4] = [(2, 3), (2, 2), (1, 3), (1, 2)];
 
 /// How it is done.
 #[derive(Clone, Copy)]
-pub(super) struct Plan {
+pub(super) struct WidePlan {
     /// Warps of a team: each has an equal part of the columns.
     warps: usize,
     /// What a warp's products are made of; `d`: its columns of the values.
@@ -70,9 +70,9 @@ pub(super) struct Plan {
     stages: usize,
 }
 
-impl Plan {
+impl WidePlan {
     /// `None` if only the plain kernel will do.
-    pub(super) fn new(cx: &Cx<'_>, shape: &Shape) -> Option<Plan> {
+    pub(super) fn new(cx: &Cx<'_>, shape: &Shape) -> Option<WidePlan> {
         let (elem, spec) = (shape.in_halves()?, &shape.spec);
         let suits = spec.every == 1 && spec.own_dim().is_multiple_of(16) && spec.value_dim <= MAX_VALUES;
         let warps = [8, 4].into_iter().find(|w| spec.value_dim.is_multiple_of(16 * w))?;
@@ -85,7 +85,7 @@ impl Plan {
         let plan = |rows: usize, (pages, stages): (usize, usize)| {
             let halves = if rows > 8 { 2 } else { 1 };
             let tile = Tile { elem, int8: false, d: spec.value_dim / warps, tiles: 1, halves, scores: shape.scores };
-            Plan { warps, tile, own, steps, latent: spec.latent, rows, pages, stages }
+            WidePlan { warps, tile, own, steps, latent: spec.latent, rows, pages, stages }
         };
         let most = if shape.group >= 16 * MANY_UNITS { 16 } else { 8 };
         let rows = (1..=shape.group.min(most)).rev().filter(|r| shape.group.is_multiple_of(*r));
@@ -133,14 +133,14 @@ impl Plan {
 }
 
 /// Emits the kernel.
-pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
+pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &WidePlan) -> Source {
     let (split, resident) = plan.split(cx, shape);
     split.emit(cx, shape, None, resident, |b, args, item, chunks| attend(b, shape, plan, (args, item, chunks)))
 }
 
 /// Emits what a team does for an item.
-fn attend(b: &mut Builder, shape: &Shape, plan: &Plan, (args, item, chunks): (Args<'_>, &Item, &Chunks<'_>)) {
-    let walk = Walk::new(b, shape, plan, args, item);
+fn attend(b: &mut Builder, shape: &Shape, plan: &WidePlan, (args, item, chunks): (Args<'_>, &Item, &Chunks<'_>)) {
+    let walk = WideWalk::new(b, shape, plan, args, item);
     let q = walk.queries(b);
     let carried = walk.start(b);
     chunks.each(b, &carried, |b, pages, carried, results| {
@@ -151,9 +151,9 @@ fn attend(b: &mut Builder, shape: &Shape, plan: &Plan, (args, item, chunks): (Ar
 }
 
 /// A warp's walk over the pages of an item.
-struct Walk<'a> {
+struct WideWalk<'a> {
     shape: &'a Shape,
-    plan: &'a Plan,
+    plan: &'a WidePlan,
     args: Args<'a>,
     item: &'a Item,
     lane: Lane,
@@ -170,8 +170,8 @@ struct Walk<'a> {
     values: V,
 }
 
-impl<'a> Walk<'a> {
-    fn new(b: &mut Builder, shape: &'a Shape, plan: &'a Plan, args: Args<'a>, item: &'a Item) -> Walk<'a> {
+impl<'a> WideWalk<'a> {
+    fn new(b: &mut Builder, shape: &'a Shape, plan: &'a WidePlan, args: Args<'a>, item: &'a Item) -> WideWalk<'a> {
         let lane = Lane::of_thread(b, &plan.tile, item.team.thread);
         let (warp, zero) = (b.shrc(item.team.thread, 5), b.i32(0));
         // The same in all lanes, and known to be.
@@ -191,7 +191,7 @@ impl<'a> Walk<'a> {
         let skip = b.mulc(item.kv_head, (shape.spec.value_dim * PAGE_TOKENS * 2) as i64);
         let values = b.atc(args.operand(shape.kv), shape.page.v as i64);
         let values = b.at(values, skip);
-        Walk { shape, plan, args, item, lane, warp, ring, scores, mine, table, keys, values }
+        WideWalk { shape, plan, args, item, lane, warp, ring, scores, mine, table, keys, values }
     }
 
     fn range(&self) -> Range {

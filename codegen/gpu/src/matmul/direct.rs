@@ -12,12 +12,12 @@ use llmcc_ir::quant::{Format, ScaleKind};
 
 /// Where a lane finds a unit of a warp's strips.
 pub struct Sources {
-    strips: Vec<Source>,
+    strips: Vec<StripSource>,
     /// Whether there is such a unit; the addresses are those of some unit in any case.
     exists: V,
 }
 
-struct Source {
+struct StripSource {
     /// The lane's piece of the first column tile's codes.
     codes: V,
     /// Of each run of factors, that of the lane's first row and of the first column tile.
@@ -79,7 +79,7 @@ impl Weights<'_> {
                 let index = b.mulc(index, run.of.kind.bytes() as i64);
                 b.at(at, index)
             });
-            strips.push(Source { codes, runs: runs.collect() });
+            strips.push(StripSource { codes, runs: runs.collect() });
         }
         Sources { strips, exists }
     }

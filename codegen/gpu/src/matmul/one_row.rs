@@ -16,10 +16,10 @@ const PIECES: usize = 8;
 /// Gains and biases of a thread's pieces.
 pub struct Ahead {
     /// For each piece.
-    pieces: Vec<Piece>,
+    pieces: Vec<OwnPiece>,
 }
 
-struct Piece {
+struct OwnPiece {
     /// First column; that of the row's last piece, where this one lies beyond.
     col: V,
     /// Whether it lies in the row.
@@ -52,7 +52,7 @@ pub fn ahead(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>) -> Option<Ahead> 
             })
         };
         let (gain, bias) = (part(b, how.gain), part(b, how.bias));
-        Piece { col, inside, gain, bias }
+        OwnPiece { col, inside, gain, bias }
     };
     Some(Ahead { pieces: (0..pieces.div_ceil(threads)).map(|i| of(b, i)).collect() })
 }

@@ -1,6 +1,8 @@
 //! Which schedule, and which tiles: of all that fit, those that are predicted to be the fastest.
 
-use super::{DEEP_ROWS, FEW_ROWS, Facts, GEMV_ROWS, Input, MatmulSchedule, Place, Streamed, TILE_K, Tiled, Variant};
+use super::{
+    DEEP_ROWS, FEW_ROWS, Facts, GEMV_ROWS, Input, InputPlace, MatmulSchedule, Streamed, TILE_K, Tiled, Variant,
+};
 use crate::gpu::cost;
 use crate::kernel::{Body, Kernel, RowElem, Segment, lcm};
 use crate::quant::BLOCK;
@@ -42,11 +44,11 @@ fn is_wished(s: &MatmulSchedule, wish: Wish) -> bool {
 }
 
 /// Where a schedule with streamed weights has its input.
-fn place(s: &MatmulSchedule) -> Option<Place> {
+fn place(s: &MatmulSchedule) -> Option<InputPlace> {
     match s.input {
-        Input::Whole => Some(Place::Whole),
-        Input::Fitting(_) => Some(Place::Fitting),
-        Input::Global => Some(Place::Global),
+        Input::Whole => Some(InputPlace::Whole),
+        Input::Fitting(_) => Some(InputPlace::Fitting),
+        Input::Global => Some(InputPlace::Global),
         Input::Tiles => None,
     }
 }
@@ -88,8 +90,11 @@ fn cuts(wish: Wish) -> &'static [bool] {
 }
 
 fn streamed(facts: &Facts<'_>, wish: Wish) -> Vec<MatmulSchedule> {
-    let places: &[Place] =
-        if facts.must_stage() { &[Place::Whole] } else { &[Place::Whole, Place::Fitting, Place::Global] };
+    let places: &[InputPlace] = if facts.must_stage() {
+        &[InputPlace::Whole]
+    } else {
+        &[InputPlace::Whole, InputPlace::Fitting, InputPlace::Global]
+    };
     let mut shapes: Vec<(usize, usize)> = vec![];
     for (resident, warps) in SHAPES {
         let shape = (wish.resident.unwrap_or(resident), wish.warps.unwrap_or(warps));

@@ -4,7 +4,9 @@
 //! They are not chosen by the cost model, whose rows were measured with rings in shared memory, but by
 //! rules that held on an H200 (docs/gpu-results.md).
 
-use super::{Facts, GEMV_ROWS, Input, MatmulSchedule, Phase, Place, TILE_K, Variant, norm_words, round_up, sums_bytes};
+use super::{
+    Facts, GEMV_ROWS, Input, InputPlace, MatmulSchedule, Phase, TILE_K, Variant, norm_words, round_up, sums_bytes,
+};
 use crate::kernel::{Segment, lcm};
 use crate::quant::BLOCK;
 use crate::target::Wish;
@@ -40,7 +42,7 @@ impl Facts<'_> {
         &self,
         (resident, warps, rows): (usize, usize, usize),
         depth: usize,
-        place: Option<Place>,
+        place: Option<InputPlace>,
     ) -> Option<MatmulSchedule> {
         let kt = self.kt();
         let group = |p: &Phase| &self.body.segments[p.first..p.first + p.segments];
@@ -64,11 +66,11 @@ impl Facts<'_> {
         let fitting = (shared.checked_sub(384 + norm + sums)? / row).min(rows);
         let input = match place {
             _ if self.must_stage() => {
-                (fitting == rows && place.is_none_or(|p| p == Place::Whole)).then_some(Input::Whole)?
+                (fitting == rows && place.is_none_or(|p| p == InputPlace::Whole)).then_some(Input::Whole)?
             }
-            Some(Place::Global) => Input::Global,
-            Some(Place::Whole) => (fitting == rows).then_some(Input::Whole)?,
-            Some(Place::Fitting) => (1..rows).contains(&fitting).then_some(Input::Fitting(fitting))?,
+            Some(InputPlace::Global) => Input::Global,
+            Some(InputPlace::Whole) => (fitting == rows).then_some(Input::Whole)?,
+            Some(InputPlace::Fitting) => (1..rows).contains(&fitting).then_some(Input::Fitting(fitting))?,
             None if fitting == rows => Input::Whole,
             None if fitting == 0 => Input::Global,
             None => Input::Fitting(fitting),

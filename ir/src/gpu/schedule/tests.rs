@@ -1,4 +1,4 @@
-use super::{Input, MatmulSchedule, Place, Variant, fitting, matmul, matmul_tiles};
+use super::{Input, InputPlace, MatmulSchedule, Variant, fitting, matmul, matmul_tiles};
 use crate::gpu::cost;
 use crate::kernel::{Body, Kernel};
 use crate::target::{Arch, GpuArch, TargetSpec, Wish, find};
@@ -36,7 +36,7 @@ fn wishes_are_met_or_refused() {
         for resident in parts(&[1, 2, 4]) {
             for warps in parts(&[4, 8, 16]) {
                 for stages in parts(&[2, 3, 5, 9, 16]) {
-                    for place in [None, Some(Place::Whole), Some(Place::Fitting), Some(Place::Global)] {
+                    for place in [None, Some(InputPlace::Whole), Some(InputPlace::Fitting), Some(InputPlace::Global)] {
                         let Some(s) = matmul(kernel, &wishing(Wish { resident, warps, stages, place, cut: None }))
                         else {
                             refused += 1;
@@ -49,9 +49,9 @@ fn wishes_are_met_or_refused() {
                         );
                         assert!(stages.is_none_or(|n| s.phases.iter().map(|p| p.stages).max() == Some(n)), "{s:?}");
                         let found = match s.input {
-                            Input::Whole => Some(Place::Whole),
-                            Input::Fitting(_) => Some(Place::Fitting),
-                            Input::Global => Some(Place::Global),
+                            Input::Whole => Some(InputPlace::Whole),
+                            Input::Fitting(_) => Some(InputPlace::Fitting),
+                            Input::Global => Some(InputPlace::Global),
                             Input::Tiles => None,
                         };
                         assert!(place.is_none_or(|w| Some(w) == found), "{s:?}");

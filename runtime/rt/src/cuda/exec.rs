@@ -18,7 +18,7 @@ use super::device::{Device, DeviceMemory};
 use super::event::Event;
 use super::graph::Graph;
 use super::inputs::InputBlock;
-use super::launch::{Launch, launch, overlaps};
+use super::launch::{KernelLaunch, launch, overlaps};
 use super::module::Modules;
 use super::results::Results;
 use super::upload::upload;
@@ -132,7 +132,7 @@ impl Gpu {
         values.extend_from_slice(&self.operands[first..first + step.operands as usize]);
         values.extend([self.inputs.context(image.step_group(number)), self.workspaces[index]]);
         let mut parameters: Vec<*mut c_void> = values.iter_mut().map(|v| ptr::from_mut(v).cast()).collect();
-        let l = Launch {
+        let l = KernelLaunch {
             function: self.modules.functions()[index],
             grid: kernel.grid.map(|d| d.blocks(m as u64) as c_uint),
             threads: kernel.threads,

@@ -11,7 +11,7 @@ use crate::image::Image;
 pub const OVERLAP_VARIABLE: &str = "LLMCC_CUDA_OVERLAP";
 
 /// A kernel to launch.
-pub struct Launch<'a> {
+pub struct KernelLaunch<'a> {
     pub function: CuHandle,
     /// Blocks.
     pub grid: [c_uint; 3],
@@ -37,7 +37,7 @@ pub fn overlaps(image: &Image, device: &Device) -> bool {
 ///
 /// # Safety
 /// The function takes these parameters, and the device's context is current.
-pub unsafe fn launch(device: &Device, l: Launch<'_>) -> CuResult {
+pub unsafe fn launch(device: &Device, l: KernelLaunch<'_>) -> CuResult {
     let (api, parameters) = (device.api(), l.parameters.as_mut_ptr());
     let [x, y, z] = l.grid;
     match api.launch_with.filter(|_| l.overlaps) {
