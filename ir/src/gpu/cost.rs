@@ -11,7 +11,7 @@
 //!   law: bytes in flight are warps times stages);
 //! - **data**: bytes from memory and from the second-level cache.
 //!
-//! Where two of them are alike, both show: they are joined by a norm ([`SHARPNESS`]). Counts come
+//! Where two of them are alike, both show: they are joined by a norm (`SHARPNESS`). Counts come
 //! from the schedule; rates from [`super::rates`].
 
 use super::rates::Rates;

@@ -27,7 +27,8 @@ pub(super) fn matmul(facts: &Facts<'_>) -> Option<MatmulSchedule> {
 /// All schedules that fit, whatever is wished of the target: how a wish for another can be answered.
 pub fn fitting(kernel: &Kernel, target: &TargetSpec) -> Vec<MatmulSchedule> {
     let Some(facts) = Facts::new(kernel, target) else { return vec![] };
-    let direct = facts.is_direct(Wish::NONE).then(|| facts.direct(Wish::NONE)).flatten();
+    let direct = facts.variant() == Variant::Gemv && facts.is_direct(Wish::NONE);
+    let direct = direct.then(|| facts.direct(Wish::NONE)).flatten();
     (2..=MOST_STAGES)
         .flat_map(|stages| candidates(&facts, Wish { stages: Some(stages), cut: facts.gpu.wish.cut, ..Wish::NONE }))
         .chain(direct)

@@ -3,7 +3,7 @@
 use super::{Stream, Thread};
 use crate::matmul::decode;
 use crate::matmul::direct::Sources;
-use crate::mlir::{Builder, Cmp, F32, Ty, V};
+use crate::mlir::{BF16, Builder, Cmp, F16, F32, I8, Ty, V};
 use llmcc_ir::gpu::schedule::TILE_K;
 
 impl Stream<'_> {
@@ -98,13 +98,11 @@ impl Stream<'_> {
 /// A zero of each type.
 fn zeros(b: &mut Builder, types: &[Ty]) -> Vec<V> {
     let (int, float) = (b.i32(0), b.f32(0.0));
-    types
-        .iter()
-        .map(|ty| match ty {
-            Ty::S(e) if matches!(e, crate::mlir::Elem::I8) => b.trunc(int, *ty),
-            ty if *ty == F32 => float,
-            Ty::S(crate::mlir::Elem::F16 | crate::mlir::Elem::Bf16) => b.ftrunc(float, *ty),
-            _ => int,
-        })
-        .collect()
+    let zero = |ty: &Ty| match *ty {
+        F32 => float,
+        I8 => b.trunc(int, I8),
+        F16 | BF16 => b.ftrunc(float, *ty),
+        _ => int,
+    };
+    types.iter().map(zero).collect()
 }
