@@ -30,8 +30,6 @@ struct Event {
 struct Cell {
     /// Which launch this is about.
     launch: u32,
-    /// Which launch wrote it last.
-    written: u32,
     write: Event,
     read: Event,
     /// The write was atomic.
@@ -42,6 +40,8 @@ struct Cell {
 #[derive(Default)]
 pub(crate) struct Shadow {
     pages: Vec<Option<Box<[Cell; PAGE]>>>,
+    /// Which launch last wrote each word of four bytes; granules differ from launch to launch.
+    written: Vec<Option<Box<[u32; PAGE]>>>,
 }
 
 impl std::fmt::Debug for Shadow {
@@ -51,6 +51,14 @@ impl std::fmt::Debug for Shadow {
 }
 
 impl Shadow {
+    fn written(&mut self, word: usize) -> &mut u32 {
+        let page = word / PAGE;
+        if self.written.len() <= page {
+            self.written.resize_with(page + 1, || None);
+        }
+        &mut self.written[page].get_or_insert_with(|| Box::new([0; PAGE]))[word % PAGE]
+    }
+
     fn cell(&mut self, i: usize) -> &mut Cell {
         let page = i / PAGE;
         if self.pages.len() <= page {
@@ -116,7 +124,8 @@ impl Blocks {
     pub fn begin(&mut self, granule: u64, check: bool, overlaps: bool) {
         self.on = check;
         self.launch += 1;
-        if !overlaps {
+        // Launches are numbered from 1; 0 stands for no launch.
+        if !overlaps || self.first == 0 {
             self.first = self.launch;
         }
         (self.early, self.waited) = (false, false);
@@ -172,14 +181,12 @@ impl Blocks {
 
     /// Checks and notes an access of `len` bytes from offset `at` of a buffer.
     pub fn touch(&mut self, shadow: &mut Shadow, at: usize, len: usize, t: Touch) -> Result<(), FaultKind> {
+        self.overlap(shadow, at, len, &t)?;
         for i in at >> self.shift..(at + len).div_ceil(1 << self.shift) {
             let launch = self.launch;
             let c = shadow.cell(i);
             if c.launch != launch {
-                *c = Cell { launch, written: c.written, ..Cell::default() };
-            }
-            if self.early && (t.access != Access::Read || (self.first..launch).contains(&c.written)) {
-                return Err(FaultKind::Early { access: t.access, address: t.address });
+                *c = Cell { launch, ..Cell::default() };
             }
             let harmless = t.atomic && c.atomic;
             if !harmless && !self.ordered(c.write) {
@@ -198,7 +205,24 @@ impl Blocks {
             if !self.ordered(c.read) {
                 return Err(self.race(t, i, at, Access::Read, c.read));
             }
-            *c = Cell { launch, written: launch, write: mine, read: Event::default(), atomic: t.atomic };
+            *c = Cell { launch, write: mine, read: Event::default(), atomic: t.atomic };
+        }
+        Ok(())
+    }
+
+    /// Checks an access of a launch that overlaps with those before it, and notes what it writes.
+    fn overlap(&self, shadow: &mut Shadow, at: usize, len: usize, t: &Touch) -> Result<(), FaultKind> {
+        let writes = t.access != Access::Read;
+        if !writes && !self.early {
+            return Ok(());
+        }
+        for word in at / 4..(at + len).div_ceil(4) {
+            if self.early && (writes || (self.first..self.launch).contains(shadow.written(word))) {
+                return Err(FaultKind::Early { access: t.access, address: t.address });
+            }
+            if writes {
+                *shadow.written(word) = self.launch;
+            }
         }
         Ok(())
     }
