@@ -78,7 +78,7 @@ pub struct GpuArch {
     pub l2_bytes: u64,
     /// Bytes per second it delivers.
     pub l2_bandwidth: f64,
-    /// What the cost model needs beside.
+    /// Further rates that the cost model needs.
     pub rates: &'static Rates,
     /// What schedules of products are to be, where that is not left to [`crate::gpu::schedule`].
     pub wish: Wish,

@@ -75,7 +75,7 @@ class BatchGeneration(Unique, Iterator["tuple[int, Piece]"]):
         self._lib, self._logprobs, self._most, self._model = lib, logprobs, most, model
         self._gens: dict[int, c.c_void_p] = dict(enumerate(gens))
         self._ready: deque[tuple[int, Piece]] = deque()
-        # What the last step was called with: the GPU waits while it is made anew.
+        # Arguments of the last step: the GPU waits while they are made anew.
         self._active: list[int] = []
         self._handles: Any = None
         self._pieces: Any = None

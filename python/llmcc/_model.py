@@ -36,7 +36,7 @@ _NOT_OF_TEMPLATES = frozenset(
 #: Bytes of text with which work may take long.
 _MUCH_TEXT = 1 << 15
 _OUTPUT = {0: "logits", 1: "embedding", 2: "scores"}
-#: What the number of a GPU's version is above: its compute capability times ten.
+#: Added to a GPU's compute capability times ten, it gives the number of the GPU's version.
 _SM = 1000
 _ISA = {1: "x86-64", 3: "x86-64-v3", 4: "x86-64-v4", 64: "aarch64"}
 

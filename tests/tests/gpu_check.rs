@@ -344,7 +344,7 @@ fn wishing(wish: &str) -> TargetSpec {
     lower::with_wish(target::find("sm90").expect("a target"), wish)
 }
 
-/// What is wished of a schedule is in it; and what is no wish is refused.
+/// A schedule has the properties that are wished for; text that is no wish is refused.
 #[test]
 fn schedules_may_be_given() {
     let kernel = product("w4g128", "bf16", (4096, 4096), (8, 16));

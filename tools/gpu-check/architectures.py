@@ -4,7 +4,7 @@
     python tools/gpu-check/architectures.py build/gpu-architectures [--forms f32,bf16] [--jobs 2] [--only NAME,...]
 
 compiles every fixture of `tests/goldens` for sm90, with weights, activations and caches of one form, and packs the artifacts of a form into
-`architectures-FORM.tar.xz` with what the reference computed (30 MB). What is there is not compiled again. `one-call.sh` takes the folder along.
+`architectures-FORM.tar.xz` with the results of the reference (30 MB). Files that are there are not compiled again. `one-call.sh` takes the folder along.
 """
 
 import argparse
@@ -85,7 +85,7 @@ def check(folder, name, form):
             row["allowed"] = ALLOWED * float(stored["pooled_own"][0]) if form == "f32" else None
         else:
             return {**row, "said": "nothing to compare with"}
-    # Of what has no bound it is told, not judged.
+    # Figures without a bound are told, not judged.
     judged = {"right": max(found) <= row["allowed"]} if row["allowed"] is not None else {"said": "no bound"}
     return {**{name: value for name, value in row.items() if value is not None}, "errors": found, "error": max(found), **judged}
 
@@ -94,7 +94,7 @@ def check(folder, name, form):
 
 
 def reference(fixture):
-    """What a fixture says of tokens, rows and errors, in f32."""
+    """Tokens, rows and errors of a fixture, in f32."""
     from reference import tensors_of
 
     t = tensors_of(fixture / "golden.safetensors")

@@ -24,7 +24,7 @@ def count_rows(expr):
 
 
 def terms(kernel, m, context, sequences, machine):
-    """What a launch for `m` rows takes, all that the constants are applied to; `None` for kernels that are not modelled."""
+    """Costs of a launch for `m` rows: all that the constants are applied to; `None` for kernels that are not modelled."""
     family = kernel["body"]["family"]
     if family == "matmul" and kernel["schedule"]:
         return product(kernel, m, machine)
@@ -32,15 +32,15 @@ def terms(kernel, m, context, sequences, machine):
 
 
 NONE = {
-    # Of the launch: bytes staged in a multiprocessor, prologues, bytes of epilogues.
+    # A launch: bytes staged in a multiprocessor, prologues, bytes of epilogues.
     "staged": 0, "prologue": 0, "ends": 0,
-    # Of the loop: how often a multiprocessor goes through it, turns each, copies before it that a scheduler starts, sums of parts, cut tiles and a thread's sums of these.
+    # The loop: how often a multiprocessor goes through it, turns each, copies before it that a scheduler starts, sums of parts, cut tiles and a thread's sums of these.
     "waves": 0, "turns": 0, "fills": 0, "parts": 0, "cut": 0, "joined": 0,
-    # Of a turn: chains of instructions (streamed, its strips, from global memory, `mma`, `wgmma`), instructions issued by a scheduler, its tensor core's `mma`s, bytes in
+    # A turn: chains of instructions (streamed, its strips, from global memory, `mma`, `wgmma`), instructions issued by a scheduler, its tensor core's `mma`s, bytes in
     # shared memory, operations of `wgmma` by its rate, copies under way, bytes asked for by bulk copies, from memory, from the cache; share of multiprocessors that are busy.
     "streamed": 0, "strips": 0, "global": 0, "mma_turn": 0, "wgmma_turn": 0, "issued": 0, "turn": 0, "turn_wgmma": 0, "exchange": 0, "turn_fp8": 0, "widen": 0, "mma": 0,
     "shared_bytes": 0, "operations": 0, "operations_fp8": 0, "ahead": 1, "asked": 0, "first": 0, "cached": 0, "busy": 1,
-    # Of attention: bytes of the cache, merged columns, pairs of a query and a key without and with the ramp, products of each.
+    # Attention: bytes of the cache, merged columns, pairs of a query and a key without and with the ramp, products of each.
     "attention": 0, "cache": 0, "merged": 0, "pairs": 0, "ramp_pairs": 0, "columns": 0,
 }  # fmt: skip
 

@@ -22,7 +22,7 @@ from rows import load
 
 # Natural logarithms beyond which a row counts less; a constant that no row depends on.
 FAR, NOTHING = 0.25, 1e-6
-# What is fitted, and where it is to be written down.
+# Constants that are fitted, and where they are to be written down.
 RATES = (
     "memory_share", "tensor", "tensor_fp8", "start", "stage", "prologue", "copy_latency", "latency_byte", "fetch", "chain", "chain_strip", "chain_global", "chain_mma",
     "chain_wgmma", "part", "join", "join_sum",

@@ -192,7 +192,7 @@ def measure_large(path, steps, emit):
 
 
 def batch_kernels(model, batch, steps=8, context=CONTEXT):
-    """What each kernel takes in steps of so many sequences."""
+    """Time of each kernel in steps of so many sequences."""
     marks = []
     Batch(model, batch, steps, context).run(lambda: marks.append(profile(model)))
     parts = subtract(marks[1], marks[0])

@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 CALL, CHECK = "llmcc-gpu-call", "check"
 # Folders that have code.
 CODED = ("kernels", "speed", "variants")
-# What is left out where there is no room for it, the most important first.
+# Files that are left out where there is no room for them, the most important first.
 OPTIONAL = ("architectures-f32.tar.xz", "architectures-bf16.tar.xz", "variants")
 
 
@@ -105,7 +105,7 @@ def write(staged, folder, out, most):
 
 
 def commit():
-    """Of the repository, for the report."""
+    """The state of the repository, for the report."""
     try:
         done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
         return done.stdout.strip()

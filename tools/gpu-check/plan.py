@@ -1,4 +1,4 @@
-"""What there is to do, in the order in which it is worth doing when the time may not last: is everything right, how fast are whole models beside PyTorch's, how fast
+"""The work to do, in the order in which it is worth doing when the time may not last: is everything right, how fast are whole models beside PyTorch's, how fast
 are kernels, and then why.
 
 Seconds are those that were seen on an H200 (2026-11-26)."""
@@ -72,7 +72,7 @@ def risk(kernel):
 
 
 def signature(kernel):
-    """What a kernel's code depends on, but for sizes."""
+    """All that a kernel's code depends on, but for sizes."""
     schedule, body = kernel.get("schedule") or {}, kernel["body"]
     operand = {
         (p["kind"], p.get("format"), p.get("elem"), p.get("head_dim") if p["kind"] == "kv" else None, p.get("value_dim"), p.get("latent")) for p in kernel["params"]
@@ -142,7 +142,7 @@ def tools(checked, measured):
 
 
 def seconds(items):
-    """What all of them usually take."""
+    """The time that all of them usually take."""
     return sum(i.usual() / (SIDE_BY_SIDE if i.kind == "architecture" else 1) for i in items)
 
 

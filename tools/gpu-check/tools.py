@@ -62,7 +62,7 @@ def one(program, folder, results, item, end):
 
 
 def told(kind, text):
-    """What the text of a program says."""
+    """The facts in the text of a program."""
     if kind == "counters":
         found = {name: re.search(pattern, text) for name, pattern in FIGURES.items()}
         figures = {name: float(f.group(1).replace(",", "")) for name, f in found.items() if f}

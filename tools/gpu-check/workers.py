@@ -80,7 +80,7 @@ class Worker:
 
 
 class Shared:
-    """What all lanes of a call know: its end, its rows, what was not run, and which signatures hang."""
+    """State that all lanes of a call share: its end, its rows, what was not run, and which signatures hang."""
 
     def __init__(self, rows, end, limit=None):
         self.rows, self.end, self.limit = rows, end, limit
@@ -182,7 +182,7 @@ class Lane:
         return status, said
 
     def clear(self):
-        """Removes what the worker has left: gigabytes of weights. What others use lies elsewhere."""
+        """Removes the worker's files: gigabytes of weights. Files of others lie elsewhere."""
         shutil.rmtree(self.own, ignore_errors=True)
 
 

@@ -154,7 +154,7 @@ pub fn write(kernels: &[Kernel], target: &TargetSpec, backend: &dyn Backend, fol
     put("kernels.json", text.as_bytes())
 }
 
-/// What the cost model believes of the machine, in units per second, seconds and cycles.
+/// The cost model's figures for the machine, in units per second, seconds and cycles.
 fn machine(t: &TargetSpec) -> Value {
     let Some(g) = t.gpu() else { return Value::Null };
     let flops = |kind| g.flops(kind);
@@ -203,7 +203,7 @@ fn spread(k: &Kernel, s: &MatmulSchedule) -> Value {
             json!({
                 "tiles": p.tiles, "strips": p.strips, "columns": p.columns, "parts": p.parts, "cut": p.cut, "stages": p.stages,
                 "tile_n": body.segments[p.first].tile_n, "formats": formats(p).iter().map(|f| f.def().name).collect::<Vec<_>>(),
-                // Of a unit of each lane: bytes, and instructions to multiply it.
+                // Bytes of a lane's part of a unit, and instructions to multiply it.
                 "unit_bytes": formats(p).into_iter().map(schedule::unit_bytes).collect::<Vec<_>>(),
                 "unit_instructions": formats(p).into_iter().map(gpu::cost::decoding).collect::<Vec<_>>(),
                 "quantized": formats(p).first().is_some_and(|f| f.is_quantized()),

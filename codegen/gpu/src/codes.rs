@@ -1,7 +1,7 @@
 //! What codes and scales stand for, number by number, from their [`Encoding`] alone: the generic
 //! path of products, and embedding tables.
 
-use crate::mlir::{BF16, Builder, Cmp, F16, F32, I8, I32, V};
+use crate::mlir::{BF16, Builder, Cmp, F16, F32, I8, I32, Ty, V};
 use llmcc_ir::quant::{Code, Encoding, ScaleKind};
 
 /// The number that an unsigned code (`i32`, nothing above its bits) stands for, without its scale.
@@ -55,25 +55,27 @@ pub fn e4m3(b: &mut Builder, word: V, i: i64, bias: V) -> V {
     b.fmul(x, bias)
 }
 
-/// A factor as f32, read by `load`.
-pub fn factor(b: &mut Builder, kind: ScaleKind, load: impl FnOnce(&mut Builder, crate::mlir::Ty) -> V) -> V {
+/// The type that a factor is loaded as.
+pub fn stored(kind: ScaleKind) -> Ty {
     match kind {
-        ScaleKind::F32 => load(b, F32),
-        ScaleKind::F16 => {
-            let x = load(b, F16);
-            b.fext(x, F32)
-        }
-        ScaleKind::Bf16 => {
-            let x = load(b, BF16);
-            b.fext(x, F32)
-        }
+        ScaleKind::F32 => F32,
+        ScaleKind::F16 => F16,
+        ScaleKind::Bf16 => BF16,
+        ScaleKind::E8m0 | ScaleKind::E4m3 | ScaleKind::Signed { .. } | ScaleKind::Unsigned { .. } => I8,
+    }
+}
+
+/// A factor as f32, read by `load` as a value of type [`stored`].
+pub fn factor(b: &mut Builder, kind: ScaleKind, load: impl FnOnce(&mut Builder, Ty) -> V) -> V {
+    let x = load(b, stored(kind));
+    match kind {
+        ScaleKind::F32 => x,
+        ScaleKind::F16 | ScaleKind::Bf16 => b.fext(x, F32),
         ScaleKind::Signed { .. } => {
-            let x = load(b, I8);
             let x = b.sext(x, I32);
             b.sitofp(x, F32)
         }
         ScaleKind::E8m0 | ScaleKind::E4m3 | ScaleKind::Unsigned { .. } => {
-            let x = load(b, I8);
             let x = b.zext(x, I32);
             match kind {
                 ScaleKind::E4m3 => {

@@ -55,6 +55,14 @@ pub fn initialize(b: &mut Builder, rings: &[(Ring, &[(&str, i64)])]) {
     b.barrier_all();
 }
 
+/// The stage `by` stages after `stage`, in a ring of so many stages; `by` is at most their number.
+pub fn stage_after(b: &mut Builder, stage: V, by: i64, stages: usize) -> V {
+    let sum = b.addc(stage, by);
+    let less = b.addc(sum, -(stages as i64));
+    let over = b.cmpc(Cmp::Sge, sum, stages as i64);
+    b.select(over, less, sum)
+}
+
 /// A turn of a ring: which stage, and the parity of its phase.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {

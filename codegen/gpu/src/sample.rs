@@ -144,12 +144,10 @@ impl<'a> Block<'a> {
         let best = self.shared.max(b, &held);
         let row = Row::new(b, self);
         let greedy = b.cmpc(Cmp::Eq, self.wanted, 1);
-        b.if_else(
+        b.either(
             greedy,
-            &[],
             |b| {
                 row.put_best(b, best);
-                vec![]
             },
             |b| {
                 let (sum, maximum) = self.sum(b, best, &logits);
@@ -157,7 +155,6 @@ impl<'a> Block<'a> {
                 let need = self.need(b);
                 let threshold = self.shared.threshold(b, &held, best, need);
                 row.put_slice(b, &held, threshold);
-                vec![]
             },
         );
         row.finish(b, greedy);

@@ -373,7 +373,7 @@ fn keys_and_values_of_different_width() {
         let unequal = Shape { dtype, d: 48, values: Some(32), out: RowElem::F32, group: 2, ..DECODE };
         let latent = Shape { d: 16, values: Some(64), latent: true, kv_heads: 1, group: 5, ..unequal };
         for shape in [unequal, Shape { d: 24, values: Some(40), ..unequal }, latent] {
-            // What suits tensor cores.
+            // These suit tensor cores.
             assert_eq!(shape.source().generic.is_none(), shape.latent && dtype.is_half());
             let q = [RowElem::F32, RowElem::F16][i % 2];
             check(&Shape { q, ..shape }, &[RAGGED, LONG]);

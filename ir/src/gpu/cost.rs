@@ -104,7 +104,7 @@ struct Timed<'a> {
     row_tiles: usize,
 }
 
-/// What a turn of all warps of a multiprocessor takes.
+/// Costs of a turn of all warps of a multiprocessor.
 struct TurnCosts {
     /// Cycles of instructions that depend on each other.
     chain: f64,
@@ -203,7 +203,7 @@ impl Timed<'_> {
         })
     }
 
-    /// What a turn of one block takes.
+    /// The costs of a turn of one block.
     fn turn(&self, p: &Phase) -> TurnCosts {
         let (r, s) = (self.rates(), self.s);
         let together = s.depth * s.variant.stage_units();

@@ -18,7 +18,7 @@ use crate::target::{GpuArch, TargetSpec};
 use llmcc_abi::layout::{FRAGMENT_K, fragment_bits, round_up};
 
 pub use self::choose::{fitting, matmul_tiles};
-pub use super::weights::{FactorRun, factor_runs, has_f32_factors, has_operands, is_fp8, on_tensor_cores};
+pub use super::weights::{FactorRun, factor_runs, has_f32_factors, has_operands, is_fp8, lane_words, on_tensor_cores};
 
 /// Columns of a unit.
 pub const TILE_K: usize = FRAGMENT_K;
@@ -135,7 +135,7 @@ pub enum InputPlace {
     Global,
 }
 
-/// What decides a schedule with streamed weights.
+/// The choices that decide a schedule with streamed weights.
 #[derive(Clone, Copy, Debug)]
 struct Streamed {
     resident: usize,
@@ -148,7 +148,7 @@ struct Streamed {
     cut: bool,
 }
 
-/// What decides a schedule of tiles.
+/// The choices that decide a schedule of tiles.
 #[derive(Clone, Copy, Debug)]
 struct Tiled {
     resident: usize,
@@ -309,7 +309,7 @@ impl<'a> Facts<'a> {
         // of bank conflicts.
         let row = k * bytes + 16;
         let norm = self.body.prologue.and_then(|p| p.norm);
-        let shared = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
+        let shared = self.shared_of_block(resident);
         // With the factors of the normalization and a word for all threads.
         let staged = rows * (row + norm.map_or(0, |norm| norm_words(norm, k, warps) * 4)) + 32;
         let (input, phases) = match how.place {
@@ -317,10 +317,7 @@ impl<'a> Facts<'a> {
             InputPlace::Global => (Input::Global, self.streamed_phases(how, shared)?),
             InputPlace::Fitting => self.partly_staged(variant, how, shared, row)?,
         };
-        let slots = self.gpu.sms as usize * resident;
-        let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles.min(slots) }).max()?;
-        let many = (self.body.tile_m > GEMV_ROWS)
-            .then_some("a product of many rows that tensor cores would do faster in tiles");
+        let blocks = self.streaming_blocks(&phases, resident)?;
         let decoded = self.is_decoded().then_some("weights decoded number by number, for multiply-adds in f32");
         Some(MatmulSchedule {
             variant,
@@ -335,8 +332,25 @@ impl<'a> Facts<'a> {
             depth: 1,
             direct: false,
             phases,
-            slow: decoded.or(many),
+            slow: decoded.or(self.many_rows()),
         })
+    }
+
+    /// Bytes of shared memory that a block may have where `resident` share a multiprocessor, each of
+    /// which has 1 KB reserved.
+    fn shared_of_block(&self, resident: usize) -> usize {
+        (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize)
+    }
+
+    /// Blocks that stream the weights of all phases; `None` without phases.
+    fn streaming_blocks(&self, phases: &[Phase], resident: usize) -> Option<usize> {
+        let slots = self.gpu.sms as usize * resident;
+        phases.iter().map(|p| if p.cut { slots } else { p.tiles.min(slots) }).max()
+    }
+
+    /// The reason why streaming is slow for a product of many rows.
+    fn many_rows(&self) -> Option<&'static str> {
+        (self.body.tile_m > GEMV_ROWS).then_some("a product of many rows that tensor cores would do faster in tiles")
     }
 
     /// Whether the input must be staged whole: it is computed, or no whole number of column tiles.
@@ -414,9 +428,8 @@ impl<'a> Facts<'a> {
 
     /// Many rows: tiles of weights times tiles of input; a schedule by its parts, if there is room.
     fn tiled(&self, how: &Tiled) -> Option<MatmulSchedule> {
-        let most = (self.gpu.shared_per_sm as usize / how.resident - 1024).min(self.gpu.shared_per_block as usize);
         let s = self.tiles(how)?;
-        (self.tiles_bytes(&s) <= most).then_some(s)
+        (self.tiles_bytes(&s) <= self.shared_of_block(how.resident)).then_some(s)
     }
 
     /// How many warps of a block of few rows have the same strips: more than one, the same in all

@@ -6,6 +6,11 @@ use crate::kernel::RowElem;
 use crate::quant::{BLOCK, Code, Encoding, Float, Format, Per, Scale, ScaleKind};
 use llmcc_abi::layout::Block;
 
+/// 32-bit words of codes that each lane of a warp has of a tile of 16 rows and 64 columns.
+pub fn lane_words(format: Format) -> usize {
+    format.tile_bytes() / 128
+}
+
 /// Adjacent factors that a unit needs: scales of all its groups, or minima, of one level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FactorRun {

@@ -7,7 +7,7 @@ use llmcc_ir::kernel::{ATTEND_BLOCK, ATTEND_PARTS, ATTEND_SPLIT_TOKENS, Attentio
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::target::RowKind;
 
-/// What attention takes on a GPU, fitted to `benches/gpu`: seconds beside [`LATENCY`] to find its
+/// The time of attention on a GPU, fitted to `benches/gpu`: seconds beside [`LATENCY`] to find its
 /// pages and fill its ring.
 pub(crate) const GPU_START: f64 = 2.0e-6;
 /// Seconds to merge the parts of a column of a few tokens' results, of all heads.

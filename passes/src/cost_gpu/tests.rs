@@ -21,7 +21,7 @@ struct Row<'a> {
     past: usize,
     new: usize,
     seconds: f64,
-    /// Of a product.
+    /// The schedule of a product.
     schedule: Option<MatmulSchedule>,
 }
 

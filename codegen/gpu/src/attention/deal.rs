@@ -39,7 +39,7 @@ pub(super) struct Deal<'a> {
     pub(super) words: V,
 }
 
-/// What a token sees, and how it is cut.
+/// The positions that a token sees, and how they are cut.
 struct Sight {
     range: Range,
     /// Pages `page..end`, in chunks of `run`.
@@ -66,7 +66,7 @@ impl Deal<'_> {
         self.split.units as i64
     }
 
-    /// What token `token` of the step sees; `inside`: whether it is one.
+    /// The positions that token `token` of the step sees; `inside`: whether it is one.
     fn sight(&self, b: &mut Builder, token: V, inside: Option<V>) -> Sight {
         let position = self.args.position(b, token);
         b.assume(position, &[900, 5, 1000]);
@@ -280,7 +280,7 @@ impl Deal<'_> {
 /// First page of what a token at `position` sees, and the one after the last.
 fn pages_of(b: &mut Builder, shape: &Shape, position: V, Range { first, count }: Range) -> (V, V) {
     if shape.may_be_blind() {
-        // Of no rows there is no last.
+        // Without rows there is no last one.
         let up = b.addc(count, PAGE_TOKENS as i64 - 1);
         return (first, b.divc(up, PAGE_TOKENS as i64));
     }

@@ -13,6 +13,7 @@ use super::tiles::{Lane, PageAt, Queries, Range, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, Memory, V};
+use crate::ring;
 
 /// Largest head served.
 const MAX_D: usize = 256;
@@ -21,7 +22,7 @@ const MAX_D: usize = 256;
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
     tile: Tile,
-    /// Of a team.
+    /// Warps of a team.
     pub(super) warps: u32,
     /// Pages in a warp's ring.
     stages: usize,
@@ -122,10 +123,7 @@ impl<'a> Walk<'a> {
         item: &'a Item,
         lane: &'a Lane,
     ) -> Walk<'a> {
-        let warp = b.shrc(item.team.thread, 5);
-        // The same in all lanes, and known to be.
-        let zero = b.i32(0);
-        let warp = b.shuffle_from(warp, zero);
+        let warp = b.warp_of(item.team.thread);
         let before = b.mulc(item.team.number, i64::from(plan.warps));
         let of_block = b.add(before, warp);
         let offset = b.mulc(of_block, (plan.stages * plan.tile.page_bytes()) as i64);
@@ -217,7 +215,7 @@ impl<'a> Walk<'a> {
             b.cp_wait(ahead as usize - 1);
             b.sync_warp();
             let next = b.addc(page, ahead * warps);
-            let before = self.turn(b, stage, ahead);
+            let before = ring::stage_after(b, stage, ahead, self.plan.stages);
             self.copy(b, next, entry, before);
             let after = b.addc(next, warps);
             let entry = self.entry(b, after);
@@ -226,21 +224,12 @@ impl<'a> Walk<'a> {
             let state = State::from_carried(&carried[2..]);
             let ranges = vec![self.range(); self.plan.tile.halves];
             let state = self.plan.tile.attend(b, self.lane, (start, &[at]), q, &ranges, &state);
-            let stage = self.turn(b, stage, 1);
+            let stage = ring::stage_after(b, stage, 1, self.plan.stages);
             let mut next = vec![stage, entry];
             next.extend_from_slice(state.carried());
             next
         });
         (State::from_carried(&done[2..]), done[..2].to_vec())
-    }
-
-    /// Stage `stage + by`.
-    fn turn(&self, b: &mut Builder, stage: V, by: i64) -> V {
-        let stages = self.plan.stages as i64;
-        let sum = b.addc(stage, by);
-        let less = b.addc(sum, -stages);
-        let over = b.cmpc(Cmp::Sge, sum, stages);
-        b.select(over, less, sum)
     }
 
     /// Leaves the values of a turned tile.

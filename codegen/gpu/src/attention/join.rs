@@ -144,14 +144,12 @@ impl Join<'_> {
         let slot = self.slot(b, chunk);
         self.each_piece(b, |b, row, col, number| {
             let part = self.join_warps(b, row, col);
-            b.if_else(
+            b.either(
                 alone,
-                &[],
                 |b| {
                     let sums = self.load_sums(b, number);
                     let sums = self.add(b, sums, part);
                     self.store_sums(b, number, sums);
-                    vec![]
                 },
                 |b| {
                     let p = self.slot_value(b, slot, row, col);
@@ -163,7 +161,6 @@ impl Join<'_> {
                         let p = b.atc(p, 4);
                         b.store(part.sum, p);
                     });
-                    vec![]
                 },
             );
         });
@@ -172,19 +169,16 @@ impl Join<'_> {
     /// After the last chunk: stores the output, if this team has all chunks or counts last.
     pub(super) fn finish(&self, b: &mut Builder) {
         let alone = self.alone(b);
-        b.if_else(
+        b.either(
             alone,
-            &[],
             |b| {
                 self.each_piece(b, |b, row, col, number| {
                     let sums = self.load_sums(b, number);
                     self.store_out(b, (row, col), sums);
                 });
-                vec![]
             },
             |b| {
                 self.join_shares(b);
-                vec![]
             },
         );
     }

@@ -113,11 +113,9 @@ impl Grid<'_> {
         let first = b.cmpc(Cmp::Eq, layer, 0);
         let both = |b: &mut Builder| {
             b.role(prompts);
-            vec![]
         };
-        b.if_else(first, &[], both, |b| {
+        b.either(first, both, |b| {
             b.role(|b| others(b, lone));
-            vec![]
         });
     }
 

@@ -56,7 +56,7 @@ pub(super) struct Split {
     pub(super) rows: usize,
     /// Items of a token that is not cut.
     pub(super) units: usize,
-    /// Of a team, a divisor of [`MIN_PAGES`].
+    /// Warps of a team, a divisor of [`MIN_PAGES`].
     pub(super) warps: u32,
     /// Results of a chunk: of each warp, which takes every `warps`-th page, or one of all.
     pub(super) parts: u32,
@@ -82,7 +82,7 @@ pub(super) struct Team {
     pub(super) in_grid: V,
 }
 
-/// What a team has of a token and a unit.
+/// A team's share of a token and a unit.
 #[derive(Clone, Copy)]
 pub(super) struct Item {
     pub(super) team: Team,

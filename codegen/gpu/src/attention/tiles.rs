@@ -91,7 +91,7 @@ impl Lane {
         Lane::of_thread(b, tile, tid)
     }
 
-    /// Of a thread with this number in its warps.
+    /// The lane of the thread with this number in its warps.
     pub(super) fn of_thread(b: &mut Builder, tile: &Tile, thread: V) -> Lane {
         let lane = b.andc(thread, 31);
         let g = b.shrc(lane, 2);

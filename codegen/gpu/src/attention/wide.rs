@@ -38,6 +38,7 @@ use super::tiles::{Lane, Range, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cache, Cmp, Elem, I32, I64, Memory, Ty, V};
+use crate::ring;
 use llmcc_abi::PAGE_TOKENS;
 
 /// Most columns of a value: an eighth of 16 rows takes 32 registers.
@@ -58,7 +59,7 @@ const CHOICES: [(usize, usize); 4] = [(2, 3), (2, 2), (1, 3), (1, 2)];
 pub(super) struct WidePlan {
     /// Warps of a team: each has an equal part of the columns.
     warps: usize,
-    /// What a warp's products are made of; `d`: its columns of the values.
+    /// The shape of a warp's products; `d`: its columns of the values.
     tile: Tile,
     /// Steps of 16 columns that are stored as keys, of all warps and of each.
     own: usize,
@@ -165,7 +166,7 @@ struct WideWalk<'a> {
     mine: V,
     /// Row of the block table.
     table: V,
-    /// What is stored of the item's KV head as keys, and as values, in page 0 of the pool.
+    /// The keys and the values of the item's KV head in page 0 of the pool.
     keys: V,
     values: V,
 }
@@ -173,9 +174,7 @@ struct WideWalk<'a> {
 impl<'a> WideWalk<'a> {
     fn new(b: &mut Builder, shape: &'a Shape, plan: &'a WidePlan, args: Args<'a>, item: &'a Item) -> WideWalk<'a> {
         let lane = Lane::of_thread(b, &plan.tile, item.team.thread);
-        let (warp, zero) = (b.shrc(item.team.thread, 5), b.i32(0));
-        // The same in all lanes, and known to be.
-        let warp = b.shuffle_from(warp, zero);
+        let warp = b.warp_of(item.team.thread);
         let of = |name, at, bytes, stages| Memory { name, at, bytes, stages, conflict_free: false, over: &[] };
         b.buffer(of("rings of warps", 0, plan.stage_bytes(), plan.warps * plan.stages));
         b.buffer(of("partial scores", plan.ring_bytes(), plan.score_bytes(), 2));
@@ -372,7 +371,7 @@ impl<'a> WideWalk<'a> {
             b.cp_wait(ahead as usize - 1);
             b.sync_warp();
             let next = b.addc(number, ahead * pages);
-            let before = self.turn(b, stage, ahead);
+            let before = ring::stage_after(b, stage, ahead, self.plan.stages);
             self.copy(b, next, entries, before);
             let after = b.addc(next, pages);
             let entries = self.entries(b, after);
@@ -380,19 +379,11 @@ impl<'a> WideWalk<'a> {
             let scores = self.exchange(b, scores, place);
             let state = State::from_carried(&carried[kept..]);
             let state = self.weigh(b, number, &scores, stage, &state);
-            let (stage, place) = (self.turn(b, stage, 1), b.xorc(place, plan.score_bytes() as i64));
+            let (stage, place) =
+                (ring::stage_after(b, stage, 1, self.plan.stages), b.xorc(place, plan.score_bytes() as i64));
             [vec![stage, place], entries, state.carried().to_vec()].concat()
         });
         (State::from_carried(&done[kept..]), done[..kept].to_vec())
-    }
-
-    /// Stage `stage + by`.
-    fn turn(&self, b: &mut Builder, stage: V, by: i64) -> V {
-        let stages = self.plan.stages as i64;
-        let sum = b.addc(stage, by);
-        let less = b.addc(sum, -stages);
-        let over = b.cmpc(Cmp::Sge, sum, stages);
-        b.select(over, less, sum)
     }
 
     /// The warp's part of the scores of a tile: of every eight tokens an accumulator.

@@ -386,18 +386,6 @@ fn decoded(b: &mut Builder, format: Format, words: &[V], scales: Option<Scales>)
     rows
 }
 
-/// The factors of both levels for a lane's two rows, f32, of what `stored` gives for each run: as they
-/// are stored, those of the first and of the second row.
-pub fn factors_of(b: &mut Builder, format: Format, mut stored: impl FnMut() -> Option<[V; 2]>) -> Option<Scales> {
-    let mut out: [Option<[V; 2]>; 2] = [None; 2];
-    for run in schedule::factor_runs(format) {
-        let read = stored()?.map(|v| codes::factor(b, run.of.kind, |_, _| v));
-        let of = &mut out[usize::from(run.minima)];
-        *of = Some(of.map_or(read, |below| std::array::from_fn(|h| b.fmul(below[h], read[h]))));
-    }
-    Some(Scales { scale: out[0]?, min: out[1] })
-}
-
 /// Bytes from a run to the line of it that unit `unit` needs; nothing where there is one line.
 pub fn line_of(b: &mut Builder, run: &FactorRun, unit: V) -> Option<V> {
     let units = run.units()?;
@@ -448,13 +436,30 @@ pub fn factors(
     load: fn(&mut Builder, V, Ty) -> V,
     place: impl Fn(&mut Builder, &FactorRun) -> (V, usize),
 ) -> Option<Scales> {
-    let mut out: [Option<[V; 2]>; 2] = [None; 2];
-    for run in schedule::factor_runs(format) {
-        let (p, first) = place(b, &run);
-        let read: [V; 2] = std::array::from_fn(|h| {
+    joined(b, format, |b, run| {
+        let (p, first) = place(b, run);
+        Some(std::array::from_fn(|h| {
             let p = b.atc(p, (first + 8 * run.of.kind.bytes() * h) as i64);
             codes::factor(b, run.of.kind, |b, ty| load(b, p, ty))
-        });
+        }))
+    })
+}
+
+/// The same of factors that are in registers as they are stored: those of the two rows, run by run.
+pub fn factors_of(b: &mut Builder, format: Format, stored: &[[V; 2]]) -> Option<Scales> {
+    let mut stored = stored.iter();
+    joined(b, format, |b, run| Some(stored.next()?.map(|v| codes::factor(b, run.of.kind, |_, _| v))))
+}
+
+/// The products of the levels; `read` gives a run's factors of the two rows.
+fn joined(
+    b: &mut Builder,
+    format: Format,
+    mut read: impl FnMut(&mut Builder, &FactorRun) -> Option<[V; 2]>,
+) -> Option<Scales> {
+    let mut out: [Option<[V; 2]>; 2] = [None; 2];
+    for run in schedule::factor_runs(format) {
+        let read = read(b, &run)?;
         let of = &mut out[usize::from(run.minima)];
         *of = Some(of.map_or(read, |below| std::array::from_fn(|h| b.fmul(below[h], read[h]))));
     }

@@ -6,9 +6,10 @@
 
 use super::decode::{self, Scales};
 use super::weights::Weights;
-use crate::mlir::{BF16, Builder, F16, F32, I8, I32, Ty, V};
-use llmcc_ir::gpu::schedule::{self, FactorRun};
-use llmcc_ir::quant::{Format, ScaleKind};
+use crate::codes;
+use crate::mlir::{Builder, I32, Ty, V};
+use llmcc_ir::gpu::schedule::{self, FactorRun, lane_words};
+use llmcc_ir::quant::Format;
 
 /// Where a lane finds a unit of a warp's strips.
 pub struct Sources {
@@ -20,28 +21,13 @@ pub struct Sources {
 struct StripSource {
     /// The lane's piece of the first column tile's codes.
     codes: V,
-    /// Of each run of factors, that of the lane's first row and of the first column tile.
+    /// The factor of the lane's first row and of the first column tile, in each run.
     runs: Vec<V>,
-}
-
-/// As what a factor is loaded.
-fn stored(kind: ScaleKind) -> Ty {
-    match kind {
-        ScaleKind::F32 => F32,
-        ScaleKind::F16 => F16,
-        ScaleKind::Bf16 => BF16,
-        _ => I8,
-    }
 }
 
 /// Whether column tile `j` of a unit has factors of a run that the one before has not.
 fn is_new(run: &FactorRun, j: usize) -> bool {
     j == 0 || run.line_in(j) != run.line_in(j - 1)
-}
-
-/// 32-bit words of codes that a lane has of a column tile.
-fn words(format: Format) -> usize {
-    format.tile_bytes() / 128
 }
 
 impl Weights<'_> {
@@ -88,7 +74,7 @@ impl Weights<'_> {
     pub fn load(&self, b: &mut Builder, from: &Sources, i: usize, j: usize) -> Vec<V> {
         let (format, source) = (self.format_of(i), &from.strips[i]);
         let mut out = vec![];
-        for c in 0..words(format) / 4 {
+        for c in 0..lane_words(format) / 4 {
             let p = b.atc(source.codes, (j * format.tile_bytes() + c * 512) as i64);
             out.extend(b.load_once(p, from.exists));
         }
@@ -96,7 +82,7 @@ impl Weights<'_> {
             for h in 0..2 {
                 let skip = run.line_in(j) * run.line_bytes() + 8 * run.of.kind.bytes() * h;
                 let p = b.atc(*at, skip as i64);
-                out.push(b.load_const(p, stored(run.of.kind)));
+                out.push(b.load_const(p, codes::stored(run.of.kind)));
             }
         }
         out
@@ -106,8 +92,8 @@ impl Weights<'_> {
     fn types(&self, i: usize, j: usize) -> Vec<Ty> {
         let format = self.format_of(i);
         let runs = schedule::factor_runs(format);
-        let new = runs.iter().filter(|run| is_new(run, j)).flat_map(|run| [stored(run.of.kind); 2]);
-        std::iter::repeat_n(I32, words(format)).chain(new).collect()
+        let new = runs.iter().filter(|run| is_new(run, j)).flat_map(|run| [codes::stored(run.of.kind); 2]);
+        std::iter::repeat_n(I32, lane_words(format)).chain(new).collect()
     }
 
     /// Types of what is loaded of a unit: column tile by column tile, strip by strip.
@@ -137,14 +123,14 @@ impl Weights<'_> {
     pub fn loaded(&self, b: &mut Builder, unit: &[V], i: usize, j: usize) -> (Vec<V>, Option<Scales>) {
         let format = self.format_of(i);
         let first = self.start(i, j);
-        let codes = unit[first..first + words(format)].to_vec();
+        let codes = unit[first..first + lane_words(format)].to_vec();
         let runs = schedule::factor_runs(format);
         let mut pairs = vec![];
         for (number, run) in runs.iter().enumerate() {
             // Loaded with the first column tile that has it.
             let from = (0..=j).rev().find(|j| is_new(run, *j)).unwrap_or(0);
             let skip = runs[..number].iter().filter(|run| is_new(run, from)).count();
-            let at = self.start(i, from) + words(format) + 2 * skip;
+            let at = self.start(i, from) + lane_words(format) + 2 * skip;
             pairs.push([unit[at], unit[at + 1]]);
         }
         if pairs.is_empty() {
@@ -153,8 +139,6 @@ impl Weights<'_> {
         if !schedule::has_f32_factors(format) {
             return (codes, Some(Scales { scale: pairs[0], min: pairs.get(1).copied() }));
         }
-        let mut pairs = pairs.into_iter();
-        let scales = decode::factors_of(b, format, || pairs.next());
-        (codes, scales)
+        (codes, decode::factors_of(b, format, &pairs))
     }
 }

@@ -81,7 +81,7 @@ pub fn compute(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, (ro
     rows_of(b, plan, args, to, (row0, rows), factors, &how(plan, args));
 }
 
-/// What becomes of the rows of a plan.
+/// How the rows of a plan become its staged input.
 pub(super) fn how(plan: &Plan<'_>, args: Args<'_>) -> How {
     let (cols, stored) = plan.cx.rows(plan.body.x);
     let prologue = plan.body.prologue;
@@ -98,7 +98,7 @@ pub(super) fn how(plan: &Plan<'_>, args: Args<'_>) -> How {
 /// A vector in memory and its length.
 pub(super) type Vector = (V, usize);
 
-/// What becomes of the rows that are staged.
+/// How rows become staged input: see [`how`].
 pub(super) struct How {
     pub norm: Option<Norm>,
     pub gain: Option<Vector>,
@@ -143,16 +143,12 @@ fn rows_of(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, (row0, 
             let factor = b.load(p, F32);
             x.iter_mut().for_each(|v| *v = b.fmul(*v, factor));
         }
-        let part = |b: &mut Builder, (at, len): Vector| {
-            let from = if len >= plan.k { col } else { b.remc(col, len as i64) };
-            load(b, at, from, Elem::F32, wide, Builder::load_const)
-        };
         if let Some(gain) = gain {
-            let gain = part(b, gain);
+            let gain = part(b, plan, gain, col, wide);
             x.iter_mut().zip(gain).for_each(|(v, g)| *v = b.fmul(*v, g));
         }
         if let Some(bias) = bias {
-            let bias = part(b, bias);
+            let bias = part(b, plan, bias, col, wide);
             x.iter_mut().zip(bias).for_each(|(v, c)| *v = b.fadd(*v, c));
         }
         let line = b.mulc(r, to.stride as i64);
@@ -161,6 +157,12 @@ fn rows_of(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, (row0, 
     });
     zeros(b, plan, to, rows);
     b.barrier();
+}
+
+/// Loads the elements of a gain or bias for `wide` columns from `col` on; a short vector repeats.
+pub(super) fn part(b: &mut Builder, plan: &Plan<'_>, (at, len): Vector, col: V, wide: usize) -> Vec<V> {
+    let from = if len >= plan.k { col } else { b.remc(col, len as i64) };
+    load(b, at, from, Elem::F32, wide, Builder::load_const)
 }
 
 /// Clears the columns between the last one and the end of its unit.
@@ -285,6 +287,18 @@ impl Factors {
         p
     }
 
+    /// The sum over a row of the sums of its `warps`, the first of which has number `index`, in their
+    /// order.
+    pub fn sum_of_warps(&self, b: &mut Builder, index: V, warps: usize) -> V {
+        let sums: Vec<V> = (0..warps as i64)
+            .map(|w| {
+                let p = self.sum_at(b, index, w);
+                b.load(p, F32)
+            })
+            .collect();
+        sums[1..].iter().fold(sums[0], |acc, v| b.fadd(acc, *v))
+    }
+
     fn mean(&self, b: &mut Builder, i: V) -> V {
         let p = self.mean_at(b, i);
         b.load(p, F32)
@@ -384,13 +398,7 @@ impl Sums<'_> {
         let mine = b.cmp(Cmp::Slt, tid, rows);
         b.if_(mine, |b| {
             let line = b.mulc(tid, warps as i64);
-            let sums: Vec<V> = (0..warps as i64)
-                .map(|w| {
-                    let p = self.to.sum_at(b, line, w);
-                    b.load(p, F32)
-                })
-                .collect();
-            let sum = sums[1..].iter().fold(sums[0], |acc, v| b.fadd(acc, *v));
+            let sum = self.to.sum_of_warps(b, line, warps);
             let value = finish(b, sum);
             let p = place(b, tid);
             b.store(value, p);

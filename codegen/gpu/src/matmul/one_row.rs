@@ -8,14 +8,17 @@
 use super::Plan;
 use super::input::{self, Factors, Staged, Vector};
 use crate::cx::Args;
-use crate::mlir::{Builder, Cmp, Elem, F32, V};
+use crate::mlir::{Builder, Cmp, Elem, V};
+use llmcc_ir::kernel::Norm;
 
 /// Most pieces of a row that a thread holds.
 const PIECES: usize = 8;
 
-/// Gains and biases of a thread's pieces.
+/// A thread's pieces of the row, with their gains and biases.
 pub struct Ahead {
-    /// For each piece.
+    norm: Norm,
+    stored: Elem,
+    wide: usize,
     pieces: Vec<OwnPiece>,
 }
 
@@ -34,8 +37,8 @@ pub fn ahead(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>) -> Option<Ahead> 
     let how = input::how(plan, args);
     let threads = plan.schedule.warps * 32;
     let pieces = plan.k / how.wide;
-    let whole = how.norm.is_some_and(|norm| norm.width == plan.k);
-    if !plan.schedule.direct || !whole || pieces > PIECES * threads {
+    let norm = how.norm.filter(|norm| norm.width == plan.k)?;
+    if !plan.schedule.direct || pieces > PIECES * threads {
         return None;
     }
     let tid = b.sreg("tid.x");
@@ -45,25 +48,20 @@ pub fn ahead(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>) -> Option<Ahead> 
         let last = b.i32(pieces as i64 - 1);
         let number = b.min(number, last);
         let col = b.mulc(number, how.wide as i64);
-        let part = |b: &mut Builder, v: Option<Vector>| {
-            v.map(|(at, len)| {
-                let from = if len >= plan.k { col } else { b.remc(col, len as i64) };
-                input::load(b, at, from, Elem::F32, how.wide, Builder::load_const)
-            })
-        };
-        let (gain, bias) = (part(b, how.gain), part(b, how.bias));
+        let mut part = |v: Option<Vector>| v.map(|v| input::part(b, plan, v, col, how.wide));
+        let (gain, bias) = (part(how.gain), part(how.bias));
         OwnPiece { col, inside, gain, bias }
     };
-    Some(Ahead { pieces: (0..pieces.div_ceil(threads)).map(|i| of(b, i)).collect() })
+    let pieces = (0..pieces.div_ceil(threads)).map(|i| of(b, i)).collect();
+    Some(Ahead { norm, stored: how.stored, wide: how.wide, pieces })
 }
 
 /// Stages row `row` of the step, normalized. Ends with a barrier.
 pub fn compute(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, row: V, factors: V, ahead: &Ahead) {
-    let how = input::how(plan, args);
-    let Some(norm) = how.norm else { return };
+    let norm = ahead.norm;
     let base = input::row(b, plan, args, row);
     let mut x: Vec<Vec<V>> =
-        ahead.pieces.iter().map(|p| input::load(b, base, p.col, how.stored, how.wide, Builder::load)).collect();
+        ahead.pieces.iter().map(|p| input::load(b, base, p.col, ahead.stored, ahead.wide, Builder::load)).collect();
     let shared = Factors { at: factors, rows: plan.schedule.rows, runs: 1, center: norm.center };
     let (scale, eps) = (1.0 / norm.width as f32, norm.eps.get());
     if norm.center {
@@ -116,11 +114,5 @@ fn total(
     });
     b.barrier();
     let zero = b.i32(0);
-    let sums: Vec<V> = (0..plan.schedule.warps as i64)
-        .map(|w| {
-            let p = shared.sum_at(b, zero, w);
-            b.load(p, F32)
-        })
-        .collect();
-    sums[1..].iter().fold(sums[0], |acc, v| b.fadd(acc, *v))
+    shared.sum_of_warps(b, zero, plan.schedule.warps)
 }

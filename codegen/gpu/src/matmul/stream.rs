@@ -145,23 +145,25 @@ impl<'a> Stream<'a> {
         let mine = b.add(share.lo, th.part);
         let q0 = b.select(th.active, mine, share.hi);
         // Weights are on their way before the kernels before have ended, whatever those compute.
-        let unit = if s.direct { self.load_first(b, &th, q0) } else { self.fill(b, &th, q0) };
+        let carried = if s.direct { self.load_first(b, &th, q0) } else { self.fill(b, &th, q0) };
         if first {
             let ahead = one_row::ahead(b, self.plan, self.args);
             b.wait_for_inputs();
             self.stage(b, &th, staged, ahead);
         }
-        if s.direct { self.direct_tiles(b, &th, q0, unit) } else { self.tiles(b, &th, q0) }
+        self.tiles(b, &th, q0, &carried);
     }
 
-    /// Starts copying the first units to the ring.
+    /// Starts copying the first units to the ring. Returns where the first unit is read in the ring, and
+    /// where the next one is written.
     fn fill(&self, b: &mut Builder, th: &Thread<'_>, q0: V) -> Vec<V> {
         for i in 0..self.p.phase.stages as i64 - 1 {
             let q = b.addc(q0, i * self.p.phase.parts as i64);
             let slot = b.atc(th.ring, i * self.p.unit_bytes() as i64);
             self.fetch(b, th, q, slot);
         }
-        vec![]
+        let write = (self.p.phase.stages as i64 - 1) * self.p.unit_bytes() as i64;
+        vec![b.i32(0), b.i32(write)]
     }
 
     /// Brings the input to shared memory, if it is to be there.
@@ -181,15 +183,8 @@ impl<'a> Stream<'a> {
             let compute = |b: &mut Builder| input::compute(b, plan, args, staged, (row0, rows), factors);
             let Some(ahead) = ahead else { return compute(b) };
             let one = b.cmpc(Cmp::Eq, rows, 1);
-            let alone = |b: &mut Builder| {
-                one_row::compute(b, plan, args, staged, row0, factors, &ahead);
-                vec![]
-            };
-            let several = |b: &mut Builder| {
-                compute(b);
-                vec![]
-            };
-            b.if_else(one, &[], alone, several);
+            let alone = |b: &mut Builder| one_row::compute(b, plan, args, staged, row0, factors, &ahead);
+            b.either(one, alone, compute);
         }
     }
 
@@ -270,41 +265,26 @@ impl<'a> Stream<'a> {
         (first, b.select(some, end, first))
     }
 
-    /// All output tiles of the block's share.
-    fn tiles(&self, b: &mut Builder, th: &Thread<'_>, q0: V) {
-        let (kt, phase) = (self.plan.kt() as i64, self.p.phase);
+    /// All output tiles of the block's share. `q0` is the warp's first unit; `carried` is the state that
+    /// turns hand on beside the sums: positions in the ring, or the unit that was loaded.
+    fn tiles(&self, b: &mut Builder, th: &Thread<'_>, q0: V, carried: &[V]) {
+        let (kt, parts) = (self.plan.kt() as i64, self.p.phase.parts as i64);
         let (first, end) = self.range(b, th.share);
-        let unit = self.p.unit_bytes() as i64;
-        let (read, write, one) = (b.i32(0), b.i32((phase.stages as i64 - 1) * unit), b.i32(1));
-        b.for_((first, end, one), &[q0, read, write], |b, tile, carried| {
+        let one = b.i32(1);
+        let kept = 1 + carried.len();
+        let init = [&[q0], carried].concat();
+        b.for_((first, end, one), &init, |b, tile, carried| {
             let start = b.mulc(tile, kt);
             let tile_end = b.addc(start, kt);
             let end = b.min(tile_end, th.share.hi);
             let zero = b.f32(0.0);
-            let sums = th.weights.strips().len() * self.sums_of_strip();
             let mut init = carried.to_vec();
-            init.extend(vec![zero; sums]);
-            let step = b.i32(phase.parts as i64);
+            init.extend(vec![zero; th.weights.strips().len() * self.sums_of_strip()]);
+            let step = b.i32(parts);
             let units = |b: &mut Builder, x: &[V]| {
                 b.for_((carried[0], end, step), &init, |b, q, carried| {
-                    let (read, write) = (carried[1], carried[2]);
-                    b.cp_wait(phase.stages - 2);
-                    // Scales were copied by other lanes, and the slot filled next was read by them.
-                    b.sync_warp();
-                    let ahead = b.addc(q, (phase.stages as i64 - 1) * phase.parts as i64);
-                    let slot = b.at(th.ring, write);
-                    self.fetch(b, th, ahead, slot);
-                    let slot = b.at(th.ring, read);
-                    let kt = b.sub(q, start);
-                    let mut next = vec![b.addc(q, phase.parts as i64)];
-                    for at in [read, write] {
-                        let up = b.addc(at, unit);
-                        let over = b.cmpc(Cmp::Sge, up, phase.stages as i64 * unit);
-                        let zero = b.i32(0);
-                        next.push(b.select(over, zero, up));
-                    }
-                    next.extend(self.unit(b, (th, x), slot, kt, &carried[3..]));
-                    next
+                    let turn = if self.plan.schedule.direct { Self::direct_turn } else { Self::ring_turn };
+                    turn(self, b, (th, x), (q, start), &carried[1..])
                 })
             };
             let out = match th.fits {
@@ -315,9 +295,35 @@ impl<'a> Stream<'a> {
                     b.if_else(fits, &types, |b| units(b, &th.x[0]), |b| units(b, &th.x[1]))
                 }
             };
-            self.finish(b, th, tile, &out[3..]);
-            out[..3].to_vec()
+            self.finish(b, th, tile, &out[kept..]);
+            out[..kept].to_vec()
         });
+    }
+
+    /// Adds unit `q` of an output tile whose first unit is `start`, and starts the copy of a later one.
+    /// `carried` is the positions of [`Stream::fill`], and the sums. Returns the warp's next unit, and the
+    /// same anew.
+    fn ring_turn(&self, b: &mut Builder, (th, x): (&Thread<'_>, &[V]), (q, start): (V, V), carried: &[V]) -> Vec<V> {
+        let phase = self.p.phase;
+        let unit = self.p.unit_bytes() as i64;
+        let (read, write) = (carried[0], carried[1]);
+        b.cp_wait(phase.stages - 2);
+        // Scales were copied by other lanes, and the slot filled next was read by them.
+        b.sync_warp();
+        let ahead = b.addc(q, (phase.stages as i64 - 1) * phase.parts as i64);
+        let slot = b.at(th.ring, write);
+        self.fetch(b, th, ahead, slot);
+        let slot = b.at(th.ring, read);
+        let kt = b.sub(q, start);
+        let mut next = vec![b.addc(q, phase.parts as i64)];
+        for at in [read, write] {
+            let up = b.addc(at, unit);
+            let over = b.cmpc(Cmp::Sge, up, phase.stages as i64 * unit);
+            let zero = b.i32(0);
+            next.push(b.select(over, zero, up));
+        }
+        next.extend(self.unit(b, (th, x), slot, kt, &carried[2..]));
+        next
     }
 
     /// Adds the sums of all warps, and makes results of them.

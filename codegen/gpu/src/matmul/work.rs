@@ -157,14 +157,11 @@ pub fn block_kernel(plan: &Plan<'_>, bytes: usize, body: impl FnOnce(&mut Builde
         let none = |b: &mut Builder| {
             // A kernel without work ends after those before, too.
             b.wait_for_inputs();
-            vec![]
         };
-        b.if_else(
+        b.either(
             inside,
-            &[],
             |b| {
                 work(b);
-                vec![]
             },
             none,
         );

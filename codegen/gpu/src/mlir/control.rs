@@ -119,4 +119,16 @@ impl Builder {
         self.line("}");
         results
     }
+
+    /// `if c { then } else { otherwise }` without results.
+    pub fn either(&mut self, c: V, then: impl FnOnce(&mut Builder), otherwise: impl FnOnce(&mut Builder)) {
+        let then = |b: &mut Builder| {
+            then(b);
+            vec![]
+        };
+        self.if_else(c, &[], then, |b| {
+            otherwise(b);
+            vec![]
+        });
+    }
 }

@@ -12,11 +12,10 @@
 
 use std::collections::HashSet;
 
+use super::record::{Key, key, named};
 use super::{Builder, Ty, V};
 
-type Key = (u32, Option<u16>);
-
-/// What a kernel may read, and since when.
+/// The pointers that a kernel may not use before its wait, and whether it has waited.
 pub(super) struct Dependencies {
     /// The kernel may begin before the ones before have ended.
     overlaps: bool,
@@ -30,7 +29,7 @@ pub(super) struct Dependencies {
 
 impl Dependencies {
     pub(super) fn new(overlaps: bool, made: impl Iterator<Item = V>) -> Dependencies {
-        Dependencies { overlaps, made: made.map(|v| (v.id, v.part)).collect(), waited: vec![!overlaps], early: vec![] }
+        Dependencies { overlaps, made: made.map(key).collect(), waited: vec![!overlaps], early: vec![] }
     }
 
     pub(super) fn open(&mut self) {
@@ -52,12 +51,7 @@ impl Dependencies {
 
     /// Whether an operation's text names a pointer to what kernels write.
     fn uses(&self, text: &str) -> bool {
-        let digits = |s: &str| s.len() - s.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        text.split('%').skip(1).any(|rest| {
-            let n = digits(rest);
-            let part = rest[n..].strip_prefix('#').and_then(|r| r[..digits(r)].parse().ok());
-            rest[..n].parse().is_ok_and(|id| self.made.contains(&(id, part)))
-        })
+        named(text).any(|key| self.made.contains(&key))
     }
 }
 
@@ -95,15 +89,15 @@ impl Builder {
         if v.ty != Ty::Global {
             self.check_use(text);
         } else if self.dependencies.uses(text) {
-            self.dependencies.made.insert((v.id, v.part));
+            self.dependencies.made.insert(key(v));
         }
     }
 
     /// `to` is one of `from`.
     pub(super) fn derive(&mut self, to: V, from: &[V]) {
         let made = &mut self.dependencies.made;
-        if from.iter().any(|v| made.contains(&(v.id, v.part))) {
-            made.insert((to.id, to.part));
+        if from.iter().any(|v| made.contains(&key(*v))) {
+            made.insert(key(to));
         }
     }
 }

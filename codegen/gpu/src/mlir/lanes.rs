@@ -18,6 +18,11 @@ impl Builder {
         self.record_same(same, v);
         same
     }
+    /// The number of the warp of thread `thread`: the same in all lanes, and known to be.
+    pub fn warp_of(&mut self, thread: V) -> V {
+        let (warp, zero) = (self.shrc(thread, 5), self.i32(0));
+        self.shuffle_from(warp, zero)
+    }
     fn shuffle(&mut self, kind: &str, v: V, by: i64) -> V {
         let (all, by, clamp) = (self.i32(-1), self.i32(by), self.i32(31));
         self.op(v.ty, format!("nvvm.shfl.sync {kind} {all}, {v}, {by}, {clamp} : {0} -> {0}", v.ty))

@@ -17,9 +17,9 @@ use llmcc_ir::gpu::value::{Arith, Carry, Merge, Value, ValueId};
 use std::collections::HashMap;
 
 /// A value of the text.
-type Key = (u32, Option<u16>);
+pub(super) type Key = (u32, Option<u16>);
 
-fn key(v: V) -> Key {
+pub(super) fn key(v: V) -> Key {
     (v.id, v.part)
 }
 
@@ -491,17 +491,20 @@ impl Builder {
         if self.recording.registers.is_empty() || self.recording.passing {
             return;
         }
-        let mut rest = text;
-        while let Some(i) = rest.find('%') {
-            rest = &rest[i + 1..];
-            let digits = |s: &str| s.len() - s.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-            let n = digits(rest);
-            let id: Option<u32> = rest[..n].parse().ok();
-            rest = &rest[n..];
-            let part = rest.strip_prefix('#').and_then(|r| r[..digits(r)].parse().ok());
-            if let Some(set) = id.and_then(|id| self.recording.registers.get(&(id, part)).copied()) {
+        for key in named(text) {
+            if let Some(set) = self.recording.registers.get(&key).copied() {
                 self.record(Op::RegisterRead(set));
             }
         }
     }
+}
+
+/// The values that an operation's text names, in order.
+pub(super) fn named(text: &str) -> impl Iterator<Item = Key> {
+    let digits = |s: &str| s.len() - s.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    text.split('%').skip(1).filter_map(move |rest| {
+        let n = digits(rest);
+        let part = rest[n..].strip_prefix('#').and_then(|r| r[..digits(r)].parse().ok());
+        Some((rest[..n].parse().ok()?, part))
+    })
 }

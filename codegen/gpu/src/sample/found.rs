@@ -122,16 +122,13 @@ impl<'a> Row<'a> {
         let last = self.is_last(b);
         b.if_(last, |b| {
             b.fence();
-            b.if_else(
+            b.either(
                 greedy,
-                &[],
                 |b| {
                     self.join_best(b);
-                    vec![]
                 },
                 |b| {
                     self.join(b);
-                    vec![]
                 },
             );
         });

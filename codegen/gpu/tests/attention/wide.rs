@@ -42,7 +42,7 @@ fn heads_above_256() {
     checked(&LARGE, &[MIXED, LONE]);
     checked(&Shape { group: 3, kv_heads: 2, window: Some(50), dtype: KvDType::F16, ..LARGE }, &[RAGGED]);
     checked(&Shape { d: 320, group: 16, causal: false, target: "sm80", ..LARGE }, &[MIXED]);
-    // Of other heads and caches the plain kernel takes care.
+    // The plain kernel takes care of other heads and caches.
     for other in [Shape { d: 528, ..LARGE }, Shape { d: 1024, ..LARGE }, Shape { dtype: KvDType::Int8, ..LARGE }] {
         assert!(other.source().generic.is_some(), "{other:?}");
     }

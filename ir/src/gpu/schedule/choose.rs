@@ -64,14 +64,12 @@ fn fastest(facts: &Facts<'_>, all: impl Iterator<Item = MatmulSchedule>) -> Opti
 /// The schedules that there is room for. A wish adds what is not tried without it.
 fn candidates(facts: &Facts<'_>, wish: Wish) -> Vec<MatmulSchedule> {
     match facts.variant() {
-        Variant::Gemv if facts.is_direct(wish) => facts.direct(wish).into_iter().collect(),
         Variant::Gemv | Variant::Fma => streamed(facts, wish),
         Variant::Mma | Variant::Wgmma if facts.elem != RowElem::Fp8 => {
-            // What does not fit in shared memory in any way is streamed, eight rows at a time. A
+            // Weights that fit in shared memory in no way are streamed, eight rows at a time. A
             // wish for what does not fit changes nothing of that.
             match tiled(facts, wish) {
                 tiles if !tiles.is_empty() || !tiled(facts, Wish { cut: wish.cut, ..Wish::NONE }).is_empty() => tiles,
-                _ if facts.is_direct(wish) => facts.direct(wish).into_iter().collect(),
                 _ => streamed(facts, wish),
             }
         }
@@ -91,6 +89,9 @@ fn cuts(wish: Wish) -> &'static [bool] {
 }
 
 fn streamed(facts: &Facts<'_>, wish: Wish) -> Vec<MatmulSchedule> {
+    if facts.is_direct(wish) {
+        return facts.direct(wish).into_iter().collect();
+    }
     let places: &[InputPlace] = if facts.must_stage() {
         &[InputPlace::Whole]
     } else {

@@ -5,7 +5,8 @@
 //! rules that held on an H200 (docs/gpu-results.md).
 
 use super::{
-    Facts, GEMV_ROWS, Input, InputPlace, MatmulSchedule, Phase, TILE_K, Variant, norm_words, round_up, sums_bytes,
+    Facts, GEMV_ROWS, Input, InputPlace, MatmulSchedule, Phase, TILE_K, Variant, lane_words, norm_words, round_up,
+    sums_bytes,
 };
 use crate::kernel::{Segment, lcm};
 use crate::quant::BLOCK;
@@ -52,7 +53,7 @@ impl Facts<'_> {
         let uneven = |p: &Phase| !(kt / depth).is_multiple_of(p.parts) || p.parts * p.columns < warps;
         let words = |p: &Phase| {
             let formats = group(p)[0].weights.iter().filter_map(|w| self.format(*w));
-            depth * p.strips * formats.map(|f| f.tile_bytes() / 128).sum::<usize>()
+            depth * p.strips * formats.map(lane_words).sum::<usize>()
         };
         if depth > 1 && (!kt.is_multiple_of(depth) || phases.iter().any(|p| uneven(p) || words(p) > HELD_WORDS)) {
             return None;
@@ -62,8 +63,7 @@ impl Facts<'_> {
         let norm = self.body.prologue.and_then(|p| p.norm).map_or(0, |norm| rows * norm_words(norm, k, warps) * 4);
         let most = |f: &dyn Fn(&Phase) -> usize| phases.iter().map(f).max().unwrap_or(0);
         let sums = most(&|p| sums_bytes(p.parts, rows, &group(p)[0]) + self.epilogue_bytes(group(p), rows));
-        let shared = (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize);
-        let fitting = (shared.checked_sub(384 + norm + sums)? / row).min(rows);
+        let fitting = (self.shared_of_block(resident).checked_sub(384 + norm + sums)? / row).min(rows);
         let input = match place {
             _ if self.must_stage() => {
                 (fitting == rows && place.is_none_or(|p| p == InputPlace::Whole)).then_some(Input::Whole)?
@@ -75,10 +75,7 @@ impl Facts<'_> {
             None if fitting == 0 => Input::Global,
             None => Input::Fitting(fitting),
         };
-        let slots = self.gpu.sms as usize * resident;
-        let blocks = phases.iter().map(|p| if p.cut { slots } else { p.tiles.min(slots) }).max()?;
-        let slow = (self.body.tile_m > GEMV_ROWS)
-            .then_some("a product of many rows that tensor cores would do faster in tiles");
+        let blocks = self.streaming_blocks(&phases, resident)?;
         Some(MatmulSchedule {
             variant: Variant::Gemv,
             rows,
@@ -92,7 +89,7 @@ impl Facts<'_> {
             depth,
             direct: true,
             phases,
-            slow,
+            slow: self.many_rows(),
         })
     }
 

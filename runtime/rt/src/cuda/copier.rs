@@ -69,7 +69,7 @@ pub struct Disjoint<T>(*mut T);
 unsafe impl<T: Send> Sync for Disjoint<T> {}
 
 impl<T> Disjoint<T> {
-    /// Of the memory at `start`.
+    /// Shares the memory at `start`.
     pub fn new(start: *mut T) -> Disjoint<T> {
         Disjoint(start)
     }

@@ -30,7 +30,7 @@ struct Rows {
     cols: usize,
     /// Most rows.
     limit: usize,
-    /// What they are, for errors.
+    /// Their purpose, for errors.
     purpose: &'static str,
 }
 
@@ -71,7 +71,7 @@ impl Results {
     pub fn make_room(&mut self, device: &Arc<Device>, wants: &[Want]) -> Result<()> {
         self.present.clear();
         let logits = wants.contains(&Want::Logits);
-        // Of any row more may be wanted later.
+        // More may be wanted of any row later.
         self.output.make_room(device, if logits { wants.len() } else { 0 })?;
         self.candidates.make_room(device, if wants.iter().all(|w| *w == Want::Logits) { 0 } else { wants.len() })
     }

@@ -1,4 +1,4 @@
-//! What is copied between host and device, and the pinned memory that it takes.
+//! Copies between host and device, and the pinned memory that they take.
 
 use llmcc_rt::cuda::upload;
 

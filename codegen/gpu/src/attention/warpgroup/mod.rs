@@ -234,17 +234,14 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
             |b, lone| {
                 // The warps that would bring give their registers to the others here too.
                 let multiplies = multiplies(b);
-                b.if_else(
+                b.either(
                     multiplies,
-                    &[],
                     |b| {
                         b.more_registers(REGISTERS.1);
                         lone.serve(b, cx, shape, args);
-                        vec![]
                     },
                     |b| {
                         b.fewer_registers(REGISTERS.0);
-                        vec![]
                     },
                 );
             },
@@ -278,17 +275,14 @@ fn prompts(b: &mut Builder, (cx, shape, args): (&Cx<'_>, &Shape, Args<'_>), grid
         let lane = b.andc(tid, 31);
         let attend = Attend { plan, block, tid, lane };
         let multiplies = multiplies(b);
-        b.if_else(
+        b.either(
             multiplies,
-            &[],
             |b| {
                 attend.take(b);
-                vec![]
             },
             |b| {
                 let first = b.cmpc(Cmp::Slt, tid, (WARPS * 32 + 32) as i64);
                 b.if_(first, |b| plan.list().write(b, &attend.block, lane));
-                vec![]
             },
         );
         let (bringing, multiplying) = (PRODUCERS as i64, WARPS as i64);
@@ -300,18 +294,15 @@ fn prompts(b: &mut Builder, (cx, shape, args): (&Cx<'_>, &Shape, Args<'_>), grid
             ("values free", multiplying),
         ];
         ring::initialize(b, &[(plan.ring(), &events)]);
-        b.if_else(
+        b.either(
             multiplies,
-            &[],
             |b| {
                 b.more_registers(REGISTERS.1);
                 b.team(WARPS as u32 * 32, |b| attend.consume(b));
-                vec![]
             },
             |b| {
                 b.fewer_registers(REGISTERS.0);
                 attend.produce(b);
-                vec![]
             },
         );
     });

@@ -24,44 +24,15 @@ impl Stream<'_> {
         )
     }
 
-    /// All output tiles of the block's share; `unit` is what was loaded of the warp's first unit, `q0`.
-    pub(super) fn direct_tiles(&self, b: &mut Builder, th: &Thread<'_>, q0: V, unit: Vec<V>) {
-        let kt = self.plan.kt() as i64;
-        let (first, end) = self.range(b, th.share);
-        let (one, loaded) = (b.i32(1), unit.len());
-        let init = [&[q0][..], &unit].concat();
-        b.for_((first, end, one), &init, |b, tile, carried| {
-            let start = b.mulc(tile, kt);
-            let tile_end = b.addc(start, kt);
-            let end = b.min(tile_end, th.share.hi);
-            let zero = b.f32(0.0);
-            let mut init = carried.to_vec();
-            init.extend(vec![zero; th.weights.strips().len() * self.sums_of_strip()]);
-            let parts = self.p.phase.parts as i64;
-            let step = b.i32(parts);
-            let units = |b: &mut Builder, x: &[V]| {
-                b.for_((carried[0], end, step), &init, |b, q, carried| {
-                    let mut next = vec![b.addc(q, parts)];
-                    next.extend(self.direct_turn(b, (th, x), (q, start), &carried[1..]));
-                    next
-                })
-            };
-            let out = match th.fits {
-                None => units(b, &th.x[0]),
-                // The same twice, so that neither has to ask where its input is.
-                Some(fits) => {
-                    let types: Vec<Ty> = init.iter().map(|v| v.ty).collect();
-                    b.if_else(fits, &types, |b| units(b, &th.x[0]), |b| units(b, &th.x[1]))
-                }
-            };
-            self.finish(b, th, tile, &out[1 + loaded..]);
-            out[..1 + loaded].to_vec()
-        });
-    }
-
-    /// Adds unit `q` of an output tile whose first is `start`, and loads the warp's next one. `carried`
-    /// is what was loaded, and the sums.
-    fn direct_turn(&self, b: &mut Builder, (th, x): (&Thread<'_>, &[V]), (q, start): (V, V), carried: &[V]) -> Vec<V> {
+    /// Adds unit `q` of an output tile whose first unit is `start`, and loads the warp's next one.
+    /// `carried` is the loaded unit, and the sums. Returns the number of the next unit, and the same anew.
+    pub(super) fn direct_turn(
+        &self,
+        b: &mut Builder,
+        (th, x): (&Thread<'_>, &[V]),
+        (q, start): (V, V),
+        carried: &[V],
+    ) -> Vec<V> {
         let next = b.addc(q, self.p.phase.parts as i64);
         let inside = b.cmp(Cmp::Slt, next, th.share.hi);
         let first = b.sub(q, start);
@@ -71,7 +42,8 @@ impl Stream<'_> {
         let some = b.select(inside, next, q);
         let at = self.place(b, some);
         let from = th.weights.sources(b, at, inside);
-        self.unit_and_next(b, th, x, carried, &from)
+        let unit = self.unit_and_next(b, th, x, carried, &from);
+        [&[next], &unit[..]].concat()
     }
 
     /// Each column tile of each strip is loaded anew as soon as it has been multiplied.

@@ -196,22 +196,19 @@ pub fn emit(plan: &Plan<'_>) -> Source {
         initialize(b, plan, &map);
         let tid = b.sreg("tid.x");
         let multiplies = b.cmpc(Cmp::Slt, tid, plan.schedule.warps as i64 * 32);
-        b.if_else(
+        b.either(
             multiplies,
-            &[],
             |b| {
                 b.more_registers(REGISTERS.1);
                 let mut at = Turn::start(b);
                 b.team(plan.schedule.warps as u32 * 32, |b| {
                     phases.iter().for_each(|p| product(p).consume(b, &mut at));
                 });
-                vec![]
             },
             |b| {
                 b.fewer_registers(REGISTERS.0);
                 let mut at = Turn::start(b);
                 phases.iter().for_each(|p| product(p).produce(b, &mut at));
-                vec![]
             },
         );
     })
