@@ -4,6 +4,7 @@
 //! [`common`] and `rope` or by themselves, and what they leave is judged by [`known`].
 
 pub mod common;
+pub(crate) mod dictionary;
 mod error;
 pub mod fields;
 pub mod known;

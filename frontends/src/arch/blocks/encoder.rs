@@ -18,9 +18,11 @@ use crate::arch::blocks::names::{
 use crate::arch::blocks::outputs::Yields;
 use crate::arch::blocks::shared_layers::Groups;
 use crate::config::ConfigError;
-use crate::config::common::{self, ACTIVATIONS, DefaultHeads, Facts, Heads, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::common::{self, DefaultHeads, Facts, Heads};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 use crate::config::known::Neutral;
+use crate::config::known::fixed;
 use crate::config::rope_base::read_ntk;
 use crate::error::FrontendError;
 use crate::rope::{RopeConfig, frequencies};
@@ -130,26 +132,22 @@ impl ClassHead {
 }
 
 /// Fields of BERT and those after it.
-pub(crate) const FIELDS: &[Field] = &[
-    Field::new("num_attention_heads", Accepts::Size(1 << 14)),
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("layer_norm_eps", Accepts::Number),
-    Field::new("type_vocab_size", Accepts::Size(1 << 14)),
-];
+pub(crate) const FIELDS: &[Field] = fields! {
+    num_attention_heads, intermediate_size, hidden_act, layer_norm_eps, type_vocab_size,
+};
 
 /// Those without kinds of tokens.
-pub(crate) const FIELDS_WITHOUT_TYPES: &[Field] = FIELDS.split_at(4).0;
+pub(crate) const FIELDS_WITHOUT_TYPES: &[Field] =
+    fields! { num_attention_heads, intermediate_size, hidden_act, layer_norm_eps };
 
 /// The token that fills texts up: learned positions begin after its number, where they do not with 0.
-pub(crate) const FILL: &[Field] = &[Field::new("pad_token_id", Accepts::Count).unless(Neutral::Any)];
+pub(crate) const FILL: &[Field] = fields! { pad_token_id };
 
 /// What the class decides.
-pub(crate) const FIXED: &[(&str, Neutral)] = &[
-    ("position_embedding_type", Neutral::Words(&["absolute"])),
-    ("is_decoder", Neutral::Off),
-    ("add_cross_attention", Neutral::Off),
-];
+pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
+    Words(&["absolute"]) => position_embedding_type;
+    Off => is_decoder add_cross_attention;
+};
 
 /// What the configuration classes of BERT and those after it differ in.
 pub(crate) struct Defaults {

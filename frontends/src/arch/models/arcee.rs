@@ -1,11 +1,6 @@
 //! Arcee (AFM-4.5B): Llama with squared ReLU without gate.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP_BIAS, MODEL, RMS_NORM, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "arcee",
@@ -30,8 +25,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_act", Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"])),
-    RMS_NORM,
-];
+const OWN: &[Field] = fields! {
+    intermediate_size, hidden_act: Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"]),
+    rms_norm_eps,
+};

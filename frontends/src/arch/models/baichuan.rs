@@ -7,13 +7,7 @@
 //! Checked against Transformers' Llama with the same matrices, its rotation taken out and slopes
 //! put in, as it has no class for Baichuan.
 
-use crate::arch::blocks::attention_scores::Distance;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{ATTN_QKV, HUGGING_FACE, Names, Table};
-use crate::config::common::{HEADS, MLP, MODEL, TOKENS};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 use crate::config::rope;
 
 /// The vocabulary of Baichuan 2.
@@ -46,9 +40,8 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("model_max_length", TOKENS).unless(Neutral::Any),
-    Field::new("z_loss_weight", Accepts::Number).unless(Neutral::Any),
-];
+const OWN: &[Field] = fields! { model_max_length, z_loss_weight };
 
-const NAMES: Table = &[(ATTN_QKV, "model.layers.{}.self_attn.W_pack")];
+const NAMES: Table = names! {
+    "model.layers.{}." { ATTN_QKV => "self_attn.W_pack" }
+};

@@ -1,13 +1,8 @@
 //! Command R (Cohere): attention and MLP side by side behind one LayerNorm without bias, rotation
 //! of neighbours, scaled logits, norms of queries and keys with gains of each head if asked for.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::Defaults;
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::command_r::{DEFAULTS, LOGIT_SCALE, read};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, LAYER_NORM_MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "cohere",
@@ -23,4 +18,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("use_qk_norm", Accepts::Flag)];
+const OWN: &[Field] = fields! { use_qk_norm };

@@ -1,11 +1,7 @@
 //! DiffLlama (after arXiv 2410.05258): Llama with differential attention.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::differential_attention::{LAMBDAS, first_lambda};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names, Table};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "diffllama",
@@ -30,9 +26,9 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const NAMES: Table = &[
-    (LAMBDAS[0][0], "model.layers.{}.self_attn.lambda_q1"),
-    (LAMBDAS[0][1], "model.layers.{}.self_attn.lambda_k1"),
-    (LAMBDAS[1][0], "model.layers.{}.self_attn.lambda_q2"),
-    (LAMBDAS[1][1], "model.layers.{}.self_attn.lambda_k2"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        LAMBDAS[0][0] => "self_attn.lambda_q1", LAMBDAS[0][1] => "self_attn.lambda_k1",
+        LAMBDAS[1][0] => "self_attn.lambda_q2", LAMBDAS[1][1] => "self_attn.lambda_k2",
+    }
+};

@@ -1,30 +1,17 @@
 //! Doge (arXiv 2412.11834): what a key's score gets is learned from its value, and so is what blocks add
 //! to. Beyond some tokens attention leaves those out that get least; contexts are no longer than that.
 
-use crate::arch::blocks::attention::{Attention, Norm, QkNorm, linear, norm, qk_norm};
+use crate::arch::blocks::attention::qk_norm;
 use crate::arch::blocks::attention_scores::{Scoring, attended};
-use crate::arch::blocks::decoder::{self, Decoder, Defaults};
-use crate::arch::blocks::entry::{Arch, Shape};
+use crate::arch::blocks::decoder;
 use crate::arch::blocks::families::indexer::{Selection, dense_of};
-use crate::arch::blocks::layer::Layer;
-use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
 use crate::arch::blocks::mlp::mlp;
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_K_NORM, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_V, HUGGING_FACE, Kind, MLP_NORM, Names, Part,
-    Table,
-};
-use crate::arch::blocks::outputs::Yields;
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, Facts, MLP, MLP_BIAS, MODEL, ROTARY, WINDOW, WindowRule};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
-use crate::error::FrontendError;
-use llmcc_ir::graph::{Input, Op, UnaryOp, Value};
-use llmcc_ir::output::Pool;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "doge",
     class: "DogeForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, &[WINDOW[0]], OWN],
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, fields! { sliding_window }, OWN],
     // Of experts, which are refused.
     fixed: &[("num_experts", Neutral::Any), ("num_experts_per_tok", Neutral::Any), ("norm_topk_prob", Neutral::Any)],
     goldens: &["doge"],
@@ -45,7 +32,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("keep_window_size", Accepts::Size(1 << 28)), Field::new("is_moe", Accepts::Flag)];
+const OWN: &[Field] = fields! { keep_window_size, is_moe };
 
 /// What of a head's values its scores get, and how much that grows.
 const STEPS: Part = Part("attn.steps");
@@ -53,15 +40,14 @@ const RATES: Part = Part("attn.rates");
 /// Multiply what a block adds to.
 const KEPT: [Part; 2] = [Part("attn.kept"), Part("mlp.kept")];
 
-const NAMES: Table = &[
-    (STEPS, "model.layers.{}.self_attn.dt_proj"),
-    (RATES, "model.layers.{}.self_attn.A"),
-    (KEPT[0], "model.layers.{}.input_residual"),
-    (KEPT[1], "model.layers.{}.post_attention_residual"),
-    // Before these were parameters of their own.
-    (KEPT[0], "model.layers.{}.input_residual.weight"),
-    (KEPT[1], "model.layers.{}.post_attention_residual.weight"),
-];
+const NAMES: Table = names! {
+    "model.layers.{}." {
+        STEPS => "self_attn.dt_proj", RATES => "self_attn.A", KEPT[0] => "input_residual",
+        KEPT[1] => "post_attention_residual",
+        // Before these were parameters of their own.
+        KEPT[0] => "input_residual.weight", KEPT[1] => "post_attention_residual.weight",
+    }
+};
 
 /// Columns of keys for what their scores get: tiles of GPUs want as many.
 const MORE: usize = 16;

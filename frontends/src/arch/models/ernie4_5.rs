@@ -1,10 +1,7 @@
 //! ERNIE 4.5, dense (Baidu, 2025): Llama with rotation of neighbours.
 
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::ernie_decoder::{BIASES, dense};
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "ernie4_5",

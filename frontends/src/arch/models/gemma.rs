@@ -1,13 +1,7 @@
 //! Gemma (arXiv 2403.08295): Llama with gains that are one more than what is stored, tanh-GELU, and
 //! embeddings times the root of their width.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, CAUSAL, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gemma",

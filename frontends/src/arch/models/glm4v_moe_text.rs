@@ -2,14 +2,8 @@
 //! all of whose layers are those of the text. Positions of texts are the same in all three sections of
 //! its rotation.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION, Experts};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids, with_dense};
-use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "glm4v_moe_text",
@@ -40,4 +34,6 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const NAMES: Table = &[(CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias")];
+const NAMES: Table = names! {
+    "model.layers.{}." { CORRECTION => "mlp.gate.e_score_correction_bias" }
+};

@@ -1,11 +1,6 @@
 //! IQuest-Coder (IQuest Lab, 2026): Llama with heads of a size of their own.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "iquestcoder",

@@ -2,12 +2,7 @@
 //!
 //! Checked against Transformers' Granite with the same scales, which it has no class for MiniCPM.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "minicpm",
@@ -30,8 +25,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const SCALES: &[Field] = &[
-    Field::new("scale_emb", Accepts::Number),
-    Field::new("scale_depth", Accepts::Number),
-    Field::new("dim_model_base", Accepts::Number),
-];
+const SCALES: &[Field] = fields! { scale_emb, scale_depth, dim_model_base };

@@ -1,15 +1,7 @@
 //! Muse Glimmer (Meta, 2026): norms on both sides of the blocks, of embeddings, queries and keys, a gate
 //! of what attention found, windows in most layers, positions rotated there only.
 
-use crate::arch::blocks::attention::{Norm, QkNorm};
-use crate::arch::blocks::attention_gates::Gate;
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{ATTN_GATE, HUGGING_FACE, Names, POST_NORMS, SANDWICH_NORMS, Table};
-use crate::config::ConfigError;
-use crate::config::common::{self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, RMS_NORM, ROTARY, WIDTH, WINDOW};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "muse_glimmer_text",
@@ -68,15 +60,11 @@ pub(crate) fn decoder(
 const BASES: &str = "layer_rope_theta";
 
 /// The fields that [`decoder`] reads, beside those that are shared.
-pub(crate) const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)).or(&["hidden_act"]),
-    RMS_NORM,
-    Field::new("post_norm_eps", Accepts::Number),
-    Field::new("qk_scale_factor", Accepts::Number),
-    Field::new("output_multiplier", Accepts::Number),
-    Field::new("final_logit_softcapping", Accepts::Number),
-    Field::new(BASES, Accepts::Numbers),
-];
+pub(crate) const OWN: &[Field] = fields! {
+    intermediate_size, hidden_activation | hidden_act, rms_norm_eps, post_norm_eps, qk_scale_factor,
+    output_multiplier, final_logit_softcapping, layer_rope_theta,
+};
 
-pub(crate) const NAMES: Table = &[(ATTN_GATE, "model.layers.{}.self_attn.gate_proj")];
+pub(crate) const NAMES: Table = names! {
+    "model.layers.{}." { ATTN_GATE => "self_attn.gate_proj" }
+};

@@ -1,11 +1,6 @@
 //! OLMo (arXiv 2402.00838): Llama with a LayerNorm that has neither gain nor bias.
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, ROTARY, WIDTH};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "olmo",
@@ -23,8 +18,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("clip_qkv", Accepts::Number),
-];
+const OWN: &[Field] = fields! { intermediate_size, hidden_act, clip_qkv };

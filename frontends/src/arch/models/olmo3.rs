@@ -1,16 +1,8 @@
 //! OLMo 3 (Allen Institute for AI, 2025): OLMo 2 with windows in most layers, whose frequencies are not
 //! rescaled.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names, POST_NORMS};
-use crate::config::ConfigError;
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY_OF_KINDS, WINDOW, WindowRule};
-use crate::config::fields::{Fields, IDENTITY};
-use crate::config::known::Neutral;
-use crate::config::rope_kinds::{Beside, TwoRopes, read_two};
-use crate::rope::RopeConfig;
+use crate::arch::blocks::prelude::*;
+use crate::config::common::ROTARY_OF_KINDS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "olmo3",

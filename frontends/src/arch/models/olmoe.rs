@@ -1,12 +1,8 @@
 //! OLMoE (arXiv 2409.02060): Llama with norms of the whole rows of queries and keys, and a mixture
 //! of experts in every layer.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::olmo_experts::{EXPERTS, FIXED, with_experts};
-use crate::arch::blocks::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "olmoe",
@@ -23,4 +19,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("clip_qkv", Accepts::Number)];
+const OWN: &[Field] = fields! { clip_qkv };

@@ -1,12 +1,7 @@
 //! Qwen3, dense (arXiv 2505.09388): no biases, RMSNorm over each head of Q and K.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, CAUSAL, MLP, MODEL, OPTIONAL_WINDOWS, ROTARY, WindowRule};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
+use crate::config::common::OPTIONAL_WINDOWS;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3",

@@ -1,13 +1,7 @@
 //! Qwen3 with experts (arXiv 2505.09388): Qwen3 with mixtures of experts in most layers.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::qwen_experts::{EXPERTS, NORMALIZED, experts, in_layers};
-use crate::arch::blocks::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3_moe",

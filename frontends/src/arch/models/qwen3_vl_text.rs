@@ -1,14 +1,8 @@
 //! Qwen3-VL (arXiv 2511.21631), its text model: Qwen3. Positions of texts are the same in all three
 //! sections of its rotation, and nothing is added to the first layers without images.
 
-use crate::arch::blocks::attention::QkNorm;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::cosmos3::COSMOS3;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3_vl_text",

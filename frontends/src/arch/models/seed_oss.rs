@@ -1,10 +1,6 @@
 //! Seed-OSS: Llama with a switch of its own for the bias of attention's output.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "seed_oss",
@@ -24,4 +20,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OUT_BIAS: &[Field] = &[Field::new("attention_out_bias", Accepts::Flag)];
+const OUT_BIAS: &[Field] = fields! { attention_out_bias };

@@ -1,10 +1,7 @@
 //! SmolLM3: Llama whose every fourth layer does not rotate positions.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY, UNROTATED};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
+use crate::config::common::UNROTATED;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "smollm3",

@@ -4,11 +4,12 @@ use crate::arch::blocks::attention::Norm;
 use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
 use crate::config::ConfigError;
 use crate::config::common::{self, Heads};
-use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 use crate::config::rope;
 use crate::rope::RopeConfig;
 
-pub(crate) const LOGIT_SCALE: &[Field] = &[Field::new("logit_scale", Accepts::Number)];
+pub(crate) const LOGIT_SCALE: &[Field] = fields! { logit_scale };
 
 /// Of both generations.
 pub(crate) const DEFAULTS: Defaults = Defaults {

@@ -7,6 +7,7 @@ use crate::config::ConfigError;
 use crate::config::common::{self, ACTIVATIONS, TOKENS};
 use crate::config::fields::{Accepts, Field, Fields};
 use crate::config::known::Neutral;
+use crate::config::known::fixed;
 use llmcc_ir::graph::UnaryOp;
 use serde_json::Value as Json;
 
@@ -25,15 +26,12 @@ pub(crate) const FIELDS: &[Field] = &[
 ];
 
 /// What their classes decide, or only other heads read.
-pub(crate) const FIXED: &[(&str, Neutral)] = &[
-    ("pooler_hidden_size", Neutral::Same("hidden_size")),
-    ("pooler_dropout", Neutral::Any),
-    ("cls_dropout", Neutral::Any),
-    ("legacy", Neutral::Any),
-    ("talking_head", Neutral::Off),
-    ("padding_idx", Neutral::Any),
-    ("conv_groups", Neutral::One),
-];
+pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
+    Same("hidden_size") => pooler_hidden_size;
+    Any => pooler_dropout cls_dropout legacy padding_idx;
+    Off => talking_head;
+    One => conv_groups;
+};
 
 /// Tensors of other heads, and positions that are stored and not read.
 const SPARE: &[&str] = &["cls.", "lm_predictions.", "mask_predictions.", "pooler."];

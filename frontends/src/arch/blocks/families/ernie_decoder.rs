@@ -3,14 +3,15 @@
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::experts::{Experts, Shared};
 use crate::config::ConfigError;
-use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 use llmcc_ir::graph::Router;
 
 const DEFAULTS: Defaults =
     Defaults { vocab: Some(103_424), max_position: 131_072, tied: true, eps: 1e-5, theta: 5e5, ..Defaults::LLAMA };
 
 /// The field that says whether there are biases.
-pub(crate) const BIASES: &[Field] = &[Field::new("use_bias", Accepts::Flag)];
+pub(crate) const BIASES: &[Field] = fields! { use_bias };
 
 /// A decoder without experts, that rotates halves.
 pub(crate) fn dense(f: &Fields) -> Result<Decoder, ConfigError> {
@@ -48,9 +49,7 @@ pub(crate) fn experts(f: &Fields, d: &Decoder, ffn: usize) -> Result<Experts, Co
 }
 
 /// The fields that [`experts`] reads.
-pub(crate) const EXPERTS: &[Field] = &[
-    Field::new("moe_num_experts", Accepts::Size(4096)).or(&["num_experts", "num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["moe_k"]),
-    Field::new("moe_num_shared_experts", Accepts::Count),
-    Field::new("moe_norm_min", Accepts::Number),
-];
+pub(crate) const EXPERTS: &[Field] = fields! {
+    moe_num_experts | num_experts | num_local_experts, num_experts_per_tok | moe_k, moe_num_shared_experts,
+    moe_norm_min,
+};

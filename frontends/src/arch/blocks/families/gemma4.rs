@@ -5,32 +5,27 @@ use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
 use crate::arch::blocks::entry::Shape;
 use crate::arch::blocks::experts::{Experts, Stored};
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{LAYER_SCALE, Table};
 use crate::arch::blocks::per_layer_embeddings::LayerRows;
 use crate::arch::blocks::shared_kv::share_last;
 use crate::config::ConfigError;
-use crate::config::common::{self, ACTIVATIONS, Heads, RMS_NORM, WIDTH, WindowRule};
-use crate::config::fields::{Accepts, Field, Fields, Given};
+use crate::config::common::{self, Heads, WindowRule};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields, Given};
 use crate::config::rope_kinds::read_proportional;
 use llmcc_ir::graph::{Router, UnaryOp};
 use serde_json::Value;
 
 /// The fields that [`read`] reads of all of them, beside those that many architectures have.
-pub(crate) const FIELDS: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)),
-    RMS_NORM,
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("final_logit_softcapping", Accepts::Number),
-    Field::new("global_head_dim", Accepts::Size(1 << 14)),
-    Field::new("num_global_key_value_heads", Accepts::Size(1 << 14)),
-    Field::new("per_layer_config", Accepts::Object),
-    Field::new("attention_k_eq_v", Accepts::Flag),
-    Field::new("num_kv_shared_layers", Accepts::Count),
-    Field::new("use_double_wide_mlp", Accepts::Flag),
-];
+pub(crate) const FIELDS: &[Field] = fields! {
+    intermediate_size, hidden_activation, rms_norm_eps, rope_parameters, final_logit_softcapping, global_head_dim,
+    num_global_key_value_heads, per_layer_config, attention_k_eq_v, num_kv_shared_layers, use_double_wide_mlp,
+};
 
-pub(crate) const SCALES: Table = &[(LAYER_SCALE, "model.layers.{}.layer_scalar")];
+pub(crate) const SCALES: Table = names! {
+    "model.layers.{}." { LAYER_SCALE => "layer_scalar" }
+};
 
 /// The model; window and longest sequence are for files that do not say them.
 pub(crate) fn read(f: &Fields, window: usize, max_position: usize) -> Result<Box<dyn Shape>, ConfigError> {

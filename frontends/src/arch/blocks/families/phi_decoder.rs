@@ -2,9 +2,9 @@
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::config::ConfigError;
-use crate::config::common::{TOKENS, WindowRule};
-use crate::config::fields::{Accepts, Field, Fields};
-use crate::config::known::Neutral;
+use crate::config::common::WindowRule;
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 use crate::rope::RopeScaling;
 
 /// A decoder, of these sizes where the file says none.
@@ -28,10 +28,6 @@ pub(crate) fn decoder(f: &Fields, sizes: &Defaults) -> Result<Decoder, ConfigErr
 }
 
 /// Its rotary positions.
-pub(crate) const ROTARY: &[Field] = &[
-    Field::new("rope_theta", Accepts::Number),
-    Field::new("rope_scaling", Accepts::Object),
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("original_max_position_embeddings", TOKENS),
-    Field::new("partial_rotary_factor", Accepts::Number).unless(Neutral::One),
-];
+pub(crate) const ROTARY: &[Field] = fields! {
+    rope_theta, rope_scaling, rope_parameters, original_max_position_embeddings, partial_rotary_factor,
+};

@@ -1,13 +1,7 @@
 //! What DeepSeek-V4's configurations say of its layers.
 
 use super::attention::Windows;
-use crate::arch::blocks::clamps::Limits;
-use crate::arch::blocks::decoder::Decoder;
-use crate::arch::blocks::experts::{CORRECTION, Experts, Shared};
-use crate::config::ConfigError;
-use crate::config::common::{self, RMS_NORM, TOKENS, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields};
-use llmcc_ir::graph::{F32, Router, Score, UnaryOp};
+use crate::arch::blocks::prelude::*;
 
 /// Elements of a head that are rotated.
 pub(super) fn rotated(f: &Fields, dim: usize) -> Result<usize, ConfigError> {
