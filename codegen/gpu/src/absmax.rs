@@ -52,15 +52,5 @@ pub fn emit(cx: &Cx<'_>, k: &AbsMaxScale) -> Source {
             });
         });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads,
-        shared: 0,
-        grid: [per_rows(1), blocks(runs.div_ceil(WARPS)), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), threads, [per_rows(1), blocks(runs.div_ceil(WARPS)), blocks(1)])
 }

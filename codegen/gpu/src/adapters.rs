@@ -31,15 +31,8 @@ pub fn emit(cx: &Cx<'_>, k: &AdapterMatmul) -> Source {
         when_below(b, row, m, |b| product.columns(b, args, row));
     });
     Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: THREADS,
         shared: (4 * BLOCK * WARPS) as u32,
-        grid: [per_rows(1), blocks(spec.n / BLOCK), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
+        ..Source::new(cx.entry(), (mlir, program), THREADS, [per_rows(1), blocks(spec.n / BLOCK), blocks(1)])
     }
 }
 

@@ -44,17 +44,12 @@ pub fn emit(cx: &Cx<'_>, k: &CausalConv) -> Source {
             vec![]
         });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: (WARPS as i32 * WARP) as u32,
-        shared: 0,
-        grid: [blocks((plan.channels / plan.step).div_ceil(WARP as usize)), per_rows(WARPS), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(
+        cx.entry(),
+        (mlir, program),
+        (WARPS as i32 * WARP) as u32,
+        [blocks((plan.channels / plan.step).div_ceil(WARP as usize)), per_rows(WARPS), blocks(1)],
+    )
 }
 
 struct Depthwise<'k> {

@@ -37,17 +37,7 @@ pub fn emit(cx: &Cx<'_>, channels: usize, body: impl FnOnce(&mut Builder, &Chann
         let channel = b.min(channel, last);
         body(b, &Channel { args, m, lane, inside, channel, channels });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: threads as u32,
-        shared: 0,
-        grid: sequence_grid(channels.div_ceil(threads)),
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), threads as u32, sequence_grid(channels.div_ceil(threads)))
 }
 
 impl Channel<'_> {

@@ -41,17 +41,7 @@ pub fn emit(cx: &Cx<'_>, k: &Embed) -> Source {
             });
         });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads,
-        shared: 0,
-        grid: [per_rows(1), blocks(1), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), threads, [per_rows(1), blocks(1), blocks(1)])
 }
 
 /// Values and those of columns `4·quad..` of an f32 row, as far as they exist.

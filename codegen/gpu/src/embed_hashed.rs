@@ -29,17 +29,7 @@ pub fn emit(cx: &Cx<'_>, k: &EmbedHashed) -> Source {
             });
         });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads,
-        shared: 0,
-        grid: [per_rows(1), blocks(count), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), threads, [per_rows(1), blocks(count), blocks(1)])
 }
 
 /// The row of the table that hash `number` of a token chooses.

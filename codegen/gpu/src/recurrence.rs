@@ -45,17 +45,7 @@ pub fn emit(cx: &Cx<'_>, k: &Recurrence) -> Source {
         each_sequence(b, args, |b, seq| plan.sequence(b, &t, seq));
     });
     let of_sequence = plan.state.heads * plan.blocks();
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads,
-        shared: 0,
-        grid: sequence_grid(of_sequence),
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), threads, sequence_grid(of_sequence))
 }
 
 /// How the work is divided.

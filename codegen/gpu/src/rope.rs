@@ -42,17 +42,7 @@ pub fn emit(cx: &Cx<'_>, k: &RopeTable) -> Source {
             });
         });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads,
-        shared: 0,
-        grid: [per_rows(1), blocks(1), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), threads, [per_rows(1), blocks(1), blocks(1)])
 }
 
 /// Address of the frequencies of a position.

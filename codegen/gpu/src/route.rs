@@ -34,17 +34,7 @@ pub fn emit(cx: &Cx<'_>, k: &Route) -> Source {
             });
         });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: WARP as u32,
-        shared: 0,
-        grid: [per_rows(1), blocks(1), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), WARP as u32, [per_rows(1), blocks(1), blocks(1)])
 }
 
 /// What a lane knows of the experts of a token.

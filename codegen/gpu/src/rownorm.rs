@@ -38,15 +38,8 @@ pub fn emit(cx: &Cx<'_>, k: &RowNorm) -> Source {
         when_below(b, row, m, |b| rows(&shape, b, args, row));
     });
     Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: shape.threads as u32,
         shared: if shape.warps() > 1 { 4 * (shape.stages() * shape.warps()) as u32 } else { 0 },
-        grid: [per_rows(1), blocks(1), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
+        ..Source::new(cx.entry(), (mlir, program), shape.threads as u32, [per_rows(1), blocks(1), blocks(1)])
     }
 }
 

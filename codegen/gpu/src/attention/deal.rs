@@ -5,12 +5,12 @@
 //! find its own, each warp counts the chunks of all tokens, [`WIDE`] per lane at a time: a lane needs
 //! a token's position, and divides twice.
 
-use super::Shape;
-use super::rows::is_lone;
-use super::split::{Item, MIN_PAGES, Split, Team};
-use super::tiles::Range;
+use super::shape::Range;
+use super::shape::Shape;
+use super::share::{Item, MIN_PAGES, Split, Team};
 use crate::cx::Args;
 use crate::mlir::{Builder, Cmp, V, V4I32, WARP};
+use crate::tokens::is_lone;
 use llmcc_abi::PAGE_TOKENS;
 
 /// Tokens of a lane that are looked at together.

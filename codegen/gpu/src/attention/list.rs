@@ -2,7 +2,7 @@
 //! order of each sequence's first token. Usually it is one.
 
 use super::rows::Block;
-use super::tiles::Range;
+use super::shape::Range;
 use crate::mlir::{Builder, Cmp, I32, Memory, V, V4I32};
 use llmcc_abi::PAGE_TOKENS;
 

@@ -4,8 +4,8 @@
 //! lanes together weigh the values, a lane for every 32nd column.
 
 use super::results::{Results, joined_bytes};
-use super::split::{Item, Split};
-use super::{Rows, Shape};
+use super::shape::{Rows, Shape};
+use super::share::{Item, Split};
 use crate::Source;
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, Elem, F32, I8, I32, I64, V};

@@ -16,12 +16,13 @@
 //! limited by hand, and rows and blocks are found anew when results are stored. Heads of 224 of int8
 //! caches spill some words on sm90.
 
-use super::Shape;
 use super::list::{List, Walk};
 use super::lone::{Grid, Lone};
 use super::pool::Pool;
 use super::rows::{Block, Row};
-use super::tiles::{Lane, PageAt, Queries, Range, State, Tile};
+use super::shape::Range;
+use super::shape::Shape;
+use super::tiles::{Lane, PageAt, Queries, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, Memory, V};
@@ -97,17 +98,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
         grid.layers(b, |b| prompts(b, (cx, shape, args), &grid, plan), |b, lone| lone.serve(b, cx, shape, args));
     });
     let (shared, scratch) = grid.bytes(shape, plan.list().at + plan.list().bytes());
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: plan.threads(),
-        shared,
-        grid: grid.dims(),
-        scratch,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source { shared, scratch, ..Source::new(cx.entry(), (mlir, program), plan.threads(), grid.dims()) }
 }
 
 /// Emits what a block does for its tokens.

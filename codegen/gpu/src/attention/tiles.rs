@@ -8,8 +8,8 @@
 //! eight rows are used) and tokens `2t`, `2t + 1` of every eight, where `g = lane / 4` and
 //! `t = lane % 4`. Of int8 pages it has other tokens and columns: see [`codes`](super::codes).
 
-use super::Scores;
 use super::codes::{self, Scales};
+use super::shape::{Range, Scores};
 use crate::mlir::{Builder, Cmp, Elem, I1, I32, Ty, V};
 use llmcc_abi::PAGE_TOKENS;
 
@@ -69,13 +69,6 @@ pub(super) struct PageAt {
     pub(super) v: V,
     /// Scales of the keys and then of the values, if it is int8.
     pub(super) scales: V,
-}
-
-/// Positions that a row sees.
-#[derive(Clone, Copy)]
-pub(super) struct Range {
-    pub(super) first: V,
-    pub(super) count: V,
 }
 
 /// The online softmax of a warp's rows: maximum and (the lane's part of the) sum of each half of

@@ -31,10 +31,12 @@
 //! a line per token, an odd number of 16-byte pieces apart. Steps of keys are dealt to the warps in
 //! turns; a warp that has one less than others multiplies the last one by zeros.
 
-use super::Shape;
 use super::results::{Results, joined_bytes, slot_floats};
-use super::split::{Chunks, Item, Split};
-use super::tiles::{Lane, Range, State, Tile};
+use super::shape::Range;
+use super::shape::{Rows, Shape};
+use super::share::{Item, Split};
+use super::split::Chunks;
+use super::tiles::{Lane, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cache, Cmp, Elem, I32, I64, Memory, Ty, V};
@@ -240,7 +242,7 @@ impl<'a> WideWalk<'a> {
     }
 
     /// The left operand of 16 columns of the heads' queries in `rows`.
-    fn query(&self, b: &mut Builder, rows: super::Rows, heads: &[V], column: V) -> Vec<V> {
+    fn query(&self, b: &mut Builder, rows: Rows, heads: &[V], column: V) -> Vec<V> {
         let lines: Vec<V> = heads
             .iter()
             .map(|head| {

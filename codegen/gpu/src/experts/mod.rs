@@ -92,19 +92,13 @@ pub fn emit(cx: &Cx<'_>, k: &ExpertMatmul) -> Source {
         }
     });
     Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: THREADS,
         shared: map.bytes as u32,
-        grid: [
-            blocks(tiles * if few { k.top } else { k.experts }),
-            if few { per_rows(1) } else { blocks(1) },
-            blocks(1),
-        ],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
+        ..Source::new(
+            cx.entry(),
+            (mlir, program),
+            THREADS,
+            [blocks(tiles * if few { k.top } else { k.experts }), if few { per_rows(1) } else { blocks(1) }, blocks(1)],
+        )
     }
 }
 

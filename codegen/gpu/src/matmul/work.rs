@@ -168,15 +168,11 @@ pub fn block_kernel(plan: &Plan<'_>, bytes: usize, body: impl FnOnce(&mut Builde
     });
     let (scratch, scratch_per_m) = workspace(plan);
     Source {
-        entry: plan.cx.entry(),
-        mlir,
-        program,
-        threads,
         shared: bytes as u32,
-        grid: [blocks(s.blocks), per_rows(s.rows), blocks(1)],
         scratch,
         scratch_per_m,
         generic: s.slow,
+        ..Source::new(plan.cx.entry(), (mlir, program), threads, [blocks(s.blocks), per_rows(s.rows), blocks(1)])
     }
 }
 

@@ -1,7 +1,9 @@
 //! What blocks found: left in the workspace, joined by the last block of a row, stored as the row's
 //! candidates.
 
-use super::{Block, Shape, THREADS, finite_logit, joined, logit, token};
+use super::composite::{finite_logit, logit, token};
+use super::search::THREADS;
+use super::slice::{Block, Shape, joined};
 use crate::mlir::{Builder, Cmp, F32, I32, I64, V};
 use crate::piece::row_at;
 use llmcc_abi::layout::candidate_cols;

@@ -1,8 +1,13 @@
 //! What the threads of a block find out together: the largest composite, a sum, and the threshold
 //! of the largest `k`.
 
-use super::{PROBE, THREADS, WARP, high, join, key, logit, low};
-use crate::mlir::{Builder, Cmp, Elem, F32, I1, I32, I64, Memory, Ty, V, V4I32};
+use super::composite::{high, join, key, logit, low};
+use crate::mlir::{Builder, Cmp, Elem, F32, I1, I32, I64, Memory, Ty, V, V4I32, WARP};
+
+/// Threads of a block.
+pub(super) const THREADS: usize = 256;
+/// How far below the maximum the first probe is.
+const PROBE: f32 = -8.0;
 
 /// Warps of a block.
 const WARPS: usize = THREADS / WARP as usize;

@@ -6,7 +6,7 @@ use super::products::Matrix;
 use super::softmax::{self, ROWS, Rows, row};
 use super::{Attend, Event, QUERIES_AT, TILE, WARPS, Walk};
 use crate::attention::rows::Row;
-use crate::attention::tiles::Range;
+use crate::attention::shape::Range;
 use crate::mlir::{Builder, Cmp, V};
 
 /// What a thread knows of itself.

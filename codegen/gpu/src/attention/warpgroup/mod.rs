@@ -77,10 +77,10 @@ mod produce;
 mod products;
 mod softmax;
 
-use super::Shape;
 use super::list::{self, List};
 use super::lone::{Grid, Lone};
 use super::rows::Block;
+use super::shape::Shape;
 use crate::Source;
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, Elem, Memory, V};
@@ -248,17 +248,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
         );
     });
     let (shared, scratch) = grid.bytes(shape, plan.shared());
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads,
-        shared,
-        grid: grid.dims(),
-        scratch,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source { shared, scratch, ..Source::new(cx.entry(), (mlir, program), threads, grid.dims()) }
 }
 
 /// Whether the thread is of a warp that multiplies.
