@@ -9,7 +9,7 @@ pub use bench::BenchArgs;
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use llmcc_frontends::Adapter;
 use llmcc_ir::quant::Format;
-use llmcc_ir::target::Wish;
+use llmcc_ir::gpu::wish::Wish;
 pub use run::{RunArgs, SamplingArgs};
 use std::path::PathBuf;
 pub use values::parse_wish;

@@ -15,8 +15,8 @@
 //! from the schedule; rates from [`super::rates`].
 
 use super::rates::Rates;
-use super::schedule::{Input, factor_runs};
-use super::schedule::{MatmulSchedule, Phase, TILE_K, Variant, has_f32_factors, is_fp8, unit_bytes};
+use super::schedule::{Input, MatmulSchedule, Phase, Variant, unit_bytes};
+use super::weights::{TILE_K, factor_runs, has_f32_factors, is_fp8};
 use crate::kernel::{Kernel, Matmul, ParamKind, RowElem};
 use crate::quant::{BLOCK, Code, Float, Format};
 use crate::target::{GpuArch, RowKind, TargetSpec};

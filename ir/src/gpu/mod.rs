@@ -20,3 +20,4 @@ mod unroll;
 pub mod value;
 pub mod verify;
 mod weights;
+pub mod wish;
