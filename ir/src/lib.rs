@@ -13,9 +13,10 @@
 //! A step processes `T` tokens of any number of sequences. Token `i` has an id, a position `p` and
 //! a sequence; its row of every activation depends only on tokens of the same sequence at positions
 //! `≤ p`. `R ≤ T` rows are selected for the [`output`]: logits, or rows about whole sequences. Activations are f32 matrices with a row per
-//! token; heads are runs of columns. Weights are read-only. The only mutable state is the key/value
-//! cache ([`kv`]): `kv_append` of a step comes before its `attention`, so tokens of one step see
-//! each other (causally).
+//! token; heads are runs of columns. Weights are read-only. What sequences keep
+//! between steps are their states ([`state`]), and nothing else changes: the key/value cache ([`kv`]),
+//! and states of fixed size. `kv_append` of a step comes before its `attention`, so tokens of one step
+//! see each other (causally); a recurrence takes the tokens of a sequence in order.
 //!
 //! Arithmetic is that of real numbers rounded to f32 in any order the level does not fix: [`eval`]
 //! computes in f64; an implementation may differ from it by the rounding of f32, and the tests

@@ -15,8 +15,8 @@ pub use rows::{CpuRows, GpuRows, MatrixUnit, RowKind, Unpack, integer_rows};
 pub enum Family {
     /// CPU code through Cranelift.
     Cpu,
-    /// NVIDIA GPUs through PTX.
-    Gpu,
+    /// GPUs of NVIDIA, through PTX.
+    Nvidia,
 }
 
 /// Instruction-set level of a CPU target.
@@ -152,7 +152,7 @@ impl TargetSpec {
     pub const fn family(&self) -> Family {
         match self.arch {
             Arch::Cpu(_) => Family::Cpu,
-            Arch::Gpu(_) => Family::Gpu,
+            Arch::Gpu(_) => Family::Nvidia,
         }
     }
 
@@ -485,7 +485,7 @@ mod tests {
             assert!(t.multiplies(RowKind::F32) && t.rows().is_sorted(), "{}", t.name);
             assert_eq!(find(t.name), Some(t));
             let Some(gpu) = t.gpu() else { continue };
-            assert_eq!((t.family(), t.packing(), t.cpu()), (Family::Gpu, Packing::Fragment, None));
+            assert_eq!((t.family(), t.packing(), t.cpu()), (Family::Nvidia, Packing::Fragment, None));
             assert_eq!(t.name.split(':').next(), Some(&*format!("sm{}", gpu.sm)));
             assert_eq!(gpu.processor.trim_end_matches('a'), format!("sm_{}", gpu.sm));
             // The system takes 1 KiB of each block.

@@ -59,8 +59,8 @@ impl Options {
             (_, Some(Float::F32)) | (Family::Cpu, Some(_)) => ActPolicy::F32,
             (Family::Cpu, None) if encoding.integer_group().is_some() => of_codes(target),
             (Family::Cpu, None) => ActPolicy::F32,
-            (Family::Gpu, Some(Float::F16)) => ActPolicy::F16,
-            (Family::Gpu, _) => ActPolicy::Bf16,
+            (Family::Nvidia, Some(Float::F16)) => ActPolicy::F16,
+            (Family::Nvidia, _) => ActPolicy::Bf16,
         };
         let formats = vec![weights.with_packing(target.packing())];
         Options {
@@ -91,7 +91,7 @@ pub fn of_codes(target: &TargetSpec) -> ActPolicy {
     match target.family() {
         Family::Cpu if target.multiplies(ActPolicy::Int8) => ActPolicy::Int8,
         Family::Cpu => ActPolicy::F32,
-        Family::Gpu => ActPolicy::Bf16,
+        Family::Nvidia => ActPolicy::Bf16,
     }
 }
 
@@ -108,7 +108,7 @@ pub struct RegimeSpec {
 pub fn regimes(target: &TargetSpec) -> &'static [RegimeSpec] {
     match target.family() {
         Family::Cpu => REGIMES,
-        Family::Gpu => GPU_REGIMES,
+        Family::Nvidia => GPU_REGIMES,
     }
 }
 

@@ -30,7 +30,7 @@ use std::path::Path;
 pub fn run(args: &LowerArgs) -> Result<(), Error> {
     let found = options::find_target(&args.target)?;
     let target = &with_wish(found, args.schedule.unwrap_or_default());
-    if target.family() != Family::Gpu {
+    if target.family() != Family::Nvidia {
         return Err(Error::Usage(format!("`lower` is for GPU targets; `{}` is none", target.name)));
     }
     if !HAS_LLVM {

@@ -16,7 +16,7 @@ use llmcc_ir::kernel::{RowElem, Sinkhorn};
 pub fn emit(cx: &Cx<'_>, k: &Sinkhorn) -> Source {
     let side = k.balance.side;
     let lanes = side.next_power_of_two();
-    let together = WARP as usize / lanes;
+    let together = WARP / lanes;
     let (mlir, program) = cx.function(WARP as u32, 1, |b, args| {
         let m = cx.row_count(b, args);
         let (lane, block) = (b.sreg("tid.x"), b.sreg("ctaid.x"));

@@ -21,3 +21,6 @@ pub mod value;
 pub mod verify;
 mod weights;
 pub mod wish;
+
+/// Threads of a warp, which execute an instruction together: the same on all GPUs of NVIDIA.
+pub const WARP: usize = 32;

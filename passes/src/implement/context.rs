@@ -6,7 +6,7 @@ use crate::spec::{Draft, Output, Spec};
 use crate::storage::Storages;
 use egg::Id;
 use llmcc_ir::graph::{Op, UnaryOp};
-use llmcc_ir::kernel::ParamKind;
+use llmcc_ir::kernel::{Norm, ParamKind};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Format;
 use llmcc_ir::target::TargetSpec;
@@ -26,6 +26,17 @@ pub(super) const MAX_EXPR: usize = 24;
 pub struct OpNode {
     pub(super) op: Op,
     pub(super) args: Vec<Id>,
+}
+
+impl OpNode {
+    /// The normalization that it is, if it is one.
+    pub(super) fn norm(&self) -> Option<Norm> {
+        if let Op::Normalize { eps, width } = self.op {
+            return Some(Norm { eps, width, center: false });
+        }
+        let Op::Standardize { eps, width } = self.op else { return None };
+        Some(Norm { eps, width, center: true })
+    }
 }
 
 /// What the phases share.
@@ -197,9 +208,9 @@ impl Context<'_> {
 
     /// The values that a class is columns of, each with the first column.
     pub(super) fn slices(&self, class: Id) -> impl Iterator<Item = (Id, usize)> + '_ {
-        self.graph[class].nodes.iter().filter_map(|t| match operation(self.graph, t)? {
-            (Op::SliceCols { start, .. }, [of]) => Some((self.graph.find(*of), start)),
-            _ => None,
+        self.graph[class].nodes.iter().filter_map(|t| {
+            let (Op::SliceCols { start, .. }, &[of]) = operation(self.graph, t)? else { return None };
+            Some((self.graph.find(of), start))
         })
     }
 

@@ -11,7 +11,7 @@ use super::{Context, OpNode, experts};
 use crate::spec::Draft;
 use egg::Id;
 use llmcc_ir::graph::Op;
-use llmcc_ir::kernel::{Expr, Norm, ParamKind, RowElem, Store};
+use llmcc_ir::kernel::{Expr, ParamKind, RowElem, Store};
 
 /// Widest run of columns that is normalized in an epilogue: a tile must hold it.
 const MAX_RUN: usize = 256;
@@ -115,11 +115,7 @@ fn apply(cx: &Context<'_>, d: &mut Draft, function: Function, op: &OpNode, mut a
             Some(Expr::Binary(b, Box::new(x), Box::new(y)))
         }
         Function::Normalize => {
-            let norm = match op.op {
-                Op::Normalize { eps, width } => Norm { eps, width, center: false },
-                Op::Standardize { eps, width } => Norm { eps, width, center: true },
-                _ => return None,
-            };
+            let norm = op.norm()?;
             (norm.width <= MAX_RUN).then_some(Expr::Normalize(norm, Box::new(args.pop()?)))
         }
         Function::Rope => {
@@ -127,12 +123,12 @@ fn apply(cx: &Context<'_>, d: &mut Draft, function: Function, op: &OpNode, mut a
             let table = d.input(op.args[1], cx.rows_kind(op.args[1])?);
             Some(Expr::Rope { head_dim, table, x: Box::new(args.pop()?) })
         }
-        Function::Slice => match (args.pop()?, &op.op) {
-            (Expr::Rows { param, start }, Op::SliceCols { start: first, .. }) => {
-                Some(Expr::Rows { param, start: start + first })
-            }
-            _ => None,
-        },
+        Function::Slice => {
+            let (Expr::Rows { param, start }, Op::SliceCols { start: first, .. }) = (args.pop()?, &op.op) else {
+                return None;
+            };
+            Some(Expr::Rows { param, start: start + first })
+        }
         Function::Expert => experts::vector(cx, d, op),
         Function::Combine => experts::combine(cx, d, op),
         Function::Pick => {

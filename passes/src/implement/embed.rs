@@ -2,6 +2,7 @@
 //! Look-ups by hashes absorb nothing.
 
 use super::{Context, KernelNode, OpNode};
+use crate::egraph::Head;
 use crate::spec::Draft;
 use egg::Id;
 use llmcc_ir::graph::{BinaryOp, F32, Op};
@@ -10,9 +11,9 @@ use llmcc_ir::quant::Format;
 
 /// Adds the look-ups of one operation.
 pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
-    match op.op {
-        Op::Binary(BinaryOp::Mul) => scaled(cx, class, op.args[0], op.args[1]),
-        Op::Binary(BinaryOp::Add) => {
+    match op.op.head() {
+        Head::Binary(BinaryOp::Mul) => scaled(cx, class, op.args[0], op.args[1]),
+        Head::Binary(BinaryOp::Add) => {
             added(cx, class, op.args[0], op.args[1]);
             added(cx, class, op.args[1], op.args[0]);
         }

@@ -2,6 +2,7 @@
 //! with all operands read from buffers).
 
 use super::{Context, OpNode, quantize};
+use crate::egraph::Head;
 use crate::spec::Draft;
 use egg::Id;
 use llmcc_ir::graph::{Balance, Op, RowScale};
@@ -112,11 +113,8 @@ fn embed(cx: &mut Context<'_>, class: Id, op: &OpNode, (format, packed): (Format
     Some(Draft::new(rows, |d| {
         let table = d.input(packed, ParamKind::Matrix { n, k, format });
         let out = d.output(cols, RowElem::F32);
-        let index = match op.op {
-            Op::EmbedPositions => Index::Positions,
-            Op::EmbedTypes => Index::Types,
-            _ => Index::Tokens,
-        };
+        let others = [(Head::EmbedPositions, Index::Positions), (Head::EmbedTypes, Index::Types)];
+        let index = others.iter().find(|(head, _)| *head == op.op.head()).map_or(Index::Tokens, |(_, index)| *index);
         Body::Embed(Embed { index, ..Embed::of_tokens(table, out) })
     }))
 }

@@ -2,21 +2,23 @@
 //! residual stream after it).
 
 use super::{Context, KernelNode, OpNode};
+use crate::egraph::Head;
 use crate::spec::Draft;
 use egg::Id;
-use llmcc_ir::graph::{BinaryOp, Op};
+use llmcc_ir::graph::BinaryOp;
 use llmcc_ir::kernel::{Body, Norm, ParamId, ParamKind, RowElem, RowNorm};
 
 /// Adds the row-wise kernels of one operation.
 pub fn run(cx: &mut Context<'_>, class: Id, op: &OpNode) {
-    match op.op {
-        Op::Normalize { eps, width } => normalize(cx, class, op.args[0], Norm { eps, width, center: false }),
-        Op::Standardize { eps, width } => normalize(cx, class, op.args[0], Norm { eps, width, center: true }),
-        Op::Binary(BinaryOp::Mul) => {
+    if let Some(norm) = op.norm() {
+        return normalize(cx, class, op.args[0], norm);
+    }
+    match op.op.head() {
+        Head::Binary(BinaryOp::Mul) => {
             let free = |b: &RowNorm| b.gain.is_none() && b.bias.is_none() && b.residual.is_none();
             followed_by(cx, class, [op.args[0], op.args[1]], free, |b, gain| RowNorm { gain, ..b });
         }
-        Op::Binary(BinaryOp::Add) => {
+        Head::Binary(BinaryOp::Add) => {
             let free = |b: &RowNorm| b.bias.is_none() && b.residual.is_none();
             followed_by(cx, class, [op.args[0], op.args[1]], free, |b, bias| RowNorm { bias, ..b });
             residual(cx, class, [op.args[0], op.args[1]]);

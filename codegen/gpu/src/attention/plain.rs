@@ -69,7 +69,7 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn new(b: &mut Builder, shape: &'a Shape, args: Args<'a>, item: &'a Item) -> Walk<'a> {
         let thread = item.team.thread;
-        let (warp, lane) = (b.shrc(thread, 5), b.andc(thread, 31));
+        let (warp, lane) = b.warp_and_lane(thread);
         let of = |b: &mut Builder, rows: Rows| {
             let col = b.mulc(item.head, rows.of_head as i64);
             (shape.element(b, args, rows, item.token, col), rows.storage())

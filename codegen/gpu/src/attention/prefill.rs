@@ -25,7 +25,7 @@ use super::shape::Shape;
 use super::tiles::{Lane, PageAt, Queries, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
-use crate::mlir::{Builder, Cmp, Memory, V};
+use crate::mlir::{Builder, Cmp, Memory, V, WARP};
 
 /// Most rows of a block.
 const MAX_ROWS: usize = 128;
@@ -78,7 +78,7 @@ impl Plan {
     }
 
     fn threads(&self) -> u32 {
-        self.warps as u32 * 32
+        self.warps as u32 * WARP as u32
     }
 
     /// Most shared memory of a block that leaves room for as many blocks on a multiprocessor; and,
@@ -115,7 +115,7 @@ fn prompts(b: &mut Builder, (cx, shape, args): (&Cx<'_>, &Shape, Args<'_>), grid
         plan.list().declare(b);
         let lane = Lane::new(b, &plan.tile);
         let tid = b.sreg("tid.x");
-        let warp = b.shrc(tid, 5);
+        let warp = b.own_warp(tid);
         let first = b.cmpc(Cmp::Eq, warp, 0);
         b.if_(first, |b| plan.list().write(b, &block, lane.lane));
         b.barrier();
@@ -239,7 +239,7 @@ impl Pass<'_> {
             let offset = b.mulc(which, plan.tile.page_bytes() as i64);
             let base = b.at(base, offset);
             let to = plan.tile.page_at(b, base);
-            let skip = b.mulc(which, warps as i64 * 32);
+            let skip = b.mulc(which, warps as i64 * WARP as i64);
             let piece = b.sub(self.attend.tid, skip);
             self.pool.copy(b, (number, entry), to, self.walk.range, (piece, warps));
         });

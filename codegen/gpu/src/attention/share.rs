@@ -1,7 +1,7 @@
 //! Teams of warps, and what each has of the step: see [`split`](super::split).
 
 use crate::COUNTER_BYTES;
-use crate::mlir::{Builder, V};
+use crate::mlir::{Builder, V, WARP};
 use llmcc_ir::target::GpuArch;
 
 /// Most chunks of a token.
@@ -80,7 +80,7 @@ impl Split {
 
     /// Threads of a team.
     pub(super) fn threads(&self) -> u32 {
-        self.warps * 32
+        self.warps * WARP as u32
     }
 
     /// Teams of all blocks.

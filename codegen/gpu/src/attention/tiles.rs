@@ -86,7 +86,7 @@ impl Lane {
 
     /// The lane of the thread with this number in its warps.
     pub(super) fn of_thread(b: &mut Builder, tile: &Tile, thread: V) -> Lane {
-        let lane = b.andc(thread, 31);
+        let lane = b.lane_of(thread);
         let g = b.shrc(lane, 2);
         let t = b.andc(lane, 3);
         let t2 = b.shlc(t, 1);

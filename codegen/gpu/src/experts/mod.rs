@@ -253,7 +253,7 @@ impl<'a> Plan<'a> {
         pair: &dyn Fn(&mut Builder, V) -> V,
     ) {
         let tid = b.sreg("tid.x");
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let (warp, lane) = b.warp_and_lane(tid);
         let th = Thread { warp, lane, g: b.shrc(lane, 2), t: b.andc(lane, 3) };
         let sums = if self.tensor {
             self.tensor_sums(b, args, th, (expert, tile), rows, pair)

@@ -10,7 +10,7 @@ pub(super) const THREADS: usize = 256;
 const PROBE: f32 = -8.0;
 
 /// Warps of a block.
-const WARPS: usize = THREADS / WARP as usize;
+const WARPS: usize = THREADS / WARP;
 /// Probes after which any two composites are told apart.
 const PROBES: i64 = 66;
 
@@ -46,7 +46,7 @@ impl Shared {
         b.buffer(of("flag", FLAG, 4, 1));
         b.buffer(of("length", LENGTH, 4, 1));
         b.buffer(of("list", LIST, 8 * k, 1));
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, i64::from(WARP) - 1));
+        let (warp, lane) = b.warp_and_lane(tid);
         Shared { base: b.shared(), tid, warp, first_lane: b.cmpc(Cmp::Eq, lane, 0) }
     }
 

@@ -80,18 +80,6 @@ impl PageStore for HostPages {
     }
 }
 
-/// Pages that hold `max_tokens` tokens.
-///
-/// # Errors
-/// None, or more than can be numbered.
-pub fn page_count(max_tokens: usize) -> Result<usize> {
-    let pages = max_tokens.div_ceil(PAGE_TOKENS);
-    if pages == 0 || pages > i32::MAX as usize {
-        return Err(Error::invalid(format!("max_tokens is {max_tokens}; use 1 to {}", i32::MAX)));
-    }
-    Ok(pages)
-}
-
 /// The pages of a group, by number.
 pub(super) struct Pool {
     /// References to each page handed out so far; its length is the number of pages ever used.

@@ -78,7 +78,7 @@ impl Attend<'_> {
     }
 
     fn consumer(&self, b: &mut Builder) -> Thread {
-        let warp = b.shrc(self.tid, 5);
+        let warp = b.own_warp(self.tid);
         let (g, t) = (b.shrc(self.lane, 2), b.andc(self.lane, 3));
         let first = b.shlc(warp, 4);
         let first = b.add(first, g);

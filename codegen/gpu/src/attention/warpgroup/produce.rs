@@ -38,7 +38,7 @@ impl Attend<'_> {
 
     fn producer(&self, b: &mut Builder) -> Thread {
         let (shape, args) = (self.block.shape, self.block.args);
-        let warp = b.shrc(self.tid, 5);
+        let warp = b.own_warp(self.tid);
         // Groups of warps are aligned to their size.
         let warp = b.andc(warp, PRODUCERS as i64 - 1);
         let page = b.mulc(warp, MINE as i64);
