@@ -8,7 +8,7 @@ use super::shape::{Rows, Shape};
 use super::share::{Item, Split};
 use crate::Source;
 use crate::cx::{Args, Cx};
-use crate::mlir::{Builder, Cmp, Elem, F32, I8, I32, I64, V};
+use crate::mlir::{Builder, Cmp, Elem, F32, I8, I32, I64, V, WARP};
 use crate::piece::{self, col_at};
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::quant::Float;
@@ -264,7 +264,7 @@ impl<'a> Walk<'a> {
                 .enumerate()
                 .map(|(i, acc)| {
                     // Columns beyond the last repeat it; their results are not stored.
-                    let col = b.addc(self.lane, i as i64 * 32);
+                    let col = b.addc(self.lane, (i * WARP) as i64);
                     let col = b.min(col, last);
                     let v = self.value(b, page, line, (slot, col));
                     let v = b.select(seen, v, zero);
@@ -330,7 +330,7 @@ impl<'a> Walk<'a> {
         let sum = b.reduce(state[1], &[8, 4, 2, 1], |b, x, y| b.fadd(x, y));
         let row = b.i32(0);
         for (i, v) in state[2..].iter().enumerate() {
-            let col = b.addc(self.lane, i as i64 * 32);
+            let col = b.addc(self.lane, (i * WARP) as i64);
             let inside = b.cmpc(Cmp::Ult, col, d as i64);
             b.if_(inside, |b| {
                 let p = results.value(b, self.warp, row, col);

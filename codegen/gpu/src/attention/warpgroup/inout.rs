@@ -121,7 +121,7 @@ impl Attend<'_> {
     fn send(&self, b: &mut Builder, base: V, first: V) {
         let (shape, bytes) = (self.block.shape, self.plan.d * self.out_bytes());
         let each = bytes as i64 / 16;
-        for i in 0..16 * each / 32 {
+        for i in 0..16 * each / WARP as i64 {
             let number = b.addc(self.lane, WARP as i64 * i);
             let (line, piece) = (b.divc(number, each), b.remc(number, each));
             let row = b.add(first, line);
