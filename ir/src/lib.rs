@@ -22,6 +22,13 @@
 //! computes in f64; an implementation may differ from it by the rounding of f32, and the tests
 //! bound the difference by the model's own f32 error. Quantization is explicit: a quantized matrix
 //! *is* the matrix its codes decode to ([`quant`]).
+//!
+//! # Rooms
+//!
+//! An operation, a kind of state and a family of kernels have a file each, with text, rules and
+//! meaning, so that adding one is a file and a line. Such a file uses [`text`], [`verify`] and
+//! [`eval`], which know the tables of all of them: the one circle of files here, and wanted
+//! (`tests/tests/circles.rs`).
 
 pub mod diag;
 pub mod eval;

@@ -62,6 +62,20 @@ const BETTER: &[Better] = &[
     },
     Better { of: "runtime/ukernels/src", within: &["isa::sse2"], why: "one implementation of `Isa` in three files" },
     Better { of: "runtime/ukernels/src", within: &["panel"], why: "tiles and panels are generic over each other" },
+    Better {
+        of: "tests/ptx/src",
+        within: &[""],
+        why: "an emulator: instructions are closures over the machine, whose state is made of what they need",
+    },
+];
+
+/// Circles that are still to be broken: modules, and those below them, of a crate.
+const LEFT: &[(&str, &[&str])] = &[
+    ("frontends/src", &["arch::blocks::experts"]),
+    ("frontends/src", &["arch::reading"]),
+    ("frontends/src", &["checkpoint", "embedding", "error", "input"]),
+    ("frontends/src", &["generation"]),
+    ("frontends/src", &["tokenizer::onig"]),
 ];
 
 /// A module by its path in the crate.
@@ -269,35 +283,36 @@ fn show(m: &Module) -> String {
     if m.is_empty() { "the root".into() } else { m.join("::") }
 }
 
-fn covers(better: &Better, src: &str, circle: &BTreeSet<Module>) -> bool {
+fn covers(within: &[&str], circle: &BTreeSet<Module>) -> bool {
     let inside = |m: &Module| {
         let name = m.join("::");
-        better.within.iter().any(|room| name == *room || name.starts_with(&format!("{room}::")))
+        within.iter().any(|room| room.is_empty() || name == *room || name.starts_with(&format!("{room}::")))
     };
-    better.of == src && circle.iter().all(inside)
+    circle.iter().all(inside)
 }
 
 #[test]
 fn files_do_not_use_each_other_in_circles() {
+    let allowed: Vec<(&str, &[&str])> = BETTER.iter().map(|b| (b.of, b.within)).chain(LEFT.iter().copied()).collect();
     let (mut found, mut needed) = (vec![], BTreeSet::new());
     for src in CRATES {
         let used = used(&root().join(src));
         assert!(!used.is_empty(), "{src} has no modules");
         for circle in circles(&used) {
-            match BETTER.iter().position(|b| covers(b, src, &circle)) {
-                Some(i) => drop(needed.insert(i)),
-                None => {
-                    let uses = |m: &Module| used[m].iter().filter(|o| circle.contains(*o)).map(show).collect::<Vec<_>>();
-                    let lines = circle.iter().map(|m| format!("  {} uses {}", show(m), uses(m).join(", ")));
-                    found.push(format!("{src}:\n{}", lines.collect::<Vec<_>>().join("\n")));
-                }
+            if let Some(i) = allowed.iter().position(|(of, within)| of == src && covers(within, &circle)) {
+                needed.insert(i);
+                continue;
             }
+            let uses = |m: &Module| used[m].iter().filter(|o| circle.contains(*o)).map(show).collect::<Vec<_>>();
+            let lines = circle.iter().map(|m| format!("  {} uses {}", show(m), uses(m).join(", ")));
+            found.push(format!("{src}:\n{}", lines.collect::<Vec<_>>().join("\n")));
         }
     }
     assert!(found.is_empty(), "circles of files:\n{}", found.join("\n"));
-    for (i, b) in BETTER.iter().enumerate() {
-        assert!(needed.contains(&i), "{}: there is no circle in {} any more ({})", b.of, b.within.join(", "), b.why);
+    for (i, (of, within)) in allowed.iter().enumerate() {
+        assert!(needed.contains(&i), "{of}: no circle in {} any more: its line goes", within.join(", "));
     }
+    assert!(BETTER.iter().all(|b| b.why.len() > 20), "a circle says what it is good for");
 }
 
 #[test]
@@ -308,15 +323,23 @@ fn uses_are_found_however_they_are_written() {
     };
     let crate_of = all(&[
         ("", "mod a;\nmod b;\npub use a::Thing;\n"),
-        ("a", "mod child;\npub struct Thing;\nfn f() {\n    child::open()\n}\n#[cfg(test)]\nmod tests {\n    use crate::b::Other;\n}\n"),
+        (
+            "a",
+            "mod child;\npub struct Thing;\nfn f() {\n    child::open()\n}\n#[cfg(test)]\nmod tests {\n    use crate::b::Other;\n}\n",
+        ),
         ("a::child", "// super::super::b::no\npub fn open() {}\n"),
         ("b", "use crate::{Thing, a::{child::open as o}};\nmod inner {\n    use super::Thing;\n}\n"),
     ]);
     let files: BTreeMap<Module, File> = crate_of.iter().map(|(m, c)| (m.clone(), read(m, c, &crate_of))).collect();
     let uses = |name: &str| -> Vec<String> {
         let m: Module = if name.is_empty() { vec![] } else { name.split("::").map(String::from).collect() };
-        let mut out: Vec<String> =
-            files[&m].used.iter().filter_map(|p| target(p, &m, &files, 0)).filter(|t| *t != m).map(|t| show(&t)).collect();
+        let mut out: Vec<String> = files[&m]
+            .used
+            .iter()
+            .filter_map(|p| target(p, &m, &files, 0))
+            .filter(|t| *t != m)
+            .map(|t| show(&t))
+            .collect();
         out.sort();
         out.dedup();
         out

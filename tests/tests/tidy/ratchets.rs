@@ -40,8 +40,6 @@ const MANY_MEANINGS: &[(&str, &[&str])] = &[
         ],
     ),
     ("number", &[]),
-    ("place", &[]),
-    ("part", &[]),
 ];
 
 /// Sizes by place, `path` or `path name`.
@@ -192,8 +190,8 @@ fn defined(text: &str) -> Vec<&str> {
     let visible = ["pub(super) ", "pub(crate) ", "pub ", "unsafe ", "async "];
     let name = |line: &'_ str| -> Option<usize> {
         let words = visible.iter().fold(line.trim_start(), |rest, word| rest.strip_prefix(word).unwrap_or(rest));
-        let after = |k: &&str| words.strip_prefix(**k)?.strip_prefix(' ');
-        let rest = keywords.iter().rev().find_map(|k| after(&k)).unwrap_or(words);
+        let after = |k: &str| words.strip_prefix(k)?.strip_prefix(' ');
+        let rest = keywords.iter().rev().find_map(|k| after(k)).unwrap_or(words);
         let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
         let is_field = rest[end..].starts_with(": ") && rest.ends_with(',');
         (end > 0 && (rest.len() < words.len() || is_field)).then_some(line.len() - rest.len())

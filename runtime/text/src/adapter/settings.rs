@@ -1,7 +1,8 @@
 //! `adapter_config.json` of PEFT: what of it decides about what an adapter adds to the weights.
 
 use super::targets::Targets;
-use super::wrong::{OTHER, Wrong, ends, no_pattern};
+pub use super::wrong::{AGAIN, Wrong};
+use super::wrong::{OTHER, ends, no_pattern};
 use crate::check::pattern;
 use serde_json::{Map, Value};
 use tokenizers::utils::SysRegex;

@@ -15,6 +15,9 @@
 //! Left out, because templates of models have no use for them: loading other templates (`extends`,
 //! `include`, `import`), `trans`, and storing namespaces, macros or loops inside lists, mappings or
 //! other namespaces (what could make cycles).
+//!
+//! Files here use each other in a circle (`tests/tests/circles.rs`): expressions call functions and
+//! methods, which format values and call expressions again.
 
 mod ast;
 mod call;
