@@ -4,7 +4,6 @@ use std::mem::MaybeUninit;
 
 use super::batch::Inputs;
 use super::opened::Opened;
-use super::options::Limits;
 use super::profile::Profile;
 use crate::error::Result;
 use crate::image::Image;
@@ -32,7 +31,7 @@ pub(crate) trait Executor: Send {
     /// Fails where the machine cannot be used (any more): in a fork of the process.
     fn ready(&self) -> Result<()>;
 
-    /// Runs all kernels of the step and waits for them; within the [`Limits`].
+    /// Runs all kernels of the step and waits for them; within the [`Limits`](super::options::Limits).
     fn run(&mut self, step: &Step) -> Result<()>;
 
     /// Row `row` of the last step's output, which is fetched now if the step was not asked for it.

@@ -30,7 +30,7 @@ use crate::cuda::Device;
 use crate::error::{Error, Result, Status};
 use crate::image::Image;
 use crate::interrupt::{Interrupts, Watch};
-use crate::kv::{HostPages, Kv, Layout, PageStore, SeqId};
+use crate::kv::{HostPages, Kv, Layout, PageStore};
 use crate::reserve::need;
 pub use adapters::Matrices;
 pub(crate) use arena::slot_offsets;

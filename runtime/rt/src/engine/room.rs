@@ -1,7 +1,6 @@
 //! How much of what a model gets room for: tokens and rows of a chunk, tokens of the cache, memory of
 //! a step's arrays.
 
-use llmcc_abi::PAGE_TOKENS;
 use llmcc_abi::output::flags;
 
 use super::options::{Limits, Options};

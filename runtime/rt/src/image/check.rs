@@ -1,19 +1,16 @@
 //! What makes an image trustworthy: every index, offset and span lies inside what it points into.
 
 use std::ffi::CStr;
-use std::mem::{MaybeUninit, size_of};
-use std::{ptr, slice};
 
 use llmcc_abi::{
-    ABI_VERSION, BufferDesc, GPU_MAX_SHARED, GPU_MAX_THREADS, MODEL_MAGIC, ModelDesc, NONE, Span, StateDesc, Table,
-    kv_dtype, layout, operand,
+    BufferDesc, GPU_MAX_SHARED, GPU_MAX_THREADS, NONE, Span, StateDesc, kv_dtype, layout, operand,
     output::{flags, kind, pool},
     rows, state,
 };
 
 use super::Image;
 use super::segment::{check_text, damaged};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Groups of states of a model: a step has block tables for each.
 const MAX_GROUPS: usize = 64;

@@ -1,6 +1,6 @@
 //! Pages: which are in use, by how many sequences, and the memory they are.
 
-use llmcc_abi::{PAGE_TOKENS, StateDesc};
+use llmcc_abi::StateDesc;
 
 use super::windows::Layout;
 use crate::error::{Error, Result};
