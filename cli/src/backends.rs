@@ -35,7 +35,7 @@ impl Backends {
     fn of(&self, target: &TargetSpec) -> &dyn Backend {
         match target.family() {
             Family::Cpu => &self.cpu,
-            Family::Gpu => &self.gpu,
+            Family::Nvidia => &self.gpu,
         }
     }
 }

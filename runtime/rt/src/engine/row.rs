@@ -1,6 +1,6 @@
 //! What a step gives for one wanted row.
 
-use super::Executor;
+use super::executor::Executor;
 use crate::candidates::{Candidates, Want};
 use crate::error::Result;
 

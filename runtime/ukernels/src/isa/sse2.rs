@@ -2,6 +2,8 @@
 //!
 //! There is no fused multiply-add. Its bits come of f64 arithmetic ([`fused`]), so that products
 //! are those of all other instruction sets.
+//!
+//! The files of this folder use each other (`tests/tests/circles.rs`): together they implement `Isa`.
 
 mod fused;
 mod half;
