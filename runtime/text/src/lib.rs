@@ -1,9 +1,9 @@
-//! The text side of a model: tokenizer and chat template. The compiler checks and tries what the
-//! runtime inside the artifact then uses, so both have this crate.
+//! The text side of a model: tokenizer and chat template. Compiler and runtime share this crate:
+//! the compiler checks and tries the texts the runtime then uses.
 //!
 //! Both come from files of strangers. Templates run in an interpreter with limits ([`jinja`]);
 //! tokenizers are checked before an artifact is made ([`check`]), because the `tokenizers` crate
-//! panics on some of what it reads.
+//! panics on some files.
 
 pub mod adapter;
 pub mod alphabet;
@@ -30,10 +30,10 @@ pub use lossy::Lossy;
 pub use template::{Clock, Template, Trial, local_time};
 pub use tokenizer::Tokenizer;
 
-/// What kind of failure an [`Error`] is.
+/// Kinds of failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What the caller passed is wrong.
+    /// The caller's argument is wrong.
     Invalid,
     /// The model's text configuration or tokenizer is damaged.
     Damaged,
@@ -45,12 +45,12 @@ pub enum Kind {
     Internal,
 }
 
-/// What failed and what the user can do about it.
+/// A failure, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// Class.
     pub kind: Kind,
-    /// One sentence or two: what, where, what to do.
+    /// One sentence or two: the fault, its place, the remedy.
     pub message: String,
 }
 
@@ -92,7 +92,7 @@ pub struct Config {
     pub add_eos: Option<i32>,
     /// The model is given no types of tokens, whatever the tokenizer says.
     pub untyped: bool,
-    /// What is put before a text that gets special tokens.
+    /// The text in front of a text that gets special tokens.
     pub prompt: String,
     /// Tokens that are left of a text that gets special tokens, these included.
     pub most: Option<usize>,

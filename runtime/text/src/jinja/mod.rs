@@ -2,11 +2,11 @@
 //! `ImmutableSandboxedEnvironment` with `trim_blocks`, `lstrip_blocks`, loop controls, the
 //! `generation` tag and no automatic escaping.
 //!
-//! Templates are files of strangers, and they are programs. So this interpreter knows what
-//! everything costs *before* it does it: values are immutable and carry their expanded size and
-//! depth ([`value::Heap`]), all bytes alive are counted, all work is, and expressions and calls
-//! nest to a fixed depth. A template can thus fail with an error, but not exhaust memory, stack or
-//! patience. General engines bound instructions at best, and thirty doublings of a string are few
+//! Templates are files of strangers, and they are programs. So this interpreter knows the cost of
+//! everything *before* it does it: values are immutable and carry their expanded size and depth
+//! ([`value::Heap`]), all bytes alive are counted, all work is, and expressions and calls nest to a
+//! fixed depth. A template can thus fail with an error, but not exhaust memory, stack or patience.
+//! General engines bound instructions at best, and thirty doublings of a string are few
 //! instructions.
 //!
 //! More lenient than Jinja: loops over `none` are empty, and filters like `map` give lists, not
@@ -14,7 +14,7 @@
 //!
 //! Left out, because templates of models have no use for them: loading other templates (`extends`,
 //! `include`, `import`), `trans`, and storing namespaces, macros or loops inside lists, mappings or
-//! other namespaces (what could make cycles).
+//! other namespaces (they could form cycles).
 
 mod ast;
 mod call;
@@ -37,7 +37,7 @@ use value::{Heap, Value};
 /// The local time, for `strftime_now`.
 pub type Clock = fn() -> libc::tm;
 
-/// What kind of failure an [`Error`] is.
+/// Kinds of failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The source is no template.
@@ -55,7 +55,7 @@ pub enum Kind {
 pub struct Error {
     /// Class.
     pub kind: Kind,
-    /// What failed.
+    /// The fault.
     pub message: String,
     /// Line of the template, from 1; 0 where it is not known.
     pub line: u32,
@@ -111,7 +111,7 @@ impl Template {
     /// Renders with `variables` (later ones win) that live on `heap`.
     ///
     /// # Errors
-    /// What Jinja would raise, and [`Kind::Limit`] past the limits of `heap`.
+    /// Errors that Jinja would raise, and [`Kind::Limit`] past the limits of `heap`.
     pub fn render(&self, heap: &Heap, variables: &[(String, Value)], clock: Clock) -> Result<String> {
         eval::Interpreter::new(&self.program, heap, variables, clock).run()
     }
