@@ -1,12 +1,12 @@
-//! Golden vectors: what an artifact computed where it was made, kept in its manifest, so that
-//! `llmcc verify` can tell whether it still computes the same.
+//! Golden vectors: an artifact's results where it was made, kept in its manifest, so that `llmcc
+//! verify` can tell whether it still computes the same.
 //!
 //! The steps are fixed but for their token ids, which follow from a seed: the hash of code and
 //! weights. So an artifact whose weights were changed together with all hashes of them is asked for
 //! other tokens than its golden vectors are about, and fails. Logits are compared bit for bit: they
-//! do not depend on threads or batching. They are those of one version of the model, for a
-//! processor; another version of the same artifact rounds elsewhere, and is held against them with
-//! a tolerance ([`Distance`]). Draft heads get rows that follow from the ids (`loaded::stand_ins`).
+//! do not depend on threads or batching. They come from one version of the model, for a processor;
+//! another version of the same artifact rounds elsewhere, and is compared with a tolerance
+//! ([`Distance`]). Draft heads get rows that follow from the ids (`loaded::stand_ins`).
 //!
 //! `llmcc compile` runs the finished artifact in a child process, under its temporary name:
 //! generated code cannot take the compiler down. For small models it also evaluates the plan with
@@ -41,7 +41,7 @@ use sha2::{Digest, Sha256};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// Version of the steps and of what is stored: changes with `SHAPES`, `ENTRIES`, [`seed`] or
+/// Version of the steps and of the stored data: changes with `SHAPES`, `ENTRIES`, [`seed`] or
 /// [`Computed`].
 pub const SCHEME: u32 = 2;
 /// Tokens of each step as runs of `(sequence, tokens)`: a prompt over two page borders, single
@@ -71,7 +71,7 @@ pub struct Step {
     pub out_rows: Vec<u32>,
 }
 
-/// What a step computed.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Computed {
     /// Tokens of the step.
@@ -93,7 +93,7 @@ pub struct Golden {
     pub steps: Vec<Computed>,
 }
 
-/// What compiling knows about an artifact's results.
+/// The compiler's knowledge of an artifact's results.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Golden vectors, and their largest relative difference to the evaluator's result where the
@@ -157,7 +157,7 @@ pub fn engine_options(threads: u32) -> EngineOptions {
 /// Runs the golden steps.
 ///
 /// # Errors
-/// What the artifact says.
+/// Errors of the artifact.
 pub fn compute(model: &Model, seed: u64) -> Result<Vec<Computed>, Error> {
     let info = model.info();
     let steps = steps(seed, info.vocab, info.max_context, info.whole);
@@ -167,7 +167,7 @@ pub fn compute(model: &Model, seed: u64) -> Result<Vec<Computed>, Error> {
         let of_tokens: Vec<i32> = step.seqs.iter().map(|s| seqs[*s]).collect();
         let logits = model.trial(&step.tokens, &of_tokens, &step.out_rows)?;
         out.push(Computed::new(&step, &logits, info.columns));
-        // Whole sequences are over: the cache need not hold those of all steps.
+        // Whole sequences are over: the cache need not hold the tokens of all steps.
         if info.whole {
             free(model, &of_tokens)?;
         }
@@ -187,7 +187,7 @@ fn free(model: &Model, seqs: &[i32]) -> Result<(), Error> {
 }
 
 impl Computed {
-    /// Of the rows `[step.out_rows.len(), columns]`.
+    /// From the rows `[step.out_rows.len(), columns]`.
     fn new(step: &Step, rows_of: &[f32], columns: usize) -> Computed {
         let mut hash = Sha256::new();
         let mut rows = vec![];
@@ -275,8 +275,8 @@ fn runs_here(versions: &[Version]) -> Result<usize, String> {
     })
 }
 
-/// How far what a version computed is from the evaluator's result, relative to the largest logit.
-/// `weights` is its part of the weights segment of the artifact at `path`.
+/// How far a version's result is from the evaluator's, relative to the largest logit. `weights` is
+/// its part of the weights segment of the artifact at `path`.
 fn hold_against_evaluator(
     plan: &Plan,
     (span, offsets): &(Span, Vec<u64>),
@@ -303,8 +303,8 @@ fn hold_against_evaluator(
                  was written: scale the checkpoint's weights down (a model that was trained has no such values); --no-golden writes it all the same"
             )));
         }
-        // What is rounding depends on the model: one with huge weights may turn on the last bits of
-        // a score.
+        // The size of rounding errors depends on the model: one with huge weights may turn on the
+        // last bits of a score.
         let enough = found / CONDITION;
         allowed = allowed.max(CONDITION * sensitivity(plan, weights, steps, (&evaluated, enough))?);
     }
@@ -317,7 +317,7 @@ fn hold_against_evaluator(
     Ok(found)
 }
 
-/// What holds larger values than what was chosen for a version.
+/// The next format with larger values than the one chosen for a version.
 fn wider(format: Format, v: &Version) -> String {
     let mut wider = vec![];
     if v.compiled.plan.kv().any(|k| k.dtype == KvDType::F16) {
@@ -345,7 +345,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// The first difference between golden vectors and what was computed, in words.
+/// The first difference between golden vectors and results, in words.
 pub fn difference(want: &[Computed], got: &[Computed], columns: usize, steps: &[Step]) -> Option<String> {
     if want.len() != got.len()
         || want.iter().zip(got).any(|(w, g)| w.tokens != g.tokens || w.rows.len() != g.rows.len())
@@ -370,7 +370,7 @@ pub fn difference(want: &[Computed], got: &[Computed], columns: usize, steps: &[
     ))
 }
 
-/// How far logits are from golden vectors of another version, or from those of the same tokens in
+/// How far logits are from golden vectors of another version, or from logits of the same tokens in
 /// steps of other sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Distance {
@@ -384,7 +384,7 @@ pub struct Distance {
 }
 
 impl Distance {
-    /// Of logits from others.
+    /// Distance of two lists of logits.
     pub fn of(want: &[f32], got: &[f32]) -> Distance {
         let squares = |x: &mut dyn Iterator<Item = f64>| x.map(|v| v * v).sum::<f64>();
         let differences = squares(&mut want.iter().zip(got).map(|(a, b)| f64::from(*a) - f64::from(*b)));
@@ -394,8 +394,8 @@ impl Distance {
         Distance { relative: if finite { relative } else { 0.0 }, finite, same_bits }
     }
 
-    /// Of what was computed from golden vectors, as far as their logits are kept; `None` when they
-    /// are of other steps.
+    /// Distance of results from golden vectors, as far as their logits are kept; `None` when they
+    /// belong to other steps.
     pub fn between(want: &[Computed], got: &[Computed]) -> Option<Distance> {
         if want.len() != got.len()
             || want.iter().zip(got).any(|(w, g)| w.tokens != g.tokens || w.rows.len() != g.rows.len())

@@ -227,7 +227,7 @@ class Model(Unique):
         return bool(self._token_flags(token) & ffi.TOKEN_SPECIAL)
 
     def is_byte(self, token: int) -> bool:
-        """Whether the token is a single byte, for what has no other token (``"<0x0A>"``)."""
+        """Whether the token is a single byte, for bytes without another token (``"<0x0A>"``)."""
         return bool(self._token_flags(token) & ffi.TOKEN_BYTE)
 
     @property
@@ -786,7 +786,7 @@ class Model(Unique):
         return _batch.begin(self, prompts, each, max_batch, {"max_tokens": max_tokens, **common})
 
     def _facts(self) -> dict[str, Any]:
-        """What the manifest says of texts."""
+        """The manifest's members about texts."""
         if self._known is None:
             manifest = self.manifest
             names = {"generation": {}, "prompts": {}, "default_prompt": None, "classes": []}

@@ -58,7 +58,7 @@ class Completion:
 
 
 def piece_of(piece: ffi.Piece, logprobs: bool) -> Piece:
-    """What C told of a token."""
+    """The token that C reported."""
     length = piece.text_len
     text = c.string_at(piece.text, length).decode("utf-8") if length else ""
     logprob = None

@@ -86,7 +86,7 @@ class Session(Unique):
                 try:
                     self._model._lib.seq_truncate(handle, self._need_seq(), length)
                 except LlmccError:
-                    # What windows or recurrent states have left behind is evaluated again.
+                    # Tokens that windows or recurrent states have left behind are evaluated again.
                     self._model._lib.seq_truncate(handle, self._need_seq(), 0)
         del self._tokens[length:]
 
@@ -139,7 +139,7 @@ class Session(Unique):
         """Tokens the model has not seen yet."""
         cached = self._cached()
         if cached > len(self._tokens):
-            # A step failed after a window had moved on: what it left is forgotten.
+            # A step failed after a window had moved on: the remaining tokens are forgotten.
             self.truncate(len(self._tokens))
             cached = self._cached()
         return self._tokens[cached:]

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Speculation(Completion):
-    """A generation with draft heads: ``drafted`` tokens were guessed in ``rounds`` steps of the model, of which ``accepted`` are part of the text."""
+    """A generation with draft heads: ``drafted`` tokens were guessed in ``rounds`` steps of the
+    model; ``accepted`` of them are part of the text."""
 
     drafted: int = 0
     accepted: int = 0
@@ -53,7 +54,8 @@ class _Sequence:
         return self._step(tokens, [self.seq] * len(tokens), given, range(len(tokens) - rows, len(tokens)), range(len(tokens)))
 
     def _step(self, tokens: Sequence[int], seqs: Sequence[int], given: Sequence[bytes], rows: range, new: range) -> list[Any]:
-        """A step of this sequence and maybe others, of which the tokens ``new`` are new to this one, and there are logits after the tokens ``rows``."""
+        """A step of this sequence and maybe others: the tokens ``new`` are new to this one, and
+        there are logits after the tokens ``rows``."""
         columns, width = self.model.info["columns"], self.model.info["hidden"]
         logits, left = (c.c_float * (len(rows) * columns))(), (c.c_float * (len(tokens) * width))()
         hidden = (c.c_float * len(left)).from_buffer_copy(b"".join(given)) if given else None
@@ -102,7 +104,7 @@ class _Target(_Sequence):
         if len(tokens) > 1:
             self._before = self.model._seq_fork(self.seq)
         again, n, start, right = self._again, len(self._again) + len(tokens), self.length, 0
-        # The copy sees those again, too, so that they are never more than those of one step.
+        # The copy sees those tokens again, too, so that they are never more than one step's.
         copies = [] if self._before is None else [self._before] * len(again)
         rows = self._step([*again, *tokens, *again[: len(copies)]], [self.seq] * n + copies, [], range(len(again), n), range(len(again), n))
         self._again = []
@@ -121,7 +123,8 @@ class _Target(_Sequence):
         try:
             self.model._seq_truncate(self.seq, length)
         except LlmccError:
-            # A recurrent state, or a window that has moved on: what was before the step is at hand.
+            # A recurrent state, or a window that has moved on: the state before the step is at
+            # hand.
             assert self._before is not None
             self.model._seq_free(self.seq)
             self.seq, self._before = self._before, None
@@ -150,7 +153,7 @@ class _Heads:
             sequence.close()
 
     def guess(self, target: _Sequence, tokens: Sequence[int], n: int) -> list[int]:
-        """``n`` tokens after ``tokens``, of which ``target`` has seen all but the last."""
+        """``n`` tokens after ``tokens``; ``target`` has seen all but the last."""
         known, before, first = target.length, target, None
         for k, head in enumerate(self.sequences):
             start, end = head.length, known - k
@@ -169,7 +172,7 @@ class _Heads:
                     copies.append(self.sequences[k].fork())
                     given = before.hidden(copies[-1].length, known)
                 else:
-                    # Past the last head, which goes on with what it left itself.
+                    # Past the last head, which goes on with its own hidden states.
                     given = before.hidden(before.length - 1, before.length)
                     if not copies:
                         copies.append(before.fork())
@@ -180,7 +183,7 @@ class _Heads:
         finally:
             for copy in copies:
                 copy.close()
-        # The next round begins behind what is known now, less one for each head.
+        # The next round begins behind the known tokens, less one for each head.
         for sequence in [target, *self.sequences]:
             sequence.forget_before(known - len(self.sequences) - 1)
         return guesses

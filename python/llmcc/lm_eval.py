@@ -108,7 +108,7 @@ class LlmccLM(TemplateLM):  # type: ignore[misc]
 
     @property
     def prefix_token_id(self) -> int:
-        """What stands before texts without context."""
+        """The token before texts without context."""
         if self._prefix is not None:
             return self._prefix
         bos = self.model.bos_token
@@ -174,7 +174,7 @@ class LlmccLM(TemplateLM):  # type: ignore[misc]
     # ---- generating
 
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[str]:
-        """What the model writes after each context, until one of the texts that end it."""
+        """The model's text after each context, until one of the texts that end it."""
         prompts: list[list[int]] = []
         each: list[dict[str, Any]] = []
         untils: list[list[str]] = []

@@ -1,7 +1,7 @@
 //! `llmcc lower`: single kernels, given as text, to code with a description of how to launch them.
 //!
-//! What `tools/gpu-check` runs kernels from without an artifact. Their text is what
-//! `compile --emit=kernels` prints, or written by hand.
+//! `tools/gpu-check` runs kernels from this output, without an artifact. The text of a kernel comes
+//! from `compile --emit=kernels`, or is written by hand.
 
 use crate::Error;
 use crate::args::LowerArgs;
@@ -65,8 +65,8 @@ pub fn with_wish(target: &TargetSpec, wish: Wish) -> TargetSpec {
     TargetSpec { arch, ..*target }
 }
 
-/// Why a kernel has no schedule that the target's wish asks for, and what it can have; `None` if it
-/// has one, or nothing is wished.
+/// Why a kernel has no schedule that satisfies the target's wish, and the schedules it can have;
+/// `None` if it has one, or there is no wish.
 #[must_use]
 pub fn unfit(kernel: &Kernel, target: &TargetSpec) -> Option<String> {
     let wished = target.gpu().is_some_and(|gpu| gpu.wish != Wish::NONE);
@@ -76,7 +76,7 @@ pub fn unfit(kernel: &Kernel, target: &TargetSpec) -> Option<String> {
     if !matches!(kernel.body, Body::Matmul(_)) {
         return Some("is no product, which alone have schedules".into());
     }
-    // Stages by what is the same otherwise.
+    // Stages by the rest of the schedule.
     let mut fits: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for s in schedule::fitting(kernel, target) {
         let place = match s.input {
@@ -312,7 +312,7 @@ fn segment(s: &Segment) -> Value {
     json!({ "n": s.n, "weights": s.weights, "expr": expr(&s.expr), "store": store })
 }
 
-/// An expression as a list: what it is, its numbers, what it is made of.
+/// An expression as a list: its name, its numbers, its parts.
 fn expr(e: &Expr) -> Value {
     match e {
         Expr::Acc(lane) => json!(["acc", lane]),

@@ -67,7 +67,7 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     stats(&generation, args)
 }
 
-/// What generations are made with.
+/// The settings of generations.
 struct Speaker<'a> {
     model: &'a Model,
     /// Sequence of a conversation.
