@@ -49,7 +49,7 @@ def _hash(file, part: _Part, root_at: int) -> bytes:
 def check(path: str, kinds: tuple[str, ...] = ()) -> bytes:
     """Compares the bytes of the artifact (of the parts of these kinds, else of both files) with their hashes; returns the root.
 
-    :raises ValueError: naming the part that is not what the compiler wrote.
+    :raises ValueError: naming the part that differs from the compiler's output.
     """
     with open(path, "rb") as file:
         _, image = _image(file)

@@ -31,7 +31,7 @@ class TokenLogprob:
 class Piece:
     """One generated token.
 
-    ``text`` is what it completes: whole characters, maybe none. ``finish`` is set on the last piece: ``"token"`` (an end-of-sequence or stop token),
+    ``text`` is the text it completes: whole characters, maybe none. ``finish`` is set on the last piece: ``"token"`` (an end-of-sequence or stop token),
     ``"text"`` (a stop string), ``"length"`` (``max_tokens``) or ``"context"`` (the model's longest context). ``logprob`` is set if ``logprobs`` asked for it.
     """
 

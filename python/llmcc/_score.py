@@ -1,7 +1,7 @@
 """Judging texts: how probable the model finds their tokens.
 
-Texts are taken in the order of their tokens, so that those with a common beginning follow each other. What all of a group share is evaluated once and kept for
-the next group (a few-shot prompt, say); what several continuations of one context share is evaluated once and forked. Results do not depend on it: a token's
+Texts are taken in the order of their tokens, so that those with a common beginning follow each other. Tokens that a whole group shares are evaluated once and kept for
+the next group (a few-shot prompt, say); the shared context of several continuations is evaluated once and forked. Results do not depend on it: a token's
 logits are the same bits however its sequence came about.
 """
 

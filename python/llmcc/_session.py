@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Session(Unique):
-    """A sequence of tokens whose keys and values stay cached: what was computed once is not computed again.
+    """A sequence of tokens whose keys and values stay cached, so that nothing is computed twice.
 
     Made by :meth:`Model.session`. Close it to release its cache, or use it in a ``with`` statement.
     """
@@ -108,7 +108,7 @@ class Session(Unique):
         return _texts(self._pieces([*self._tokens, *ffi.integers(prompt, "the prompt")], max_tokens, params))
 
     def chat(self, messages: Sequence[Message], *, tools: Optional[Sequence[Mapping[str, Any]]] = None, **params: Any) -> str:
-        """The answer to a conversation, given whole each turn: of what the session holds already, nothing is computed again."""
+        """The answer to a conversation, given whole each turn; tokens that the session holds are not computed again."""
         return "".join(self.chat_stream(messages, tools=tools, **params))
 
     def chat_stream(self, messages: Sequence[Message], *, tools: Optional[Sequence[Mapping[str, Any]]] = None, **params: Any) -> Iterator[str]:

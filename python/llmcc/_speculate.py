@@ -1,7 +1,7 @@
 """Speculative decoding with a model's own draft heads (Leviathan et al., arXiv 2211.17192; heads as in arXiv 2412.19437).
 
 Each round the heads guess some tokens, and one step of the model judges all of them. The model draws its own token at each place, as it would without heads,
-and goes on as long as the guesses are what it drew: so the tokens are those of :meth:`Model.generate`, whatever the heads guess.
+and goes on as long as the guesses equal its draws: so the tokens are the same as from :meth:`Model.generate`, whatever the heads guess.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _Target(_Sequence):
 
     def judge(self, tokens: Sequence[int], draw: Callable[[int, Any], Optional[int]]) -> int:
         """Appends a known token and guesses after it; ``draw(i, logits)`` gives the token that follows the ``i``-th of them, or none at the end.
-        Returns how many guesses are what was drawn."""
+        Returns how many guesses equal the draws."""
         self._drop_before()
         # A known token alone is never taken back.
         if len(tokens) > 1:
@@ -117,7 +117,7 @@ class _Target(_Sequence):
         return right
 
     def _go_back(self, length: int, tokens: Sequence[int]) -> None:
-        """Forgets the tokens from ``length`` on, of a step whose new ones were the wanted ``tokens`` and maybe more."""
+        """Forgets the tokens from ``length`` on, of a step whose new tokens begin with ``tokens``, which stay."""
         if length == self.length:
             return
         try:

@@ -1,4 +1,4 @@
-"""Draft heads: artifacts in ``LLMCC_TEST_DRAFTED`` of the fixtures in ``LLMCC_TEST_GOLDENS``, which say what Transformers' ``MtpModel`` guesses."""
+"""Draft heads: artifacts in ``LLMCC_TEST_DRAFTED`` of the fixtures in ``LLMCC_TEST_GOLDENS``, which hold the guesses of Transformers' ``MtpModel``."""
 
 import ctypes as c
 import json
