@@ -2,9 +2,9 @@
 //!
 //! Per kernel: weights stream from memory once, activations and repeated reads of a tile from
 //! cache, multiply-adds and epilogues run at the target's rates on all cores that have items, plus
-//! what cannot be divided (prologue, launch). Figures come from the [`TargetSpec`] and the
-//! constants here; nothing is measured while compiling, so a build is reproducible. The constants
-//! were fitted to `llmcc bench --kernels` on two Zen 4 cores: see docs/cost-model.md.
+//! the indivisible parts (prologue, launch). Figures come from the [`TargetSpec`] and the constants
+//! here; nothing is measured while compiling, so a build is reproducible. The constants were fitted
+//! to `llmcc bench --kernels` on two Zen 4 cores: see docs/cost-model.md.
 
 mod absmax;
 mod adapter_matmul;
@@ -41,7 +41,7 @@ pub use crate::cost_gpu::{LATENCY, constants};
 
 /// Context length at which attention is costed (no choice depends on it).
 pub const CONTEXT: usize = 512;
-/// Elementwise steps per second and core: those of 128-bit vectors.
+/// Elementwise steps per second and core, with 128-bit vectors.
 const ELEMENTWISE: f64 = 6.7e9;
 /// Seconds by which a microkernel call interrupts the stream of weights: with the call, the ends of
 /// its pipelines and a new start of the prefetchers.
@@ -59,8 +59,8 @@ const NORM_STEPS: f64 = 5.0;
 /// Steps per element of subtracting the mean.
 const CENTER_STEPS: f64 = 3.0;
 const DECODE_STEPS: f64 = 10.0;
-/// Steps per element of rounding to int8, and of a function of `exp`; what those take that
-/// microkernels compute, whose vectors are longer.
+/// Steps per element of rounding to int8, and of a function of `exp`; steps in microkernels, whose
+/// vectors are longer.
 const QUANT_STEPS: f64 = 1.0;
 const EXP_STEPS: f64 = 15.0;
 const EXP_STEPS_WIDE: f64 = 4.0;
@@ -71,13 +71,13 @@ const KV_STEPS: f64 = 8.0;
 const PICK_STEPS: f64 = 4.0;
 /// Steps per element of a RoPE table: a cosine or a sine in f64.
 const ROPE_STEPS: f64 = 110.0;
-/// Multiply-adds of attention, relative to those of matrix products; seconds per sequence and head
-/// to find its pages, and per token and head to start.
+/// Multiply-adds of attention, relative to matrix products; seconds per sequence and head to find
+/// its pages, and per token and head to start.
 const ATTENTION: f64 = 0.62;
 const ATTENTION_SEQUENCE: f64 = 0.65e-6;
 const ATTENTION_TOKEN: f64 = 0.2e-6;
-/// Elementwise kernels of their own take one to four times what their steps do. An error of the
-/// prediction should not break a fusion.
+/// Elementwise kernels of their own take one to four times their steps. An error of the prediction
+/// should not break a fusion.
 const ALONE: f64 = 4.0;
 /// Half the tokens of a page of the cache.
 const HALF_PAGE: usize = 8;
@@ -127,7 +127,7 @@ fn on_many_cores(kernel: &Kernel, t: &TargetSpec) -> f64 {
     if kernel.body.product().is_none() {
         return 1.0;
     }
-    // Of experts, threads share out the tiles, each with those of all experts.
+    // Threads share out the tiles of experts; each tile covers all experts.
     let items = kernel.body.segments().iter().map(Segment::tiles).sum();
     (imbalance(items, t.cores.max(MANY_CORES)) / imbalance(items, t.cores)).max(1.0)
 }
@@ -201,7 +201,7 @@ pub(crate) struct OnGpu<'a> {
     pub gpu: &'a GpuArch,
     /// Rows of the kernel.
     pub m: usize,
-    /// Sequences, of which each has one of the rows whose logits are wanted.
+    /// Sequences, each with one row of logits.
     pub sequences: usize,
     pub context: usize,
 }
@@ -218,7 +218,7 @@ impl OnGpu<'_> {
     }
 }
 
-/// What is predicted of a family of kernels: a file each.
+/// Predictions for a family of kernels, a file each.
 pub(crate) trait Cost {
     /// Seconds on a CPU, without the launch itself.
     fn cpu(&self, on: &OnCpu<'_>) -> f64;
@@ -229,7 +229,7 @@ pub(crate) trait Cost {
     /// Sets the tile sizes on a GPU of a kernel of so many rows; there are none to set, unless said.
     fn gpu_tiles(&mut self, _: &[Param], _rows: usize) {}
 
-    /// What has to be done whatever the machine; nothing that counts, unless said.
+    /// The work on any machine; by default nothing that counts.
     fn work(&self, _: &Launched<'_>) -> Work {
         Work::default()
     }
@@ -299,7 +299,7 @@ fn multiply((m, n, k): (usize, usize, usize), tile_m: usize, format: Format, ele
     let elements = (n * k) as f64;
     // Register tiles that one column of weights passes through.
     let tiles = |rows: usize| (m / tile_m * tile_m.div_ceil(rows) + (m % tile_m).div_ceil(rows)) as f64;
-    // What it does not multiply is no candidate.
+    // Rows that the target does not multiply are no candidate.
     let Some(rows) = rows_of(elem, t) else { return f64::INFINITY };
     let unpack = if format.is_quantized() { elements * tiles(rows.unpack.rows) / rows.unpack.rate } else { 0.0 };
     let computed = rows.unit_for(m).map_or(m, |u| m.max(u.least));

@@ -52,11 +52,11 @@ use llmcc_ir::ty::Env;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What activations are rounded to before every product that takes such rows:
+/// The type to which activations are rounded before every product that takes such rows:
 /// [`rows`](ActPolicy::rows).
 pub use llmcc_ir::target::RowKind as ActPolicy;
 
-/// What to compile for.
+/// Options of a compilation.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The machine.
@@ -78,15 +78,15 @@ pub struct Options {
     pub keep_types: bool,
     /// Allowed types of cached keys and values; empty: as the module says.
     pub kv: Vec<KvDType>,
-    /// What to tell of the choices.
+    /// The choices to explain.
     pub explain: Explain,
 }
 
-/// What the passes tell beside the plan, each at a price.
+/// Explanations beside the plan, each at a price.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Explain {
-    /// What the next best choice would cost, in [`Compiled::stored`] and [`Compiled::explain`]
-    /// (empty without): a further solution of the program for each entry.
+    /// The cost of the next best choice, in [`Compiled::stored`] and [`Compiled::explain`] (empty
+    /// without): a further solution of the program for each entry.
     pub alternatives: bool,
     /// The e-graphs as text, in [`Compiled::egraph`].
     pub egraph: bool,
@@ -132,8 +132,8 @@ impl Options {
     }
 }
 
-/// To what inputs of products with codes are rounded, if nothing else is said: int8 on CPUs that
-/// multiply such rows, bf16 on GPUs.
+/// Default type to which inputs of products with codes are rounded: int8 on CPUs that multiply such
+/// rows, bf16 on GPUs.
 pub fn of_codes(target: &TargetSpec) -> ActPolicy {
     match target.family() {
         Family::Cpu if target.multiplies(ActPolicy::Int8) => ActPolicy::Int8,
@@ -161,7 +161,7 @@ pub fn regimes(target: &TargetSpec) -> &'static [RegimeSpec] {
 
 /// Regimes of GPUs: products that only read weights; products of few rows, each in one tile of
 /// rows, so that weights are read once; products whose tiles would leave multiprocessors idle if
-/// they were those of long prompts; and prompts.
+/// they were as large as for long prompts; and prompts.
 ///
 /// Up to 64 tokens are taken to be of as many sequences. More may be a prompt with one row of
 /// logits or so many sequences with a row each; tiles of 64 rows read the head's weights at most
@@ -212,8 +212,8 @@ pub struct Stored {
     pub error: f64,
     /// Those tensors; none for a cache.
     pub weights: BTreeSet<WeightExpr>,
-    /// The fastest other program within the budget: what it stores otherwise. Empty when there is
-    /// none.
+    /// The fastest other program within the budget: the forms it stores differently. Empty when
+    /// there is none.
     pub runner_up: String,
     /// Seconds of a decoded token by which that is slower.
     pub gap: f64,
@@ -294,11 +294,11 @@ pub fn compile(module: &Module, opts: &Options) -> Result<Compiled, PassError> {
     pipeline::run(module, opts, None)
 }
 
-/// Compiles a module; errors of weight formats are measured on samples of the weights. What is
-/// packed may be less exact: see [`budget`].
+/// Compiles a module; errors of weight formats are measured on samples of the weights. Packed
+/// weights may be less exact: see [`budget`].
 ///
 /// # Errors
-/// Those of [`compile`]; weights that cannot be read; a budget that no allowed combination of
+/// Errors of [`compile`]; weights that cannot be read; a budget that no allowed combination of
 /// formats keeps.
 pub fn compile_measured(
     module: &Module,

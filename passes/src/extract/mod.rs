@@ -78,7 +78,7 @@ pub struct Decision {
 pub struct Alternative {
     /// Classes ([`Term::Store`]) that can be used when it is taken.
     pub stores: Vec<Id>,
-    /// What it takes of [`Problem::budget`].
+    /// Its share of [`Problem::budget`].
     pub error: f64,
 }
 
@@ -88,7 +88,7 @@ pub type Chosen = BTreeMap<Id, usize>;
 /// Candidates still considered, by class.
 type Alive = BTreeMap<Id, Vec<usize>>;
 
-/// What is minimal.
+/// The quantity to minimise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Goal {
     /// Predicted time, within the budget.
@@ -97,7 +97,7 @@ enum Goal {
     Error,
 }
 
-/// What a solution costs as elimination sees it, so that what breaks ties is small against it, and
+/// The cost of a solution as elimination sees it: terms that break ties are small against it, and
 /// large against rounding.
 const SOLUTION: f64 = 1e3;
 /// Part of a budget that is left over, since errors are added up in another order when they are
@@ -118,7 +118,7 @@ pub struct Solved {
 /// Classes of stored forms.
 pub type Stores = BTreeSet<Id>;
 
-/// What a problem is made for.
+/// The options and limits of a problem.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
     /// The machine.
@@ -232,7 +232,7 @@ impl Problem {
         beyond.flat_map(|a| a.stores.iter().copied()).collect()
     }
 
-    /// About what a solution costs, before one is known: every class once, at its cheapest.
+    /// A rough cost of the solution, before one is known: every class once, at its cheapest.
     fn unit(&self, alive: &Alive) -> f64 {
         let least = |(class, candidates): (&Id, &Vec<usize>)| {
             candidates.iter().map(|i| self.classes[class][*i].seconds).fold(f64::INFINITY, f64::min)
@@ -241,7 +241,7 @@ impl Problem {
         if sum > 0.0 { sum } else { 1.0 }
     }
 
-    /// What a candidate costs, to be minimal.
+    /// A candidate's cost, to be minimised.
     fn cost(&self, class: Id, index: usize, goal: Goal, unit: f64) -> f64 {
         // Equal costs: the more exact form, then the lower index, the same everywhere.
         let tie = if self.decisions.is_empty() { 1e-7 } else { 1e-8 };
@@ -368,7 +368,7 @@ fn candidates(g: &Graph, class: Id, scope: Scope<'_>, caches: &BTreeMap<Id, Vec<
             _ => continue,
         };
         let needs: BTreeSet<Id> = children.iter().copied().filter(|c| !available(g, *c)).collect();
-        // What the target cannot schedule has no finite cost.
+        // Kernels that the target cannot schedule have no finite cost.
         if needs.contains(&class) || !seconds.is_finite() {
             continue;
         }

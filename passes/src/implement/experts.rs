@@ -1,4 +1,4 @@
-//! Experts: their choice, their products, and the sum of what they made.
+//! Experts: their choice, their products, and the sum of their results.
 
 use super::generic::{float, int};
 use super::{Context, OpNode, quantize};
@@ -39,7 +39,7 @@ pub fn by_heads(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
     cx.packed(op.args[1]).into_iter().filter_map(|packed| matmul(cx, class, op, &of, packed)).collect()
 }
 
-/// Sizes of a product, and what names the experts.
+/// Sizes of a product, and the indices of its experts.
 struct Product {
     experts: usize,
     top: usize,
@@ -80,7 +80,7 @@ fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, of: &Product, (format, p
         Some(routes) => Some((routes, cx.rows_kind(routes)?)),
         None => None,
     };
-    // Of rows with several slots each slot is quantized by itself.
+    // In rows with several slots each slot is quantized by itself.
     let own = cols != k || routes.is_none();
     let elem = match quantize::read_as(cx, x, format) {
         elem if own && !k.is_multiple_of(elem.run()) => RowElem::F32,
@@ -115,7 +115,7 @@ pub fn combine(cx: &Context<'_>, d: &mut Draft, op: &OpNode) -> Option<Expr> {
     Some(Expr::Combine { weights, from, y, count })
 }
 
-/// What a class is columns of, and the first of them.
+/// The class whose columns a class slices, and the first of them.
 fn sliced(cx: &Context<'_>, class: Id) -> Option<(Id, usize)> {
     let slice = |t: &Term| match t {
         Term::Op(Head::SliceCols, children) => Some((*children.get(2)?, int(cx.graph, *children.first()?)?)),

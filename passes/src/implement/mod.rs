@@ -38,8 +38,8 @@ use llmcc_ir::ty::Dim;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// One phase: a name, whether to repeat until nothing changes, and what it adds to a class because
-/// of an operation in it.
+/// One phase: a name, whether to repeat until nothing changes, and its function of a class and an
+/// operation in it.
 pub struct Phase {
     /// Name in reports.
     pub name: &'static str,
@@ -47,7 +47,7 @@ pub struct Phase {
     run: Run,
 }
 
-/// What a phase looks at.
+/// The classes or operations a phase looks at.
 enum Run {
     /// Operations that happen at run time.
     Operations(fn(&mut Context<'_>, Id, &OpNode)),
@@ -85,7 +85,7 @@ pub struct OpNode {
     args: Vec<Id>,
 }
 
-/// What the phases share.
+/// State shared by the phases.
 pub struct Context<'a> {
     /// The e-graph, clean (rebuilt) at the start of each round.
     pub graph: &'a mut Graph,
@@ -274,7 +274,7 @@ impl Context<'_> {
         let integers = |id: &Id| within > 0 && self.are_integers(*id, within - 1);
         self.graph[class].nodes.iter().any(|t| match t {
             Term::Op(Head::Unary(UnaryOp::RoundI8), _) => true,
-            // Attributes, then what it is cut out of; rows or an order of columns follow.
+            // Attributes, then the sliced operand; rows or an order of columns follow.
             Term::Op(head @ (Head::SliceCols | Head::GatherRows | Head::PickCols), children) => {
                 children.get(head.attributes().len()).is_some_and(integers)
             }

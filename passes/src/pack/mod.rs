@@ -79,7 +79,7 @@ pub enum PackError {
         col: usize,
         /// The value (for quantized formats: the largest of its group).
         value: f32,
-        /// What is wrong with it, and what to do.
+        /// The fault, and the remedy.
         what: String,
     },
     /// A weight expression breaks the rules (a compiler bug).
@@ -124,7 +124,7 @@ pub struct TensorReport {
     pub error: Option<QuantError>,
 }
 
-/// What packing did, a tensor per weight of the plan.
+/// The result of packing, a tensor per weight of the plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PackReport {
     /// In the order of [`Plan::weights`].
@@ -152,7 +152,7 @@ impl PackReport {
     }
 }
 
-/// What to give in place of a format whose scales are f16.
+/// The format to use in place of one whose scales are f16.
 fn wider(format: Format) -> String {
     let wide = match format.def().name {
         "w8" => format!("w8zg{}", format.group),
@@ -437,14 +437,14 @@ pub(crate) fn located(
         }
     };
     let row_values = values.chunks(k).nth(row).unwrap_or_default();
-    // Of codes the values are not known: what is wrong is their scale.
+    // For codes the values are not known: their scale is wrong.
     let none = if values.is_empty() { f32::NAN } else { 0.0 };
     let value =
         row_values.iter().skip(col).take(width).copied().fold(none, |m, v| if v.abs() <= m.abs() { m } else { v });
     PackError::Value { tensor: name.into(), row: first + row, col, value, what }
 }
 
-/// What a value that is no number means. Formats do not matter: none stores it.
+/// The meaning of a value that is not finite. Formats do not matter: none stores it.
 fn not_finite(name: &str) -> String {
     let folded =
         if name.contains(" + ") { ", or the tensors that are multiplied here do not fit f32 together" } else { "" };
