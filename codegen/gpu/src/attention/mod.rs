@@ -1,6 +1,6 @@
 //! Attention over the paged cache.
 //!
-//! Five kernels, by what is known of the step and of the cache:
+//! Five kernels, by properties of the step and of the cache:
 //!
 //! - [`decode`]: few tokens, long contexts. A block takes a token, the query heads of one KV head
 //!   and some chunks of the pages ([`split`]); its warps take every n-th page each, through
@@ -10,8 +10,8 @@
 //!   the pages they see, shared by all its warps.
 //! - [`warpgroup`]: the same on sm90, by `wgmma` and a pipeline between warps, for caches of 16
 //!   bits and heads of up to 128.
-//! - Both of these have blocks beside the others that do what [`decode`] does, for tokens that are
-//!   alone of their sequence ([`lone`]).
+//! - Both of these have blocks beside the others that work like [`decode`], for tokens that are
+//!   alone in their sequence ([`lone`]).
 //! - [`wide`]: 16-bit caches whose keys end with the values (latent), or are of another width, or
 //!   with heads above 256; few tokens and many.
 //! - [`plain`]: any head size and any cache, without tensor cores: slow, but always there.
@@ -54,13 +54,13 @@ use llmcc_ir::kernel::{Attention, ParamId, RowElem};
 use llmcc_ir::kv::KvSpec;
 use llmcc_ir::quant::Float;
 
-/// What an attention kernel is about.
+/// Shape of an attention kernel.
 struct Shape {
     kv: ParamId,
     spec: KvSpec,
     page: Page,
     q: Rows,
-    /// Of a latent cache that stores something as keys: queries of that.
+    /// In a latent cache with a part stored as keys: queries of that part.
     own: Option<Rows>,
     out: Rows,
     /// Query heads per KV head.
@@ -85,7 +85,7 @@ struct Shape {
 #[derive(Clone, Copy)]
 struct Rows {
     param: ParamId,
-    /// Columns, and those of a head.
+    /// Columns, and columns of a head.
     cols: usize,
     of_head: usize,
     elem: RowElem,
@@ -279,8 +279,8 @@ impl Shape {
         b.fadd(sum, weight)
     }
 
-    /// The score, in base 2, of the key in a slot of a page in query head `head` at `position`, with
-    /// what it gets by its distance.
+    /// The score, in base 2, of the key in a slot of a page in query head `head` at `position`,
+    /// with the bias of its distance.
     fn biased(&self, b: &mut Builder, args: Args<'_>, (head, position): (V, V), (page, slot): (V, V), score: V) -> V {
         let Some((bias, goes_by)) = self.bias else { return score };
         let key = b.shlc(page, 4);

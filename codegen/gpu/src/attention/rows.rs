@@ -7,7 +7,7 @@ use super::tiles::Range;
 use crate::cx::{Args, Cx, when_below};
 use crate::mlir::{Builder, Cmp, I32, V};
 
-/// What a block takes.
+/// Tokens of a block.
 #[derive(Clone, Copy)]
 pub(super) struct Block<'a> {
     pub(super) shape: &'a Shape,
@@ -71,8 +71,8 @@ impl<'a> Block<'a> {
         Block { shape, args, kv_head, token0, count, m, skips: grid.lone.is_some() }
     }
 
-    /// Runs `body` with the same block, of which nothing was kept since: beside the sums of large
-    /// heads no register is free.
+    /// Runs `body` with the same block, found anew: beside the sums of large heads no register is
+    /// free.
     pub(super) fn anew<R>(
         &self,
         b: &mut Builder,
@@ -128,7 +128,7 @@ impl<'a> Block<'a> {
     pub(super) fn row(&self, b: &mut Builder, row: V) -> Row {
         let (token, head, used) = self.query(b, row);
         let (range, none) = (self.range(b, token), b.i32(0));
-        // A token sees itself, so that of what is not used nothing is kept but this.
+        // A token sees itself, so for unused rows nothing else needs to be kept.
         let count = b.select(used, range.count, none);
         let used = b.cmpc(Cmp::Ne, count, 0);
         Row { token, head, seq: self.args.seq(b, token), range: Range { count, ..range }, used }
@@ -140,9 +140,9 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Whether a token of a step of `m` is alone of its sequence: those of a sequence are side by side.
-/// (Where they are not, each is taken to be alone.) `usual`: what is tried when the kernel's skeleton
-/// is verified.
+/// Whether a token of a step of `m` is alone in its sequence: tokens of a sequence are side by
+/// side. (Where they are not, each is taken to be alone.) `usual`: the value tried when the
+/// kernel's skeleton is verified.
 pub(super) fn is_lone(b: &mut Builder, args: Args<'_>, (token, m): (V, V), usual: bool) -> V {
     let seq = args.seq(b, token);
     b.assume(seq, &[0]);

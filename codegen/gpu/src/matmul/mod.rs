@@ -9,8 +9,8 @@
 //! - [`wgmma`]: the same with the instructions of sm_90a, for prompts; of 16-bit rows, and of fp8
 //!   rows with fp8 weights.
 //!
-//! What they share: [`weights`] (rings of weights), [`decode`] (codes to operands), [`input`]
-//! (input to shared memory, with the prologue), [`work`] (which block computes what, and joining
+//! They share [`weights`] (rings of weights), [`decode`] (codes to operands), [`input`] (input to
+//! shared memory, with the prologue), [`work`] (which block computes which tiles, and joining
 //! output tiles that were cut between blocks).
 
 pub(crate) mod decode;
@@ -40,17 +40,17 @@ pub struct Plan<'a> {
     schedule: MatmulSchedule,
     /// Columns of the input.
     k: usize,
-    /// Storage of what is multiplied.
+    /// Storage of the operands.
     elem: RowElem,
 }
 
-/// A phase of a plan, with what is equal in its segments.
+/// A phase of a plan, with the common facts of its segments.
 struct PhaseCx<'a> {
     phase: &'a Phase,
     segments: &'a [Segment],
     /// First output tile of each segment, and the number of all.
     starts: Vec<usize>,
-    /// Of each lane.
+    /// Format of each lane.
     formats: Vec<Format>,
     /// Columns of an output tile in each lane.
     tile_n: usize,
