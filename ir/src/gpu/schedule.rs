@@ -159,7 +159,7 @@ struct Tiled {
     cut: bool,
 }
 
-/// What is known of a product before it is scheduled.
+/// Facts about a product before it is scheduled.
 struct Facts<'a> {
     kernel: &'a Kernel,
     body: &'a Matmul,
@@ -167,7 +167,7 @@ struct Facts<'a> {
     target: &'a TargetSpec,
     /// Columns of the input.
     k: usize,
-    /// Storage of what is multiplied.
+    /// Storage of the operands.
     elem: RowElem,
 }
 
@@ -255,9 +255,9 @@ impl<'a> Facts<'a> {
         self.gpu.processor == "sm_90a" && rows && self.body.segments.iter().all(fits)
     }
 
-    /// Rows of a block of tiles: the kernel's, of which `wgmma` takes 128 at a time if they are fp8.
-    /// Its sums are then added to others every 128 columns, because the tensor cores keep about 14
-    /// bits of them, and the registers hold two sets of sums of 128 rows, not of 256.
+    /// Rows of a block of tiles: the kernel's, but at most 128 at a time in `wgmma` with fp8. Its
+    /// sums are then added to others every 128 columns, because the tensor cores keep about 14 bits
+    /// of them, and the registers hold two sets of sums of 128 rows, not of 256.
     fn tile_rows(&self) -> usize {
         if self.variant() == Variant::WgmmaFp8 { 128 } else { self.body.tile_m }
     }
@@ -336,8 +336,8 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// Bytes of shared memory that a block may have where `resident` share a multiprocessor, each of
-    /// which has 1 KB reserved.
+    /// Bytes of shared memory that a block may have where `resident` share a multiprocessor; each
+    /// has 1 KB reserved.
     fn shared_of_block(&self, resident: usize) -> usize {
         (self.gpu.shared_per_sm as usize / resident - 1024).min(self.gpu.shared_per_block as usize)
     }
@@ -358,7 +358,7 @@ impl<'a> Facts<'a> {
         self.body.prologue.is_some() || !self.k.is_multiple_of(TILE_K)
     }
 
-    /// Input of which not all rows fit beside the weights on their way: as many as take at most
+    /// Input whose rows do not all fit beside the weights on their way: as many as take at most
     /// half of the shared memory. A token alone is one row.
     fn partly_staged(
         &self,
@@ -379,8 +379,8 @@ impl<'a> Facts<'a> {
             let group = &self.body.segments[first..first + segments];
             let s = &group[0];
             let (lanes, wide) = (s.weights.len(), s.tile_n / BLOCK);
-            // Strips of a warp share what it reads of the input: up to four, more only where there
-            // are not enough warps.
+            // Strips of a warp share its reads of the input: up to four, more only where there are
+            // not enough warps.
             let divisors = || (1..=wide).filter(|d| wide.is_multiple_of(*d) && wide / d <= warps);
             let small = |d: &usize| lanes * d <= 4 && d * self.unit_bytes(s) <= 4096;
             let strips = divisors().filter(small).max().or_else(|| divisors().min())?;
@@ -391,7 +391,7 @@ impl<'a> Facts<'a> {
             Some(Phase { first, segments, tiles, strips, columns, parts, cut, stages: how.stages })
         };
         let mut phases: Vec<Phase> = self.groups().into_iter().map(phase).collect::<Option<_>>()?;
-        // Phases follow each other in the same memory: sums, what epilogues need, rings.
+        // Phases follow each other in the same memory: sums, epilogues' buffers, rings.
         let group = |p: &Phase| &self.body.segments[p.first..p.first + p.segments];
         let most = |f: &dyn Fn(&Phase) -> usize| phases.iter().map(f).max().unwrap_or(0);
         let sums = most(&|p| sums_bytes(p.parts, rows, &group(p)[0]));

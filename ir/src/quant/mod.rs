@@ -2,7 +2,7 @@
 //!
 //! [`FORMATS`] is the table: one file and one line per format. A quantized format cuts each row
 //! into groups of columns (or leaves it whole), each with a scale (and a minimum if asymmetric) and
-//! codes; what they stand for says its [`Encoding`], from which the byte layout, the evaluator and
+//! codes; its [`Encoding`] defines their meaning, and from it the byte layout, the evaluator and
 //! every backend's generic lowering derive. A [`Packing`] orders the elements for a CPU or for
 //! tensor cores. Byte layout: [`llmcc_abi::layout`].
 
@@ -37,7 +37,7 @@ use std::hash::{Hash, Hasher};
 pub struct FormatDef {
     /// Name in text and options, without the group.
     pub name: &'static str,
-    /// What codes and scales are. Where [`FormatDef::groups`] lists several numbers, of any of
+    /// Encoding of codes and scales. Where [`FormatDef::groups`] lists several sizes, for any of
     /// them.
     pub encoding: Encoding,
     /// Columns to a scale that it may have; 0 where there are no groups.
@@ -46,8 +46,8 @@ pub struct FormatDef {
     pub quantize: Quantize,
 }
 
-/// Of one super-block of a row: writes a code per element and the scale and minimum of each group,
-/// as small numbers, and returns by what these are multiplied.
+/// For one super-block of a row: writes a code per element and the scale and minimum of each group,
+/// as small numbers, and returns the factors of these.
 pub type QuantizeSuper = fn(x: &[f32], codes: &mut [u8], factors: &mut [(u8, u8)]) -> (f32, f32);
 
 /// How f32 become codes and scales. Scales and minima that are returned are exact in the kind in
@@ -248,7 +248,7 @@ impl Format {
         self.elem.0
     }
 
-    /// What its numbers are.
+    /// The encoding of its numbers.
     pub fn encoding(self) -> Encoding {
         self.def().encoding.in_groups(self.group.into())
     }
