@@ -1,5 +1,5 @@
-//! Files of a crate that use each other only one way: a circle of files is one file in many pieces,
-//! of which none can be read alone.
+//! Files of a crate use each other in one direction only: a circle of files is one file in many
+//! pieces, none readable alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
