@@ -1,7 +1,7 @@
 //! Fields that many architectures have in common, and their readers.
 //!
-//! A reader asks for nothing but what its block needs: `num_attention_heads` is demanded of models
-//! with attention, `intermediate_size` of those with an MLP of one width. An architecture whose
+//! A reader asks for nothing but its block's needs: `num_attention_heads` is demanded of models
+//! with attention, `intermediate_size` of models with an MLP of one width. An architecture whose
 //! files use other names reads them itself and needs none of this.
 
 use super::error::ConfigError;
@@ -22,7 +22,7 @@ pub const WIDTH: Accepts = Accepts::Size(MAX_WIDTH);
 /// A number of tokens.
 pub const TOKENS: Accepts = Accepts::Size(MAX_CONTEXT);
 
-/// What is needed of any model: see [`Facts`].
+/// Fields of all models: see [`Facts`].
 pub const MODEL: &[Field] = &[
     Field::new("_name_or_path", Accepts::Text).unless(Neutral::Any),
     Field::new("quantization_config", Accepts::Any),
@@ -35,7 +35,7 @@ pub const MODEL: &[Field] = &[
     Field::new("eos_token_id", Accepts::Tokens).unless(Neutral::Any),
 ];
 
-/// What is needed of any model, as GPT-2 called it.
+/// Fields of all models, under GPT-2's names.
 pub const GPT_MODEL: &[Field] = &[
     Field::new("_name_or_path", Accepts::Text).unless(Neutral::Any),
     Field::new("quantization_config", Accepts::Any),
@@ -98,17 +98,18 @@ pub const PARTIAL_ROTARY: &[Field] = &[
     Field::new("partial_rotary_factor", Accepts::Number).unless(Neutral::One),
 ];
 
-/// Rotary positions of two kinds of layers: what an object for a kind leaves out is not taken from beside it.
+/// Rotary positions of two kinds of layers: members that an object for a kind omits are not taken
+/// from beside it.
 pub const ROTARY_OF_KINDS: &[Field] = ROTARY.split_at(3).0;
 
 /// The same, of a part of each head.
 pub const PARTIAL_ROTARY_OF_KINDS: &[Field] = &[ROTARY[0], ROTARY[1], ROTARY[2], PARTIAL_ROTARY[4]];
 
-/// What RMSNorm adds to the mean square.
+/// RMSNorm's addend to the mean square.
 pub const RMS_NORM: Field = Field::new("rms_norm_eps", Accepts::Number);
 
-/// Attention that sees later tokens too where this is false: of embedders whose files are otherwise those
-/// of a model for text.
+/// Attention that sees later tokens too where this is false: in embedders whose files otherwise
+/// describe a model for text.
 pub const CAUSAL: &[Field] = &[Field::new("is_causal", Accepts::Flag).unless(Neutral::On)];
 
 /// Attention with biases, if they are asked for.
@@ -147,7 +148,7 @@ pub const ACTIVATIONS: &[&str] = &[
     "relu2",
 ];
 
-/// What is needed to know of any model, whatever its shape.
+/// Facts common to all models, whatever their shape.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// Name of the model, from `_name_or_path`, if any.
@@ -169,8 +170,8 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads the fields of [`MODEL`]; `vocab`, `max_position` and `tied` are what the configuration
-    /// class fills in for absent ones.
+    /// Reads the fields of [`MODEL`]; `vocab`, `max_position` and `tied` are the configuration
+    /// class's defaults.
     ///
     /// # Errors
     /// When a size is missing, or a token id is none.
@@ -194,7 +195,7 @@ impl Facts {
     }
 }
 
-/// How many layers there are by what is said of each, for files that do not count them.
+/// The number of layers by the lists with an entry per layer, for files that do not count them.
 fn listed_layers(f: &Fields) -> Option<usize> {
     let types = f.get("layer_types").value().and_then(|v| v.as_array()).map(Vec::len);
     types.or_else(|| f.text("hybrid_override_pattern").map(|letters| letters.chars().count())).filter(|n| *n > 0)
@@ -208,15 +209,15 @@ fn base_name(path: &str) -> String {
 /// Heads of attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
-    /// Of queries.
+    /// Number of heads of queries.
     pub queries: usize,
-    /// Of keys and values; divides `queries`.
+    /// Number of heads of keys and values; divides `queries`.
     pub kv: usize,
     /// Elements of a head.
     pub dim: usize,
 }
 
-/// What a configuration class fills in for absent numbers of [`Heads`].
+/// A configuration class's defaults for numbers of [`Heads`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DefaultHeads {
     /// `None` = it must be given.
@@ -278,13 +279,13 @@ pub(crate) fn activation(f: &Fields, field: &str, default: UnaryOp) -> UnaryOp {
     }
 }
 
-/// What norms add to the mean square.
+/// The norms' addend to the mean square.
 ///
 /// # Errors
 /// When it is none.
 pub(crate) fn eps(f: &Fields, field: &str, default: f64) -> Result<f32, ConfigError> {
     let eps = f.number(field).unwrap_or(default);
-    // As f32: this is what the norm adds, and a value may vanish or overflow in the conversion.
+    // As f32: the norm adds this value, and it may vanish or overflow in the conversion.
     if (0.0..1.0).contains(&(eps as f32)) {
         Ok(eps as f32)
     } else {
@@ -304,7 +305,7 @@ pub(crate) fn factor(f: &Fields, field: &str) -> Result<Option<f32>, ConfigError
     }
 }
 
-/// What no element is larger than, up or down, if there is such a limit.
+/// The largest magnitude of an element, if there is such a limit.
 ///
 /// # Errors
 /// When it is no number above 0 that f32 has.
@@ -316,7 +317,8 @@ pub(crate) fn limit(f: &Fields, field: &str) -> Result<Option<f32>, ConfigError>
     }
 }
 
-/// Refuses a size that is not what follows from others, which `from` names. It may be left out, or stand as `auto`.
+/// Refuses a size that differs from the one that follows from others, which `from` names. It may be
+/// left out, or stand as `auto`.
 ///
 /// # Errors
 /// It says something else.
@@ -329,8 +331,8 @@ pub(crate) fn follows(f: &Fields, field: &str, size: usize, from: &str) -> Resul
     }
 }
 
-/// Refuses a list of kinds of layers that is not what follows from other fields: `is` says whether a name is the kind
-/// of a layer.
+/// Refuses a list of kinds of layers that contradicts other fields: `is` says whether a name is the
+/// kind of a layer.
 ///
 /// # Errors
 /// It says something else.
@@ -370,7 +372,7 @@ pub enum WindowRule {
 /// The attention window of each layer.
 ///
 /// # Errors
-/// When `layer_types` says what the rule does not allow.
+/// When `layer_types` breaks the rule.
 pub(crate) fn windows(f: &Fields, rule: WindowRule, layers: usize) -> Result<Vec<Option<usize>>, ConfigError> {
     let given = f.size("sliding_window");
     let window = match rule {
@@ -423,7 +425,7 @@ pub(crate) fn sliding_layers(f: &Fields, layers: usize) -> Result<Option<Vec<boo
     Ok(Some(types.iter().map(|v| v.as_str() == Some("sliding_attention")).collect()))
 }
 
-/// A list of numbers, one for each layer (what follows is for layers that are not there), as
+/// A list of numbers, one for each layer (further ones are for layers that do not exist), as
 /// whether they are not 0.
 ///
 /// # Errors
@@ -446,7 +448,7 @@ pub(crate) fn layer_numbers(f: &Fields, field: &str) -> Result<Option<Vec<usize>
     list.map(Some).ok_or_else(|| f.invalid_value(field, given, "a list of numbers of layers".into()))
 }
 
-/// Which layers rotate positions, where some do not: what [`rotating_layers`] reads.
+/// Which layers rotate positions, where some do not: the fields of [`rotating_layers`].
 pub(crate) const UNROTATED: &[Field] =
     &[Field::new("no_rope_layers", Accepts::Numbers), Field::new("no_rope_layer_interval", Accepts::Size(4096))];
 
@@ -461,7 +463,7 @@ pub(crate) fn rotating_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, Co
     Ok((0..layers).map(|i| listed.as_ref().map_or(!(i + 1).is_multiple_of(every), |r| r[i])).collect())
 }
 
-/// GPTQ, AWQ, FP8 and the like change what the tensors mean.
+/// GPTQ, AWQ, FP8 and the like change the meaning of the tensors.
 ///
 /// # Errors
 /// When the checkpoint says that it is one of those.

@@ -16,7 +16,8 @@ pub(crate) const DECAY_UP: Part = Part("delta.decay_up");
 const GATE_DOWN: Part = Part("delta.gate_down");
 pub(crate) const GATE_UP: Part = Part("delta.gate_up");
 
-/// The object in which published files describe it, the same with a point, and what all have in it.
+/// The object in which published files describe it, the same with a point, and the members common
+/// to all.
 pub(crate) const OBJECT: &str = "linear_attn_config";
 pub(crate) const IN_OBJECT: &str = "linear_attn_config.";
 pub(crate) const DESCRIPTION: &[Field] = &[
@@ -26,7 +27,7 @@ pub(crate) const DESCRIPTION: &[Field] = &[
     Field::new("gate_lower_bound", Accepts::Number),
 ];
 
-/// What a layer with it is.
+/// A layer with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KimiDelta {
     /// Heads.
@@ -39,7 +40,7 @@ pub(crate) struct KimiDelta {
     pub act: UnaryOp,
     /// How the rates of heads are stored.
     pub rates: Kind,
-    /// There may be more of them than heads, of which the first count.
+    /// There may be more of them than heads; only the first count.
     pub spare_rates: bool,
     /// Decays, and gates, are made by two matrices, with [`dim`](KimiDelta::dim) columns between.
     pub low_rank: [bool; 2],
@@ -48,7 +49,7 @@ pub(crate) struct KimiDelta {
     pub floor: Option<f32>,
 }
 
-/// What checkpoints call its tensors.
+/// Names of its tensors in checkpoints.
 pub(crate) const NAMES: Table = &[
     (DELTA_Q, "model.layers.{}.self_attn.q_proj"),
     (DELTA_K, "model.layers.{}.self_attn.k_proj"),
@@ -67,7 +68,7 @@ pub(crate) const NAMES: Table = &[
     (SSM_OUT, "model.layers.{}.self_attn.o_proj"),
 ];
 
-/// What it makes of `h`, a row per token.
+/// Its output for `h`, a row per token.
 #[track_caller]
 pub(crate) fn kimi_delta(f: &mut Draft, m: &KimiDelta, eps: Norm, h: Value) -> Value {
     let (hidden, width) = (f.facts().hidden, m.heads * m.dim);

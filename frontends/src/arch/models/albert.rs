@@ -18,7 +18,7 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, FIELDS, OWN],
     fixed: &[
         ("position_embedding_type", Neutral::Words(&["absolute"])),
-        // Of the files of its authors' program; nothing is made of them.
+        // Fields of the authors' program; nothing reads them.
         ("gap_size", Neutral::Any),
         ("net_structure_type", Neutral::Any),
         ("num_memory_blocks", Neutral::Any),

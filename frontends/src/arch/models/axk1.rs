@@ -1,4 +1,4 @@
-//! A.X K1 (SK Telecom, 2026): DeepSeek-V3 with a norm of what experts add.
+//! A.X K1 (SK Telecom, 2026): DeepSeek-V3 with a norm of the experts' output.
 
 use crate::arch::blocks::decoder::Defaults;
 use crate::arch::blocks::entry::Arch;

@@ -22,7 +22,7 @@ pub(crate) const ARCH: Arch = Arch {
         ("add_cross_attention", Neutral::Off),
         // Models that fold proteins have more on top than classes do.
         ("is_folding_model", Neutral::Off),
-        // What folds, where something does.
+        // The folding model's configuration, where there is one.
         ("esmfold_config", Neutral::Any),
         ("vocab_list", Neutral::Any),
         ("hidden_act", Neutral::Words(&["gelu"])),
@@ -43,8 +43,8 @@ const FIELDS: &[Field] = &[
     Field::new("mask_token_id", Accepts::Count).unless(Neutral::Any),
 ];
 
-/// What other uses read: scores of masked tokens, contacts; and learned positions, which files of models
-/// with rotary ones have as well.
+/// Tensors for other uses: scores of masked tokens, contacts; and learned positions, which files of
+/// models with rotary ones have as well.
 const SPARE: &[&str] = &[
     "esm.pooler.",
     "pooler.",
@@ -92,8 +92,8 @@ const NAMES: Table = &[
     (TABLE, "esm.embeddings.word_embeddings"),
     (POSITIONS, "esm.embeddings.position_embeddings"),
     (TABLE_NORM, "esm.embeddings.layer_norm"),
-    // Published files have them in each layer, and what Transformers 5 saves has a star for its number;
-    // the first part of the name may be left out.
+    // Published files have them in each layer, and Transformers 5 saves them with a star for its
+    // number; the first part of the name may be left out.
     (FREQUENCIES, "esm.rotary_embeddings.inv_freq"),
     (FREQUENCIES, "rotary_embeddings.inv_freq"),
     (FREQUENCIES, "esm.encoder.layer.*.attention.self.rotary_embeddings.inv_freq"),

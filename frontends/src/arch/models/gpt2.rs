@@ -34,7 +34,7 @@ pub(crate) const ARCH: Arch = Arch {
 const OWN: &[Field] = &[
     Field::new("layer_norm_epsilon", Accepts::Number),
     Field::new("scale_attn_weights", Accepts::Flag).unless(Neutral::On),
-    // Of Stanford's models.
+    // Stanford's models have it.
     Field::new("scale_attn_by_inverse_layer_idx", Accepts::Flag),
 ];
 

@@ -14,7 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "gpt_bigcode",
     class: "GPTBigCodeForCausalLM",
     fields: &[IDENTITY, GPT_MODEL, OWN],
-    // How the softmax is computed, and what follows from `multi_query`.
+    // Details of the softmax, and consequences of `multi_query`.
     fixed: &[
         ("num_key_value_heads", Neutral::Any),
         ("attention_softmax_in_fp32", Neutral::Any),

@@ -1,6 +1,6 @@
-//! Jina's BERT of version 2 (arXiv 2310.19923): BERT whose scores fall with the distance of the key, on
-//! both sides, instead of learned positions, and whose MLPs may have gates. The model for code normalizes
-//! queries and keys, and what attention gave twice.
+//! Jina's BERT of version 2 (arXiv 2310.19923): BERT whose scores fall with the distance of the
+//! key, on both sides, instead of learned positions, and whose MLPs may have gates. The model for
+//! code normalizes queries and keys, and attention's output twice.
 //!
 //! Its files call themselves `bert`; the class tells them apart.
 
@@ -76,7 +76,7 @@ const NAMES: Table = &[
     (MLP_UP, "bert.encoder.layer.{}.intermediate.dense"),
     (MLP_DOWN, "bert.encoder.layer.{}.output.dense"),
     (MLP_POST_NORM, "bert.encoder.layer.{}.output.LayerNorm"),
-    // Of the model for code.
+    // Names in the model for code.
     (ATTN_Q_NORM, "bert.encoder.layer.{}.attention.self.layer_norm_q"),
     (ATTN_K_NORM, "bert.encoder.layer.{}.attention.self.layer_norm_k"),
     (AGAIN_NORM, "bert.encoder.layer.{}.layer_norm_1"),

@@ -19,7 +19,7 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, FIELDS, FILL, OWN],
     fixed: &[
         ("position_embedding_type", Neutral::Words(&["absolute"])),
-        // What files say besides, and nothing reads.
+        // Further fields of files, which nothing reads.
         ("attention_mode", Neutral::Any),
         ("ignore_attention_mask", Neutral::Any),
         ("onnx_export", Neutral::Any),

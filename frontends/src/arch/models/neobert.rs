@@ -19,10 +19,10 @@ pub(crate) const ARCH: Arch = Arch {
     class: "NeoBERT",
     fields: &[IDENTITY, HEADS, FIELDS],
     fixed: &[
-        // What the authors' training code can switch, and files that are published have as it is here.
+        // Switches of the authors' training code, which published files have set this way.
         ("hidden_act", Neutral::Words(&["swiglu"])),
         ("dim_head", Neutral::HeadDim),
-        // Of the class that the configuration was made by, and of the tokenizer.
+        // Fields of the class that made the configuration, and of the tokenizer.
         ("kwargs", Neutral::Any),
         ("pretrained_model_name_or_path", Neutral::Any),
         ("trust_remote_code", Neutral::Any),

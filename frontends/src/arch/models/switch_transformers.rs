@@ -61,14 +61,14 @@ const FIXED: &[(&str, Neutral)] = &[
     // No MLP has a gate, and `dense_act_fn` says the activation.
     ("feed_forward_proj", Neutral::Words(&["relu"])),
     ("is_gated_act", Neutral::Off),
-    // Of the decoder.
+    // Field of the decoder.
     ("num_sparse_decoder_layers", Neutral::Any),
     ("decoder_sparse_step", Neutral::Any),
-    // Another type would round what the router computes.
+    // Another type would round the router's results.
     ("router_dtype", Neutral::Words(&["float32"])),
     // There is one way, and it is this.
     ("router_type", Neutral::Words(&["tokens_masked"])),
-    // Of training, and of texts that are filled up.
+    // Fields of training, and of padded texts.
     ("router_jitter_noise", Neutral::Any),
     ("router_ignore_padding_tokens", Neutral::Any),
     ("router_z_loss_coef", Neutral::Any),

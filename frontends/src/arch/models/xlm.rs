@@ -25,7 +25,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| Ok(Box::new(read(f)?)),
 };
 
-/// What the class decides.
+/// Fields that the class decides.
 const FIXED: &[(&str, Neutral)] = &[
     ("is_encoder", Neutral::On),
     ("causal", Neutral::Off),
@@ -33,7 +33,7 @@ const FIXED: &[(&str, Neutral)] = &[
     ("tie_word_embeddings", Neutral::Any),
     ("bos_token_id", Neutral::Any),
     ("eos_token_id", Neutral::Any),
-    // Of heads that are not compiled, of languages that no text says, and of training.
+    // Fields of heads that are not compiled, of languages that no text gives, and of training.
     ("asm", Neutral::Any),
     ("embed_init_std", Neutral::Any),
     ("start_n_top", Neutral::Any),

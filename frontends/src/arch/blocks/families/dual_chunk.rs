@@ -5,7 +5,7 @@ use crate::config::common::{Facts, TOKENS};
 use crate::config::fields::{Accepts, Field, Fields};
 use crate::config::known::Unread;
 
-/// What says how long they are.
+/// Fields that give their length.
 pub(crate) const CHUNKS: &[Field] = &[Field::new("dual_chunk_attention_config", Accepts::Object)];
 const OF_CHUNKS: &[Field] = &[
     Field::new("chunk_size", TOKENS),
@@ -13,8 +13,8 @@ const OF_CHUNKS: &[Field] = &[
     Field::new("original_max_position_embeddings", TOKENS),
 ];
 
-/// Chunks change positions beyond the first one, and scores beyond the context of pretraining; up to there
-/// attention is what it is without, and so far the model goes.
+/// Chunks change positions beyond the first one, and scores beyond the context of pretraining; up
+/// to there attention is unchanged, and the compiled context ends there.
 pub(crate) fn within_chunk(f: &Fields, facts: &mut Facts) -> Result<(), ConfigError> {
     let Some(map) = f.object(CHUNKS[0].name) else { return Ok(()) };
     let at = "dual_chunk_attention_config.";

@@ -1,4 +1,4 @@
-//! What configurations say of linear attention with a gate, and decoders of such layers.
+//! Configurations of linear attention with a gate, and decoders of such layers.
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::gated_linear_attention::{Decay, GatedLinear};
@@ -9,7 +9,7 @@ use crate::config::known::Neutral;
 use crate::config::{ConfigError, rope as read_rope};
 use llmcc_ir::graph::UnaryOp;
 
-/// What the configuration classes fill in for absent fields.
+/// Defaults of the configuration classes.
 pub(crate) struct Absent {
     /// `num_heads`.
     pub heads: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Absent {
     pub ratio: usize,
 }
 
-/// What both configurations say.
+/// Fields common to both configurations.
 pub(crate) const FIELDS: &[Field] = &[
     Field::new("num_attention_heads", Accepts::Size(1 << 14)).or(&["num_heads"]),
     Field::new("num_key_value_heads", Accepts::Size(1 << 14)).or(&["num_kv_heads"]),
@@ -30,7 +30,8 @@ pub(crate) const FIELDS: &[Field] = &[
     Field::new("expand_v", Accepts::Number),
 ];
 
-/// What both classes decide by themselves: how it is computed, and what no published model has.
+/// Fields that both classes decide by themselves: details of computation, and features that no
+/// published model has.
 pub(crate) const FIXED: &[(&str, Neutral)] = &[
     ("attn_mode", Neutral::Any),
     ("fuse_norm", Neutral::Any),

@@ -1,4 +1,4 @@
-//! What Granite's models have in common.
+//! Common parts of Granite's models.
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::experts::{Experts, Shared, Stored};
@@ -48,7 +48,7 @@ pub(crate) fn with_experts(f: &Fields, d: Decoder) -> Result<Decoder, ConfigErro
     Ok(d.with_experts(|_| Some(experts)))
 }
 
-/// What all of them read.
+/// Fields of all of them.
 pub(crate) const MULTIPLIERS: &[Field] = &[
     Field::new("embedding_multiplier", Accepts::Number),
     Field::new("residual_multiplier", Accepts::Number),
@@ -56,10 +56,10 @@ pub(crate) const MULTIPLIERS: &[Field] = &[
     Field::new("logits_scaling", Accepts::Number),
 ];
 
-/// What [`with_experts`] reads besides [`EXPERTS`].
+/// Fields of [`with_experts`] besides [`EXPERTS`].
 pub(crate) const SHARED: &[Field] = &[Field::new("shared_intermediate_size", Accepts::Count)];
 
-/// What [`experts`] reads.
+/// Fields of [`experts`].
 pub(crate) const EXPERTS: &[Field] = &[
     Field::new("num_local_experts", Accepts::Size(4096)).or(&["num_experts"]),
     Field::new("num_experts_per_tok", Accepts::Size(4096)),

@@ -8,7 +8,7 @@ use crate::config::fields::{Accepts, Field, Fields};
 /// Bases of the layers' rotations; 0: positions are not rotated.
 const BASES: &str = "layer_rope_theta";
 
-/// What [`with_windows`] reads besides [`WINDOW`](common::WINDOW).
+/// Fields of [`with_windows`] besides [`WINDOW`](common::WINDOW).
 pub(crate) const BASE_OF_EACH: &[Field] = &[Field::new(BASES, Accepts::Numbers)];
 
 /// Gives layers sinks, windows in all but each fourth where nothing is said, and rotary tables.

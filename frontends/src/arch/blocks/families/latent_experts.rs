@@ -65,7 +65,7 @@ pub(crate) fn sigmoids_of(f: &Fields, chosen: Router, scale: f64) -> Result<Rout
     })
 }
 
-/// The fields that [`experts`] and [`with_dense`] read, and of what is chosen.
+/// The fields that [`experts`] and [`with_dense`] read, and fields of the choice.
 pub(crate) const EXPERTS: &[Field] = &[
     MIXTURE[0],
     MIXTURE[1],
@@ -78,7 +78,7 @@ pub(crate) const EXPERTS: &[Field] = &[
     MIXTURE[7],
 ];
 
-/// The fields that [`experts`] reads, and of what is chosen.
+/// The fields that [`experts`] reads, and fields of the choice.
 pub(crate) const MIXTURE: &[Field] = &[
     Field::new("n_routed_experts", Accepts::Size(4096)),
     Field::new("num_experts_per_tok", Accepts::Size(4096)),

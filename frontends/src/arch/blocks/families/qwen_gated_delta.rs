@@ -1,4 +1,4 @@
-//! What Qwen's models with the gated delta rule have in common.
+//! Common parts of Qwen's models with the gated delta rule.
 
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::attention_gates::Gate;
@@ -32,7 +32,7 @@ pub(crate) fn drafted(d: Decoder) -> Decoder {
     d.with_drafts(DraftNames::Apart, |layer| layer.mixer.is_none())
 }
 
-/// What [`delta`] reads.
+/// Fields of [`delta`].
 pub(crate) const DELTA: &[Field] = &[
     Field::new("linear_conv_kernel_dim", Accepts::Size(64)),
     Field::new("linear_key_head_dim", Accepts::Size(1 << 14)),
@@ -41,7 +41,7 @@ pub(crate) const DELTA: &[Field] = &[
     Field::new("linear_num_value_heads", Accepts::Size(1 << 14)),
 ];
 
-/// What [`linear_layers`] reads.
+/// Fields of [`linear_layers`].
 pub(crate) const LAYERS: &[Field] = &[INTERVAL, Field::new("layer_types", Accepts::ListOf(LAYER_TYPES))];
 
 /// Which layers have full attention, where no list says so.
@@ -63,7 +63,7 @@ pub(crate) const NAMES: Table = &[
     (SSM_OUT, "model.layers.{}.linear_attn.out_proj"),
 ];
 
-/// What the gated delta rule is.
+/// The settings of the gated delta rule.
 pub(crate) fn delta(f: &Fields) -> Result<GatedDelta, ConfigError> {
     let size = |name: &str, default: usize| f.size(name).or(default);
     let delta = GatedDelta {
@@ -102,7 +102,7 @@ pub(crate) fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, Conf
     Ok(types.into_iter().map(|t| t == "linear_attention").collect())
 }
 
-/// What [`experts`] reads.
+/// Fields of [`experts`].
 pub(crate) const EXPERTS: &[Field] = &[
     Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
     Field::new("num_experts_per_tok", Accepts::Size(4096)),
