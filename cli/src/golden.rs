@@ -1,12 +1,12 @@
-//! Golden vectors: what an artifact computed where it was made, kept in its manifest, so that
-//! `llmcc verify` can tell whether it still computes the same.
+//! Golden vectors: an artifact's results where it was made, kept in its manifest, so that `llmcc
+//! verify` can tell whether it still computes the same.
 //!
 //! The steps are fixed but for their token ids, which follow from a seed: the hash of code and
 //! weights. So an artifact whose weights were changed together with all hashes of them is asked for
 //! other tokens than its golden vectors are about, and fails. Logits are compared bit for bit: they
-//! do not depend on threads or batching. They are those of one version of the model, for a
-//! processor; another version of the same artifact rounds elsewhere, and is held against them with
-//! a tolerance ([`Distance`]). Draft heads get rows that follow from the ids (`loaded::stand_ins`).
+//! do not depend on threads or batching. They come from one version of the model, for a processor;
+//! another version of the same artifact rounds elsewhere, and is compared with a tolerance
+//! ([`Distance`]). Draft heads get rows that follow from the ids (`loaded::stand_ins`).
 //!
 //! `llmcc compile` runs the finished artifact in a child process, under its temporary name:
 //! generated code cannot take the compiler down. For small models it also evaluates the plan with
@@ -18,8 +18,8 @@ mod run;
 mod steps;
 
 pub use oracle::{Weights, bound, evaluate, multiply_adds, overflow, sensitivity};
-pub use steps::{Computed, Distance, SCHEME, Step, compute, engine_options, entries, seed, steps};
 pub use run::{Answer, Batching, OwnOrder, Ran, compute_in_child, device_of};
+pub use steps::{Computed, Distance, SCHEME, Step, compute, engine_options, entries, seed, steps};
 
 use crate::Error;
 use crate::digest::hex;
@@ -61,7 +61,7 @@ pub struct Golden {
     pub steps: Vec<Computed>,
 }
 
-/// What compiling knows about an artifact's results.
+/// The compiler's knowledge of an artifact's results.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Golden vectors, and their largest relative difference to the evaluator's result where the
@@ -138,8 +138,8 @@ fn runs_here(versions: &[Version]) -> Result<usize, String> {
     })
 }
 
-/// How far what a version computed is from the evaluator's result, relative to the largest logit.
-/// `weights` is its part of the weights segment of the artifact at `path`.
+/// How far a version's result is from the evaluator's, relative to the largest logit. `weights` is
+/// its part of the weights segment of the artifact at `path`.
 fn hold_against_evaluator(
     plan: &Plan,
     (span, offsets): &(Span, Vec<u64>),
@@ -166,8 +166,8 @@ fn hold_against_evaluator(
                  was written: scale the checkpoint's weights down (a model that was trained has no such values); --no-golden writes it all the same"
             )));
         }
-        // What is rounding depends on the model: one with huge weights may turn on the last bits of
-        // a score.
+        // The size of rounding errors depends on the model: one with huge weights may turn on the
+        // last bits of a score.
         let enough = found / CONDITION;
         allowed = allowed.max(CONDITION * sensitivity(plan, weights, steps, (&evaluated, enough))?);
     }
@@ -180,7 +180,7 @@ fn hold_against_evaluator(
     Ok(found)
 }
 
-/// What holds larger values than what was chosen for a version.
+/// The next format with larger values than the one chosen for a version.
 fn wider(format: Format, v: &Version) -> String {
     let mut wider = vec![];
     if v.compiled.plan.kv().any(|k| k.dtype == KvDType::F16) {
@@ -208,7 +208,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// The first difference between golden vectors and what was computed, in words.
+/// The first difference between golden vectors and results, in words.
 pub fn difference(want: &[Computed], got: &[Computed], columns: usize, steps: &[Step]) -> Option<String> {
     if want.len() != got.len()
         || want.iter().zip(got).any(|(w, g)| w.tokens != g.tokens || w.rows.len() != g.rows.len())

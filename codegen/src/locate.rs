@@ -28,9 +28,9 @@ pub struct Parts {
     pub weights: Part,
 }
 
-/// Finds the parts of the artifact at `path`, and checks that both files are as long as they must
-/// be and belong together, and that headers, runtime and the table of hashes are sound: what the
-/// system's loader needs before it may be given the file.
+/// Finds the parts of the artifact at `path`, and checks that both files have the right length and
+/// belong together, and that headers, runtime and the table of hashes are sound, which the system's
+/// loader relies on.
 ///
 /// # Errors
 /// Not readable, not an artifact, of another version, cut short, or damaged there.

@@ -3,8 +3,8 @@
 //! Three levels, each with text (`.lir`), a verifier and a plain evaluator that serves as the
 //! oracle of everything else:
 //!
-//! 1. [`graph`]: typed SSA tensor operations; what the model *means*.
-//! 2. [`kernel`]: scheduled, fused kernels with operand layouts and tiles; what is *executed*.
+//! 1. [`graph`]: typed SSA tensor operations; the *meaning* of the model.
+//! 2. [`kernel`]: scheduled, fused kernels with operand layouts and tiles; the *executed* work.
 //! 3. [`plan`]: the order of kernels, buffers with their lifetimes, packed weights; how a *step*
 //!    runs.
 //!
@@ -47,8 +47,8 @@ pub mod ty;
 pub mod verify;
 
 /// Items for the newcomers of the closed tables, which live in the tests (`kernel/dummy.rs`,
-/// `state/dummy.rs`): they are there where the feature `dummies` of this crate is, whose tables and
-/// those of all crates above then have the newcomers too.
+/// `state/dummy.rs`): with the feature `dummies` of this crate, its tables and the tables of all
+/// crates above have the newcomers too.
 #[cfg(any(test, feature = "dummies"))]
 #[macro_export]
 macro_rules! dummies {

@@ -1,4 +1,4 @@
-//! Targets: what a machine can do, as data for the cost model and the backends.
+//! Targets: the abilities of machines, as data for the cost model and the backends.
 
 mod rows;
 
@@ -30,7 +30,7 @@ pub enum CpuIsa {
     X86_64V4,
 }
 
-/// What a processor is.
+/// Description of a processor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuArch {
     /// Its instruction set.
@@ -46,7 +46,7 @@ impl CpuArch {
     }
 }
 
-/// What a GPU is.
+/// Description of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GpuArch {
     /// Compute capability times ten.
@@ -63,7 +63,7 @@ pub struct GpuArch {
     pub sms: u32,
     /// Bytes of shared memory a block may have.
     pub shared_per_block: u32,
-    /// Bytes of shared memory of a multiprocessor, 1 KiB of which each resident block loses to the
+    /// Bytes of shared memory of a multiprocessor; each resident block loses 1 KiB of it to the
     /// system.
     pub shared_per_sm: u32,
     /// 32-bit registers of a multiprocessor.
@@ -132,7 +132,7 @@ pub struct TargetSpec {
     pub name: &'static str,
     /// One line for `llmcc targets`.
     pub about: &'static str,
-    /// What it is, and what it multiplies how fast; decides the backend.
+    /// The machine and its rates; decides the backend.
     pub arch: Arch,
     /// Streaming bytes per second of main memory (GPU: of its own).
     pub memory: f64,
@@ -172,8 +172,8 @@ impl TargetSpec {
         }
     }
 
-    /// The kinds of rows that it multiplies. Whoever asks what a target can do asks here: the
-    /// policy of activations, the verifier, the cost model, the backends.
+    /// The kinds of rows that it multiplies. All questions about a target's abilities are answered
+    /// here: for the policy of activations, the verifier, the cost model, the backends.
     pub fn rows(&self) -> Vec<RowKind> {
         match &self.arch {
             Arch::Cpu(cpu) => cpu.rows.iter().map(|r| r.kind).collect(),
@@ -331,7 +331,7 @@ const ROWS_AMX: &[CpuRows] = &[
     },
 ];
 
-// Peak rates are the vendor's for dense operations. Those of the second-level cache, which the
+// Peak rates are the vendor's for dense operations. Rates of the second-level cache, which the
 // vendor does not state, are estimates from published measurements; sm90's was fitted
 // (`benches/gpu`).
 const KIB: u32 = 1024;

@@ -2,9 +2,9 @@
 //!
 //! Per kernel: weights stream from memory once, activations and repeated reads of a tile from
 //! cache, multiply-adds and epilogues run at the target's rates on all cores that have items, plus
-//! what cannot be divided (prologue, launch). Figures come from the [`TargetSpec`] and the
-//! constants here; nothing is measured while compiling, so a build is reproducible. The constants
-//! were fitted to `llmcc bench --kernels` on two Zen 4 cores: see docs/cost-model.md.
+//! the indivisible parts (prologue, launch). Figures come from the [`TargetSpec`] and the constants
+//! here; nothing is measured while compiling, so a build is reproducible. The constants were fitted
+//! to `llmcc bench --kernels` on two Zen 4 cores: see docs/cost-model.md.
 
 mod absmax;
 mod adapter_matmul;
@@ -92,7 +92,7 @@ fn on_many_cores(kernel: &Kernel, t: &TargetSpec) -> f64 {
     if kernel.body.product().is_none() {
         return 1.0;
     }
-    // Of experts, threads share out the tiles, each with those of all experts.
+    // Threads share out the tiles of experts; each tile covers all experts.
     let items = kernel.body.segments().iter().map(Segment::tiles).sum();
     (imbalance(items, t.cores.max(MANY_CORES)) / imbalance(items, t.cores)).max(1.0)
 }

@@ -57,11 +57,11 @@ pub fn compile(module: &Module, opts: &Options) -> Result<Compiled, PassError> {
     pipeline::run(module, opts, None)
 }
 
-/// Compiles a module; errors of weight formats are measured on samples of the weights. What is
-/// packed may be less exact: see [`budget`].
+/// Compiles a module; errors of weight formats are measured on samples of the weights. Packed
+/// weights may be less exact: see [`budget`].
 ///
 /// # Errors
-/// Those of [`compile`]; weights that cannot be read; a budget that no allowed combination of
+/// Errors of [`compile`]; weights that cannot be read; a budget that no allowed combination of
 /// formats keeps.
 pub fn compile_measured(
     module: &Module,

@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Pass {
     /// Name in errors.
     pub name: &'static str,
-    /// What it does.
+    /// Its function.
     pub about: &'static str,
     run: fn(&mut State<'_>) -> Result<(), PassError>,
     /// Checks the state afterwards; skipped in release builds unless [`Pass::always`].
@@ -137,7 +137,7 @@ struct State<'a> {
     /// Extraction problems solved.
     solutions: usize,
     plan: Option<Plan>,
-    /// Buffers of what the caller gets.
+    /// Buffers that the caller reads.
     results: memory::ResultBuffers,
 }
 

@@ -1,4 +1,4 @@
-//! Weight expressions: what a class of weights is computed from when packing.
+//! Weight expressions: how packing computes a class of weights.
 
 use crate::egraph::{Graph, Term, operation};
 use egg::Id;

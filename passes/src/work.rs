@@ -1,5 +1,5 @@
-//! What a launch has to do whatever the machine: bytes from memory and multiply-adds, by which a
-//! measured time becomes a rate.
+//! The work of a launch on any machine: bytes from memory and multiply-adds, by which a measured
+//! time becomes a rate.
 
 use llmcc_ir::kernel::{Kernel, Matmul, ParamKind, RowElem};
 use llmcc_ir::target::TargetSpec;
@@ -12,7 +12,7 @@ pub struct Work {
     pub bytes: f64,
     /// Multiply-adds.
     pub macs: f64,
-    /// What rows they are of.
+    /// Type of their rows.
     pub elem: RowElem,
 }
 

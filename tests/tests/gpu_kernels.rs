@@ -1,7 +1,7 @@
 //! Every kernel of a model for every GPU target, assembled by `ptxas`: registers, no spills, as
 //! many blocks on a multiprocessor as its schedule counts on, tensor-core instructions where they
 //! are promised, no warnings; no register of an asynchronous product written while it reads it. And
-//! what the kernels that matter most issue in their hot loops.
+//! the instructions in the hot loops of the most important kernels.
 
 use llmcc_cli::backends::{Backends, HAS_LLVM};
 use llmcc_cli::session::{self, CompileOptions};
@@ -181,8 +181,8 @@ fn listing(ptxas: &Ptxas, kernel: &Kernel, target: &TargetSpec) -> Listing {
     count::assemble(ptxas, object.listing(), target).unwrap_or_else(|e| panic!("{}: {e}", kernel.name))
 }
 
-/// A change of what is issued shows here; `cargo run --example sass-count` prints the same of any
-/// kernel.
+/// A change of the instructions shows here; `cargo run --example sass-count` prints the same for
+/// any kernel.
 #[test]
 fn what_hot_loops_issue() {
     let Some(ptxas) = ptxas() else { return };

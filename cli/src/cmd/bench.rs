@@ -1,4 +1,5 @@
-//! `llmcc bench`: how fast an artifact is on this machine, and how close to what the memory allows.
+//! `llmcc bench`: how fast an artifact is on this machine, and how close to the bound of its
+//! memory.
 
 mod depth;
 mod kernels;
@@ -14,9 +15,9 @@ use crate::progress;
 use crate::report::{bytes, count};
 use depth::peak_rss;
 use kernels::{Measured, Shape};
-use prompt::{prompt, token};
 use llmcc_codegen::artifact::isa;
 use llmcc_ir::target::Family;
+use prompt::{prompt, token};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Instant;
@@ -55,7 +56,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let depth = args.depth.iter().map(deep).collect::<Result<_, _>>()?;
     let (version, state_bytes) = version_for(&model)?;
     let gpu = version.spec().is_some_and(|t| t.family() == Family::Nvidia);
-    // This process cannot stream a GPU's memory; the target's line says what the kind has.
+    // This process cannot stream a GPU's memory; the target's line gives the kind's bandwidth.
     let roofline =
         if gpu { Roofline::Known(version.predicted.machine.memory) } else { Roofline::streamed(info.threads) };
     let each = |b: &usize| {
@@ -115,8 +116,7 @@ fn check_sizes(args: &BenchArgs, model: &Model) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the manifest says of the version that runs here, and how many bytes of states of fixed size a
-/// sequence has.
+/// The manifest's version that runs here, and the bytes of a sequence's states of fixed size.
 fn version_for(model: &Model) -> Result<(Version, f64), Error> {
     let manifest = Manifest::parse(model.manifest().as_bytes()).map_err(|e| Error::Artifact {
         path: model.path().to_owned(),
@@ -225,8 +225,8 @@ impl Roofline {
         }
     }
 
-    /// Runs a measurement between two of the memory: what a virtual machine gets of it changes by
-    /// half within minutes, and the share of it with the moment.
+    /// Runs a measurement between two measurements of the memory: the bandwidth a virtual machine
+    /// gets changes by half within minutes, and the share of it with the moment.
     fn beside(&self, f: &dyn Fn() -> Result<Rate, Error>) -> Result<Rate, Error> {
         let before = self.now();
         let rate = f()?;
@@ -234,7 +234,7 @@ impl Roofline {
     }
 }
 
-/// What computed.
+/// The machine that computed.
 struct Machine {
     /// `CPU`, or the GPU's name.
     device: String,
@@ -249,11 +249,11 @@ struct Results<'a> {
     load: f64,
     prefill: Vec<Rate>,
     decode: Vec<Rate>,
-    /// Of one sequence after so many tokens, and what the process held then at most.
+    /// Rates of one sequence after so many tokens, and the most memory the process held then.
     depth: Vec<depth::Deep>,
     machine: Machine,
     rss: f64,
-    /// Bytes of weights a step reads: all but tables of which it looks up rows.
+    /// Bytes of weights a step reads: all but tables with only some rows looked up.
     step_bytes: f64,
     /// Bytes of states of fixed size that a sequence has: a step reads and writes them.
     state_bytes: f64,
@@ -350,7 +350,8 @@ impl Results<'_> {
     }
 }
 
-/// What a step is beside one that only reads its weights from memory of so many bytes per second.
+/// A step's time relative to one that only reads its weights from memory at so many bytes per
+/// second.
 fn of_roofline(share: f64, memory: f64) -> String {
     if !share.is_finite() {
         // Nothing was measured.

@@ -1,7 +1,7 @@
 //! `llmcc lower`: single kernels, given as text, to code with a description of how to launch them.
 //!
-//! What `tools/gpu-check` runs kernels from without an artifact. Their text is what
-//! `compile --emit=kernels` prints, or written by hand.
+//! `tools/gpu-check` runs kernels from this output, without an artifact. The text of a kernel comes
+//! from `compile --emit=kernels`, or is written by hand.
 
 use crate::Error;
 use crate::args::LowerArgs;
@@ -12,10 +12,10 @@ use llmcc_codegen::link::Pending;
 use llmcc_codegen::{Backend, GpuCode, Object};
 use llmcc_ir::gpu;
 use llmcc_ir::gpu::schedule::{self, Input, MatmulSchedule, Phase};
+use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::kernel::{Body, Expr, Field, Kernel, Norm, Param, ParamKind, Prologue, RowElem, Segment, Store};
 use llmcc_ir::quant::Format;
 use llmcc_ir::state::StateSpec;
-use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::target::{Family, RowKind, TargetSpec};
 use llmcc_ir::ty::Env;
 use llmcc_passes::cost;
@@ -62,8 +62,8 @@ pub fn with_wish(target: &TargetSpec, wish: Wish) -> TargetSpec {
     TargetSpec { wish, ..*target }
 }
 
-/// Why a kernel has no schedule that the target's wish asks for, and what it can have; `None` if it
-/// has one, or nothing is wished.
+/// Why a kernel has no schedule that satisfies the target's wish, and the schedules it can have;
+/// `None` if it has one, or there is no wish.
 #[must_use]
 pub fn unfit(kernel: &Kernel, target: &TargetSpec) -> Option<String> {
     let wished = target.wish != Wish::NONE;
@@ -73,7 +73,7 @@ pub fn unfit(kernel: &Kernel, target: &TargetSpec) -> Option<String> {
     if !matches!(kernel.body, Body::Matmul(_)) {
         return Some("is no product, which alone have schedules".into());
     }
-    // Stages by what is the same otherwise.
+    // Stages by the rest of the schedule.
     let mut fits: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for s in schedule::fitting(kernel, target) {
         let place = match s.input {
@@ -309,7 +309,7 @@ fn segment(s: &Segment) -> Value {
     json!({ "n": s.n, "weights": s.weights, "expr": expr(&s.expr), "store": store })
 }
 
-/// An expression as a list: what it is, its numbers, what it is made of.
+/// An expression as a list: its name, its numbers, its parts.
 fn expr(e: &Expr) -> Value {
     match e {
         Expr::Acc(lane) => json!(["acc", lane]),

@@ -15,7 +15,8 @@ pub const SCHEME: u32 = 2;
 /// Tokens of each step as runs of `(sequence, tokens)`: a prompt over two page borders, single
 /// tokens, a batch of a prompt around a single token of the first sequence, both sequences at once.
 /// Every regime of the plan is used.
-pub(super) const SHAPES: &[&[(usize, usize)]] = &[&[(0, 40)], &[(0, 1)], &[(0, 1)], &[(1, 9), (0, 1), (1, 8)], &[(0, 1), (1, 1)]];
+pub(super) const SHAPES: &[&[(usize, usize)]] =
+    &[&[(0, 40)], &[(0, 1)], &[(0, 1)], &[(1, 9), (0, 1), (1, 8)], &[(0, 1), (1, 1)]];
 
 /// Logits kept per row; the hash covers all.
 pub(super) const ENTRIES: usize = 32;

@@ -97,7 +97,7 @@ impl Model {
     /// reused), else in one of its own.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn generate(&self, seq: Option<i32>, prompt: &[i32], options: &GenOptions) -> Result<Generation<'_>, Error> {
         let stop: Result<Vec<CString>, _> = options.stop.iter().map(|s| CString::new(s.as_str())).collect();
         let stop = stop.map_err(|_| Error::Usage("a stop text must not contain NUL".into()))?;
@@ -159,7 +159,7 @@ impl Generation<'_> {
     /// The next piece by the row of logits after the last one, of a step in another sequence; there must be one.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn choose(&mut self, logits: &[f32]) -> Result<Piece, Error> {
         let (row, n) = (logits.as_ptr(), logits.len());
         // SAFETY: the generation is alive, the row has its length, the piece is valid.
@@ -191,7 +191,7 @@ impl Generation<'_> {
     /// Counts and times so far.
     ///
     /// # Errors
-    /// What the artifact says.
+    /// Errors of the artifact.
     pub fn stats(&self) -> Result<llmcc_gen_stats_t, Error> {
         let mut stats = llmcc_gen_stats_t { size: size_of::<llmcc_gen_stats_t>(), ..llmcc_gen_stats_t::default() };
         // SAFETY: as in `next`.

@@ -9,7 +9,7 @@ use crate::piece::{col_at, row_at};
 use crate::{Source, blocks, per_rows};
 use llmcc_ir::kernel::{AbsMaxScale, RowElem};
 
-/// Warps of a block, each of which has runs of its own.
+/// Warps of a block; each has runs of its own.
 const WARPS: usize = 4;
 
 /// Emits the kernel.

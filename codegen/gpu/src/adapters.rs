@@ -44,7 +44,7 @@ struct AdapterProduct<'k> {
 }
 
 impl AdapterProduct<'_> {
-    /// Columns of a token's result: those of the block.
+    /// The block's columns of a token's result.
     fn columns(&self, b: &mut Builder, args: Args<'_>, row: V) {
         let (tid, block) = (b.sreg("tid.x"), b.sreg("ctaid.y"));
         let seq = args.seq(b, row);

@@ -11,7 +11,7 @@ pub struct Ptxas {
     program: PathBuf,
 }
 
-/// What `ptxas` makes of a kernel.
+/// The result of `ptxas` for a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assembled {
     /// Machine code.
@@ -20,7 +20,7 @@ pub struct Assembled {
     pub registers: u32,
     /// Bytes of stack, spill stores and spill loads.
     pub spills: [u32; 3],
-    /// Its warnings, and what it says about performance (`C7510` and the like).
+    /// Its warnings, and its notes on performance (`C7510` and the like).
     pub warnings: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ impl Ptxas {
     /// Assembles one kernel for `processor` (`sm_90a`).
     ///
     /// # Errors
-    /// What `ptxas` says, or why it cannot be run.
+    /// Errors of `ptxas`, or why it cannot be run.
     pub fn assemble(&self, ptx: &str, processor: &str) -> Result<Assembled, String> {
         let fail = |e: std::io::Error| format!("cannot run {}: {e}", self.program.display());
         let dir = tempfile::tempdir().map_err(fail)?;

@@ -1,9 +1,8 @@
 //! Convolutions over time: a warp takes 32 pieces of adjacent channels.
 //!
-//! Tokens that have as many predecessors in the step as they see need no state, so they are shared
-//! out like those of any other kernel, a few per warp. What touches the state of a sequence is done
-//! by one warp, in this order: the results of its first tokens, then the new state. So no warp
-//! waits for another.
+//! Tokens with as many predecessors in the step as they see need no state, so they are shared out
+//! as in any other kernel, a few per warp. One warp does all work on the state of a sequence, in
+//! this order: the results of its first tokens, then the new state. So no warp waits for another.
 //!
 //! A result is a product and multiply-adds from the oldest input on, as on CPUs, bit for bit.
 
@@ -63,7 +62,7 @@ struct Depthwise<'k> {
     step: usize,
 }
 
-/// What a thread knows of itself.
+/// A thread's place.
 struct Channels<'a> {
     args: Args<'a>,
     m: V,
@@ -143,7 +142,7 @@ impl<'k> Depthwise<'k> {
         });
     }
 
-    /// What has to do with the state of a sequence.
+    /// The work on the state of a sequence.
     fn sequence(&self, b: &mut Builder, t: &Channels<'_>, seq: V) {
         let (tokens, n) = (Depthwise::tokens(t, seq), self.kept());
         let (first, last) = (tokens.first(b, n), tokens.last(b, t.m, n));

@@ -11,7 +11,7 @@ use llmcc_ir::kernel::{ParamId, RowElem};
 /// Warps of a block.
 const WARPS: usize = 2;
 
-/// What a thread knows of itself.
+/// A thread's place.
 pub struct Channel<'a> {
     pub args: Args<'a>,
     m: V,
@@ -41,8 +41,8 @@ pub fn emit(cx: &Cx<'_>, channels: usize, body: impl FnOnce(&mut Builder, &Chann
 }
 
 impl Channel<'_> {
-    /// For each sequence runs `token` for its tokens in order, with the numbers of the channel in the rows of a
-    /// state of `bytes`, which `loaded` makes of what is stored there, and stores what is kept in the end.
+    /// For each sequence runs `token` for its tokens in order, with the channel's numbers in the
+    /// rows of a state of `bytes` (decoded by `loaded`), and stores the numbers kept in the end.
     pub fn each(
         &self,
         b: &mut Builder,
@@ -74,7 +74,8 @@ impl Channel<'_> {
         });
     }
 
-    /// Where the channel's number is in a row of f32 rows of `cols` columns, of which it is `start` further on.
+    /// Address of the channel's number in a row of f32 rows of `cols` columns, `start` columns
+    /// further on.
     pub fn at(&self, b: &mut Builder, rows: ParamId, (cols, start): (usize, usize), row: V) -> V {
         let line = row_at(b, self.args.operand(rows), cols, RowElem::F32, row);
         let line = b.atc(line, (start * 4) as i64);

@@ -44,7 +44,7 @@ pub fn emit(cx: &Cx<'_>, k: &Embed) -> Source {
     Source::new(cx.entry(), (mlir, program), threads, [per_rows(1), blocks(1), blocks(1)])
 }
 
-/// Values and those of columns `4·quad..` of an f32 row, as far as they exist.
+/// Values plus columns `4·quad..` of an f32 row, as far as they exist.
 fn added(b: &mut Builder, line: V, cols: usize, quad: V, values: Vec<V>) -> Vec<V> {
     let first = b.shlc(quad, 2);
     if cols.is_multiple_of(4) {

@@ -47,7 +47,7 @@ fn found(b: &mut Builder, cx: &Cx<'_>, args: Args<'_>, k: &EmbedHashed, (row, nu
         of_first.push(all);
         joined = Some(all);
     }
-    // What is known of each hash, from the last one on: where another begins, its own.
+    // State of each hash, from the last one on: where another begins, its own.
     let last = k.sizes.len() - 1;
     let of = |b: &mut Builder, i: usize| {
         (of_first[hashes.ids(i) - 1], b.i64(k.sizes[i] as i64), b.i32(hashes.first(i) as i64))

@@ -1,4 +1,4 @@
-//! From a tile of accumulators to what is stored: the same for pointwise kernels and all products.
+//! From a tile of accumulators to stored results: the same for pointwise kernels and all products.
 //!
 //! The threads of a block share out the elements of a tile, in pieces of up to four columns,
 //! neighbours in a row to neighbouring threads. Normalized subexpressions and int8 cache entries
@@ -33,7 +33,7 @@ pub struct Tile<'a> {
     pub spare: V,
     /// Threads of the block.
     pub threads: u32,
-    /// What the rows are in products of experts.
+    /// Meaning of the rows in products of experts.
     pub slots: Option<Slots<'a>>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! An emitter per kernel family writes MLIR ([`mlir::Builder`]) in plain Rust, without LLVM. With
 //! the cargo feature `llvm`, [`llvm`] lowers that text to PTX (MLIR's passes, LLVM's NVPTX
-//! backend). Text in between is what allows snapshots without LLVM, and LLVM in a process of its
-//! own: a fatal error inside LLVM ends the process it is in.
+//! backend). The text in between allows snapshots without LLVM, and LLVM in a process of its own: a
+//! fatal error inside LLVM ends the process it is in.
 //!
 //! # What a kernel sees
 //!
@@ -14,8 +14,8 @@
 //!
 //! # Adding a kernel
 //!
-//! A file with `pub fn emit(cx: &Cx<'_>, body) -> Source` and a line in `written`. What it has no
-//! code for is refused in `supported.rs`, before: emitters do not fail.
+//! A file with `pub fn emit(cx: &Cx<'_>, body) -> Source` and a line in `written`. Unsupported
+//! kernels are refused in `supported.rs`, before: emitters do not fail.
 
 mod absmax;
 mod adapters;
@@ -64,12 +64,13 @@ use llmcc_ir::kernel::{Body, Kernel};
 use llmcc_ir::match_family;
 use llmcc_ir::target::TargetSpec;
 
-/// Writes a verified kernel as MLIR. What it does to shared memory and barriers is recorded
-/// meanwhile and, in builds with debug assertions, verified for a step of many rows.
+/// Writes a verified kernel as MLIR. Its use of shared memory and barriers is recorded meanwhile
+/// and, in builds with debug assertions, verified for a step of many rows.
 ///
 /// # Errors
-/// [`CodegenError::Unsupported`] for what this backend does not do; [`CodegenError::Internal`] for
-/// a kernel that the verifier refuses, and for a skeleton that is not in order: a bug of an emitter.
+/// [`CodegenError::Unsupported`] for kernels this backend does not support;
+/// [`CodegenError::Internal`] for a kernel that the verifier refuses, and for a skeleton that is
+/// not in order: a bug of an emitter.
 pub fn emit(kernel: &Kernel, target: &TargetSpec) -> Result<Source, CodegenError> {
     let source = written(&supported::check(kernel, target)?)?;
     // Compilers that are tested look at every kernel they make.

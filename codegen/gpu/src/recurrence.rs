@@ -1,15 +1,15 @@
 //! Linear recurrences: some columns of a head's matrix per warp, in registers for as long as a
 //! sequence has tokens in the step.
 //!
-//! The rows of a column are spread over some lanes, each of which has several pieces of adjacent
-//! rows, and several columns. Sums over rows go per lane, in as many chains as a piece has rows,
-//! then over chains and lanes in a fixed tree; so a column's numbers depend on its sequence alone,
+//! The rows of a column are spread over some lanes; each lane has several pieces of adjacent rows,
+//! and several columns. Sums over rows go per lane, in as many chains as a piece has rows, then
+//! over chains and lanes in a fixed tree; so a column's numbers depend on its sequence alone,
 //! whatever else is in the batch and however it was cut into steps. Queries, keys and values of the
 //! next token are on their way while one is computed, and the lanes join the result of the one
-//! before; what the warps of a block read in common comes from the first-level cache.
+//! before; common reads of a block's warps come from the first-level cache.
 //!
-//! The tokens of a sequence follow one another: what a long prompt takes is its tokens times the
-//! time of one, some hundred cycles.
+//! The tokens of a sequence follow one another: a long prompt takes the time of one token, some
+//! hundred cycles, times their number.
 
 mod inputs;
 
@@ -69,7 +69,7 @@ struct Division<'k> {
     warps: usize,
 }
 
-/// What a thread knows of itself.
+/// A thread's place.
 struct Owner<'a> {
     args: Args<'a>,
     m: V,
@@ -104,7 +104,7 @@ impl<'k> Division<'k> {
         // The rates of a scan are as many as the numbers of the state.
         let held = if k.update == Update::Scan { HELD / 2 } else { HELD };
         let sms = cx.gpu.sms as usize;
-        // Fewer columns of a lane where there are few lanes: then what matters is when they end.
+        // Fewer columns of a lane where there are few lanes: then the time of the last one matters.
         while plan.width > 1 && (plan.held() > held || heads * (cols / plan.width) * lanes < sms * WARPS * WARP) {
             plan.width /= 2;
         }
@@ -238,7 +238,7 @@ impl<'k> Division<'k> {
             let (mask, token, before) = (carried[0], carried[1], carried[2]);
             let (parts, rest) = carried[3..].split_at(self.width);
             let (now, numbers) = rest.split_at(rest.len() - self.held());
-            // Lanes join their parts of the last result beside what this token needs.
+            // Lanes join their parts of the last result beside this token's loads.
             let result = self.joined(b, parts);
             // The lowest bit is this token's. After the last one it is read again, for nothing.
             let less = b.addc(mask, -1);
@@ -311,8 +311,8 @@ impl<'k> Division<'k> {
         TokenInputs { q, k, v, decay, with, write }
     }
 
-    /// Of as many columns as the state has rows, those from `number` times as many on, what belongs
-    /// to the lane's rows. Where it has none zeros, or anything.
+    /// The lane's rows out of as many columns as the state has rows, from column `number` times
+    /// that count on. A lane without rows gets zeros, or anything.
     fn rows(&self, b: &mut Builder, t: &Owner<'_>, line: V, number: V, zeros: bool) -> Vec<V> {
         let start = b.mulc(number, self.state.rows as i64);
         let line = col_at(b, line, Elem::F32, start);
@@ -323,7 +323,7 @@ impl<'k> Division<'k> {
             let number = if exists.is_some() { b.min(number, last) } else { number };
             let row = b.mulc(number, self.piece as i64);
             let p = col_at(b, line, Elem::F32, row);
-            // Pieces of decays are where those of keys are.
+            // Pieces of decays lie where pieces of keys do.
             let values = piece::load(b, p, Elem::F32, self.piece);
             let zero = b.f32(0.0);
             let value = |x: V| exists.filter(|_| zeros).map_or(x, |e| b.select(e, x, zero));
@@ -385,7 +385,7 @@ impl<'k> Division<'k> {
         numbers.iter().enumerate().map(sum).collect()
     }
 
-    /// Of each of the lane's columns the sum over the lane's rows of products with `x`.
+    /// For each of the lane's columns, the sum over its rows of products with `x`.
     fn parts(&self, b: &mut Builder, x: &[V], numbers: &[V]) -> Vec<V> {
         let column = |b: &mut Builder, j: usize| {
             let mut chains: Vec<Option<V>> = vec![None; self.piece];
@@ -405,8 +405,7 @@ impl<'k> Division<'k> {
         (0..self.width).map(|j| column(b, j)).collect()
     }
 
-    /// Of each of the lane's columns the sum of the parts of all lanes that share it, in each of
-    /// them.
+    /// Sums each column over the lanes that share it; all get the total.
     fn joined(&self, b: &mut Builder, parts: &[V]) -> Vec<V> {
         let masks: Vec<i64> = [16, 8, 4, 2, 1].into_iter().filter(|m| *m < self.lanes as i64).collect();
         parts.iter().map(|part| b.reduce(*part, &masks, |b, x, y| b.fadd(x, y))).collect()

@@ -120,7 +120,7 @@ fn rows(s: &Shape<'_>, b: &mut Builder, args: Args<'_>, row: V) {
     });
 }
 
-/// The mean that is subtracted, if any, and what the rest is multiplied by.
+/// The mean that is subtracted, if any, and the factor of the rest.
 type Factor = Option<(Option<V>, V)>;
 
 /// One run of columns and the team that works on it.
@@ -288,7 +288,7 @@ impl Run<'_> {
         b.rsqrt(mean)
     }
 
-    /// What becomes of the values of a piece that may not exist.
+    /// Scaled values of a piece that may not exist.
     fn scaled(&self, b: &mut Builder, i: V, partial: bool, values: &[V], factor: Factor) -> Vec<V> {
         let alike = self.gain.is_none() && self.bias.is_none() && self.residual.is_none();
         if !partial || (alike && factor.is_none_or(|(mean, _)| mean.is_none())) {
@@ -334,8 +334,7 @@ impl Run<'_> {
         piece::store(b, &values, p, storage);
     }
 
-    /// The team's largest magnitude, in every thread:
-    /// `(what values are multiplied with, what codes are to be)`.
+    /// The team's largest magnitude, in every thread: `(factor of values, factor of codes)`.
     fn scale(&self, b: &mut Builder, most: V) -> (V, V) {
         let warps = self.s.warps();
         let mut most = b.reduce(most, &[16, 8, 4, 2, 1], |b, x, y| b.fmax(x, y));
@@ -411,7 +410,7 @@ impl Run<'_> {
     }
 }
 
-/// The largest of a magnitude and those of some values.
+/// The largest of a magnitude and some values' magnitudes.
 fn magnitude(b: &mut Builder, most: V, values: &[V]) -> V {
     values.iter().fold(most, |most, x| {
         let x = b.op(F32, format!("math.absf {x} : f32"));

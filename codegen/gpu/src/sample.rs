@@ -1,7 +1,7 @@
 //! The most probable tokens of each row of logits.
 //!
 //! A row is cut into slices of [`SLICE`] logits, a block each; the block that finishes last joins
-//! what the others found. All work is on *composites*: 64 bits, the logit's bits in an order that
+//! the others' results. All work is on *composites*: 64 bits, the logit's bits in an order that
 //! integers compare (NaN on top) above the inverted token id, so that composites differ pairwise
 //! and one comparison orders by logit, then id. A thread holds its composites of a slice in
 //! registers: the logits are read once, `4·vocab` bytes per row, and `8·k` bytes per slice are

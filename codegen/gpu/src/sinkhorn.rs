@@ -58,7 +58,7 @@ pub fn emit(cx: &Cx<'_>, k: &Sinkhorn) -> Source {
     Source::new(cx.entry(), (mlir, program), WARP as u32, [per_rows(together), blocks(1), blocks(1)])
 }
 
-/// What lanes of a matrix differ in, from the highest bit on.
+/// The distances between lanes of a matrix, from the highest bit on.
 fn masks(lanes: usize) -> Vec<i64> {
     (0..lanes.trailing_zeros()).rev().map(|bit| 1 << bit).collect()
 }

@@ -68,8 +68,8 @@ impl Tokens<'_> {
         b.ballot(mine)
     }
 
-    /// Runs `body` for each 32 tokens of which some are of the sequence, in order, with values
-    /// carried: it gets the number of the first of the 32, and the bits of the sequence's.
+    /// Runs `body` for each 32 tokens with some of the sequence, in order, with values carried: it
+    /// gets the index of the first of the 32, and the bits of the sequence's tokens.
     pub fn chunks(&self, b: &mut Builder, init: &[V], body: impl FnOnce(&mut Builder, V, V, &[V]) -> Vec<V>) -> Vec<V> {
         let (zero, step) = (b.i32(0), b.i32(CHUNK));
         let types: Vec<_> = init.iter().map(|v| v.ty).collect();
@@ -80,9 +80,9 @@ impl Tokens<'_> {
         })
     }
 
-    /// Runs `token` for each token of the sequence in order, with `n` numbers that are kept from one to
-    /// the next: those of the first come from `load`. Returns whether there was a token, and what is kept
-    /// after the last.
+    /// Runs `token` for each token of the sequence in order, with `n` numbers that are kept from
+    /// one to the next; `load` gives the first ones. Returns whether there was a token, and the
+    /// numbers kept after the last.
     pub fn fold(
         &self,
         b: &mut Builder,

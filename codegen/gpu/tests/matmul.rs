@@ -164,8 +164,8 @@ fn placed(place: InputPlace) -> TargetSpec {
     TargetSpec { wish: Wish { place: Some(place), ..Wish::NONE }, ..*find("sm90").unwrap() }
 }
 
-/// Input of which some rows fit in shared memory beside the weights: as many as do, and one more,
-/// which all are read from where they are.
+/// Inputs around the number of rows that fit in shared memory beside the weights: as many as do,
+/// and one more, which are all read in place.
 #[test]
 fn input_that_fits_for_some_rows() {
     for (k, format, elem) in
@@ -188,7 +188,7 @@ fn input_that_fits_for_some_rows() {
     }
 }
 
-/// Of few rows, warps with the same strips share out the columns of the input; where they cannot,
+/// With few rows, warps with the same strips share out the columns of the input; where they cannot,
 /// its rows.
 #[test]
 fn strips_that_are_decoded_once() {

@@ -219,9 +219,9 @@ enum Reads {
     Int8,
 }
 
-/// The microkernels of products with rows of floats, for weights of these descriptions (those of
-/// groups: of 32, 64 or 128 columns); those with int8 rows are [`INT8_PANELS`]. Everything else
-/// takes the generic path: [`panel::emit`].
+/// The microkernels of products with rows of floats, by the description of the weights (with
+/// groups: of 32, 64 or 128 columns); products with int8 rows are in [`INT8_PANELS`]. Everything
+/// else takes the generic path: [`panel::emit`].
 const PANELS: &[(Encoding, Reads, Uk)] = &[
     (Encoding::F32, Reads::F32, Uk::PanelF32),
     (Encoding::F16, Reads::F32, Uk::PanelF16),

@@ -1,10 +1,10 @@
 //! The CPU backend: Cranelift emits every kernel.
 //!
 //! A kernel becomes one function: tile loops, addresses, norms, rotations, stores to the cache are
-//! 128-bit vector code made here. What is most of the work is called, from a table of microkernels
-//! of the runtime ([`llmcc_abi::Uk`]) whose vectors are as long as the processor's: the inner
-//! product of a matmul tile, attention, rounding to int8, and expressions that are a function of
-//! one operand joined with another (`wide.rs`), such as `silu(gate)·up`. When asked for
+//! 128-bit vector code made here. Most of the work is calls to a table of microkernels of the
+//! runtime ([`llmcc_abi::Uk`]) whose vectors are as long as the processor's: the inner product of a
+//! matmul tile, attention, rounding to int8, and expressions that are a function of one operand
+//! joined with another (`wide.rs`), such as `silu(gate)·up`. When asked for
 //! ([`CpuBackend::portable`]), and for weights that no microkernel reads, all of that is made here
 //! as well, with the same bits but for attention.
 //!
@@ -107,8 +107,8 @@ impl Backend for CpuBackend {
     }
 }
 
-/// The generic path that a kernel takes, if it does. Only products have one: functions of elementwise
-/// work are microkernels wherever it stands, and what is left of it waits for memory.
+/// The generic path that a kernel takes, if it does. Only products have one: functions of
+/// elementwise work are microkernels everywhere, and the rest of it waits for memory.
 fn generic(kernel: Checked<'_>, portable: bool) -> Option<&'static str> {
     kernel.body.product()?;
     match (portable, lacks_microkernel(kernel)) {

@@ -32,7 +32,7 @@ pub(super) fn lower(low: &Lowering, e: &mut Emit, frame: &mut Frame, k: &RowNorm
     });
 }
 
-/// What row-norm kernels and prologues compute of a row, as an expression.
+/// The work of row-norm kernels and prologues on a row, as an expression.
 #[derive(Clone, Copy)]
 pub(super) struct RowWork {
     pub x: ParamId,

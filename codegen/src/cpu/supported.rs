@@ -1,12 +1,12 @@
-//! What of the kernel level CPUs have: everything that the backend refuses is refused here, before
-//! code is made.
+//! The kernels CPUs support: everything that the backend refuses is refused here, before code is
+//! made.
 
 use crate::CodegenError;
 use llmcc_ir::kernel::{Attention, Body, Checked, ParamKind, RowElem};
 use llmcc_ir::quant::{Float, Format, Packing};
 use llmcc_ir::target::{RowKind, TargetSpec};
 
-/// Refuses what CPUs lack. `portable`: without microkernels.
+/// Refuses kernels that CPUs do not support. `portable`: without microkernels.
 ///
 /// # Errors
 /// Names the operand.

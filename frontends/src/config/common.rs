@@ -1,7 +1,7 @@
 //! Fields that many architectures have in common, and their readers.
 //!
-//! A reader asks for nothing but what its block needs: `num_attention_heads` is demanded of models
-//! with attention, `intermediate_size` of those with an MLP of one width. An architecture whose
+//! A reader asks for nothing but its block's needs: `num_attention_heads` is demanded of models
+//! with attention, `intermediate_size` of models with an MLP of one width. An architecture whose
 //! files use other names reads them itself and needs none of this.
 
 use super::error::ConfigError;
@@ -18,7 +18,7 @@ pub const WIDTH: Accepts = Accepts::Size(MAX_WIDTH);
 /// A number of tokens.
 pub const TOKENS: Accepts = Accepts::Size(MAX_CONTEXT);
 
-/// What is needed of any model: see [`Facts`].
+/// Fields of all models: see [`Facts`].
 pub const MODEL: &[Field] = fields! {
     _name_or_path, quantization_config, vocab_size, hidden_size, num_hidden_layers, max_position_embeddings,
     tie_word_embeddings | tie_embedding, bos_token_id, eos_token_id,
@@ -57,7 +57,8 @@ pub const PARTIAL_ROTARY: &[Field] = fields! {
     rope_theta, rope_scaling, rope_parameters, original_max_position_embeddings, partial_rotary_factor,
 };
 
-/// Rotary positions of two kinds of layers: what an object for a kind leaves out is not taken from beside it.
+/// Rotary positions of two kinds of layers: members that an object for a kind omits are not taken
+/// from beside it.
 pub const ROTARY_OF_KINDS: &[Field] = fields! { rope_theta, rope_scaling, rope_parameters };
 
 /// The same, of a part of each head.
@@ -65,11 +66,11 @@ pub const PARTIAL_ROTARY_OF_KINDS: &[Field] = fields! {
     rope_theta, rope_scaling, rope_parameters, partial_rotary_factor,
 };
 
-/// What RMSNorm adds to the mean square.
+/// RMSNorm's addend to the mean square.
 pub const RMS_NORM: Field = Field::new("rms_norm_eps", Accepts::Number);
 
-/// Attention that sees later tokens too where this is false: of embedders whose files are otherwise those
-/// of a model for text.
+/// Attention that sees later tokens too where this is false: in embedders whose files otherwise
+/// describe a model for text.
 pub const CAUSAL: &[Field] = fields! { is_causal };
 
 /// Attention with biases, if they are asked for.
@@ -102,7 +103,7 @@ pub const ACTIVATIONS: &[&str] = &[
     "relu2",
 ];
 
-/// What is needed to know of any model, whatever its shape.
+/// Facts common to all models, whatever their shape.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// Name of the model, from `_name_or_path`, if any.
@@ -124,8 +125,8 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads the fields of [`MODEL`]; `vocab`, `max_position` and `tied` are what the configuration
-    /// class fills in for absent ones.
+    /// Reads the fields of [`MODEL`]; `vocab`, `max_position` and `tied` are the configuration
+    /// class's defaults.
     ///
     /// # Errors
     /// When a size is missing, or a token id is none.
@@ -149,7 +150,7 @@ impl Facts {
     }
 }
 
-/// How many layers there are by what is said of each, for files that do not count them.
+/// The number of layers by the lists with an entry per layer, for files that do not count them.
 fn listed_layers(f: &Fields) -> Option<usize> {
     let types = f.get("layer_types").value().and_then(|v| v.as_array()).map(Vec::len);
     types.or_else(|| f.text("hybrid_override_pattern").map(|letters| letters.chars().count())).filter(|n| *n > 0)
@@ -163,15 +164,15 @@ fn base_name(path: &str) -> String {
 /// Heads of attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
-    /// Of queries.
+    /// Number of heads of queries.
     pub queries: usize,
-    /// Of keys and values; divides `queries`.
+    /// Number of heads of keys and values; divides `queries`.
     pub kv: usize,
     /// Elements of a head.
     pub dim: usize,
 }
 
-/// What a configuration class fills in for absent numbers of [`Heads`].
+/// A configuration class's defaults for numbers of [`Heads`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DefaultHeads {
     /// `None` = it must be given.
@@ -233,13 +234,13 @@ pub(crate) fn activation(f: &Fields, field: &str, default: UnaryOp) -> UnaryOp {
     }
 }
 
-/// What norms add to the mean square.
+/// The norms' addend to the mean square.
 ///
 /// # Errors
 /// When it is none.
 pub(crate) fn eps(f: &Fields, field: &str, default: f64) -> Result<f32, ConfigError> {
     let eps = f.number(field).unwrap_or(default);
-    // As f32: this is what the norm adds, and a value may vanish or overflow in the conversion.
+    // As f32: the norm adds this value, and it may vanish or overflow in the conversion.
     if (0.0..1.0).contains(&(eps as f32)) {
         Ok(eps as f32)
     } else {
@@ -259,7 +260,7 @@ pub(crate) fn factor(f: &Fields, field: &str) -> Result<Option<f32>, ConfigError
     }
 }
 
-/// What no element is larger than, up or down, if there is such a limit.
+/// The largest magnitude of an element, if there is such a limit.
 ///
 /// # Errors
 /// When it is no number above 0 that f32 has.
@@ -271,7 +272,8 @@ pub(crate) fn limit(f: &Fields, field: &str) -> Result<Option<f32>, ConfigError>
     }
 }
 
-/// Refuses a size that is not what follows from others, which `from` names. It may be left out, or stand as `auto`.
+/// Refuses a size that differs from the one that follows from others, which `from` names. It may be
+/// left out, or stand as `auto`.
 ///
 /// # Errors
 /// It says something else.
@@ -284,8 +286,8 @@ pub(crate) fn follows(f: &Fields, field: &str, size: usize, from: &str) -> Resul
     }
 }
 
-/// Refuses a list of kinds of layers that is not what follows from other fields: `is` says whether a name is the kind
-/// of a layer.
+/// Refuses a list of kinds of layers that contradicts other fields: `is` says whether a name is the
+/// kind of a layer.
 ///
 /// # Errors
 /// It says something else.
@@ -325,7 +327,7 @@ pub enum WindowRule {
 /// The attention window of each layer.
 ///
 /// # Errors
-/// When `layer_types` says what the rule does not allow.
+/// When `layer_types` breaks the rule.
 pub(crate) fn windows(f: &Fields, rule: WindowRule, layers: usize) -> Result<Vec<Option<usize>>, ConfigError> {
     let given = f.size("sliding_window");
     let window = match rule {
@@ -378,7 +380,7 @@ pub(crate) fn sliding_layers(f: &Fields, layers: usize) -> Result<Option<Vec<boo
     Ok(Some(types.iter().map(|v| v.as_str() == Some("sliding_attention")).collect()))
 }
 
-/// A list of numbers, one for each layer (what follows is for layers that are not there), as
+/// A list of numbers, one for each layer (further ones are for layers that do not exist), as
 /// whether they are not 0.
 ///
 /// # Errors
@@ -401,7 +403,7 @@ pub(crate) fn layer_numbers(f: &Fields, field: &str) -> Result<Option<Vec<usize>
     list.map(Some).ok_or_else(|| f.invalid_value(field, given, "a list of numbers of layers".into()))
 }
 
-/// Which layers rotate positions, where some do not: what [`rotating_layers`] reads.
+/// Which layers rotate positions, where some do not: the fields of [`rotating_layers`].
 pub(crate) const UNROTATED: &[Field] = fields! { no_rope_layers, no_rope_layer_interval };
 
 /// The layers that rotate: those that [`UNROTATED`] lists, despite its name, as 1, or all but every so
@@ -415,7 +417,7 @@ pub(crate) fn rotating_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, Co
     Ok((0..layers).map(|i| listed.as_ref().map_or(!(i + 1).is_multiple_of(every), |r| r[i])).collect())
 }
 
-/// GPTQ, AWQ, FP8 and the like change what the tensors mean.
+/// GPTQ, AWQ, FP8 and the like change the meaning of the tensors.
 ///
 /// # Errors
 /// When the checkpoint says that it is one of those.

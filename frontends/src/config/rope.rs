@@ -7,21 +7,21 @@ use crate::rope::{LongRopeFactors, RopeConfig, RopeScaling};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
-/// What all scalings of the rotary frequencies read.
+/// Fields of all scalings of the rotary frequencies.
 pub(super) const ROPE: &[Field] = fields! { rope_type, type, rope_theta };
 
 /// Where DeepSeek-V4 has the second of its embeddings, which has a base of its own.
 pub(super) const COMPRESS: &str = "rope_parameters.compress.";
 
-/// What is read besides, of architectures that rotate a part of each head.
+/// Further fields of architectures that rotate a part of each head.
 const PARTIAL: &[Field] = fields! { partial_rotary_factor };
 
-/// What is read besides, of architectures whose queries grow with the position.
+/// Further fields of architectures whose queries grow with the position.
 const TUNED: &[Field] = fields! { llama_4_scaling_beta, original_max_position_embeddings };
 const BETA: &str = "llama_4_scaling_beta";
 const ORIGINAL: &str = "original_max_position_embeddings";
 
-/// What each scaling of the rotary frequencies reads, besides [`ROPE`].
+/// Fields of each scaling of the rotary frequencies, besides [`ROPE`].
 const SCALINGS: &[(&str, &[Field])] = &[
     ("default", &[]),
     ("linear", fields! { factor }),
@@ -92,8 +92,8 @@ pub(crate) fn tuning(f: &Fields) -> Result<(f64, usize), ConfigError> {
     }
 }
 
-/// What latent attention multiplies scores by, beside the root of its heads, where frequencies are
-/// scaled: the square of the magnitude that `mscale_all_dim` stands for.
+/// Latent attention's factor of scores, beside the root of its heads, where frequencies are scaled:
+/// the square of the magnitude given by `mscale_all_dim`.
 pub(crate) fn score_scale(f: &Fields) -> Result<f64, ConfigError> {
     let (at, map) = object(f)?;
     let number = |name: &str| map.get(name).and_then(Value::as_f64).unwrap_or(0.0);
@@ -183,7 +183,7 @@ pub(crate) fn read_described(
 /// The base of the frequencies, `default` where none is given.
 ///
 /// # Errors
-/// When it is none, or the object and what stands beside it disagree.
+/// When it is none, or the object and the fields beside it disagree.
 pub(super) fn base(f: &Fields, r: &Fields, at: &str, default: f64) -> Result<f64, ConfigError> {
     for name in ["rope_theta", "original_max_position_embeddings", "partial_rotary_factor"] {
         if let (Some(outer), Some(inner)) = (f.number(name), r.number(name))
@@ -258,7 +258,7 @@ pub(super) fn kind<'a>(r: &Fields<'a>) -> Result<&'a str, ConfigError> {
     }
 }
 
-/// What a scaling is called today.
+/// Today's name of a scaling.
 fn today(kind: &str) -> &str {
     match kind {
         // The first files of Phi-3.

@@ -6,11 +6,10 @@ use super::rope::{ROPE, base, kind, object, part_of_head, read_object};
 use crate::config::dictionary::fields;
 use crate::rope::{RopeConfig, RopeScaling};
 
-/// What a larger base is read from. The others are in files of this scaling, but nothing is made of
-/// them.
+/// Fields of a larger base. The others are in files of this scaling, but have no effect.
 const ALPHA: &[Field] = fields! { alpha, factor, beta_fast, beta_slow, mscale, mscale_all_dim };
 
-/// What a base and frequencies that are scaled by a fixed factor are read from.
+/// Fields of a base and of frequencies that are scaled by a fixed factor.
 const NTK: &[Field] = fields! { factor, mixed_b };
 
 /// A kind of scaling by a factor.
@@ -58,8 +57,8 @@ pub(crate) fn read_ntk(
 }
 
 impl ByFactor<'_> {
-    /// `scaled` says what multiplies the base, and how frequencies are scaled beside that, by the factor and the
-    /// elements that are rotated. What is of no such kind is read as any other.
+    /// `scaled` gives the factor of the base, and the further scaling of frequencies, by the factor
+    /// and the rotated elements. Other kinds are read as usual.
     fn read(
         &self,
         f: &Fields,

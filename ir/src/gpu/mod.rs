@@ -1,4 +1,4 @@
-//! What GPU kernels are made of, as data.
+//! Descriptions of GPU kernels, as data.
 
 pub mod attention;
 pub mod cost;

@@ -12,7 +12,7 @@ use crate::diag::{Diagnostic, Place};
 use crate::gpu::program::{Condition, Counter, Index, Part, Pattern, Role};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Every rule: code and what it asks for.
+/// Every rule: code and requirement.
 pub const RULES: &[(&str, &str)] = &[
     (
         "bad-reference",
@@ -65,8 +65,8 @@ pub fn verify_program(program: &Program) -> Vec<Diagnostic> {
     verify_choices(program, usize::MAX)
 }
 
-/// The same with the first choice only of trip counts and of what is unknown (of each the last
-/// sample) and without looking at banks.
+/// The same with only the first choice of trip counts and of unknown values (the last sample of
+/// each), and without looking at banks.
 pub fn verify_once(program: &Program) -> Vec<Diagnostic> {
     verify_choices(program, 1)
 }
@@ -205,8 +205,8 @@ fn choices(program: &Program) -> Vec<Choice> {
     trips.iter().flat_map(of_trips).collect()
 }
 
-/// Values to try for what is unknown: all combinations if they are few; else the last of all, the
-/// first of all, and then one other at a time.
+/// Values to try for unknowns: all combinations if they are few; else the last of all, the first of
+/// all, and then one other at a time.
 fn samples(program: &Program) -> Vec<BTreeMap<usize, i64>> {
     let unknown = |(id, v): (usize, &Value)| if let Value::Unknown(s) = v { Some((id, s.clone())) } else { None };
     let all: Vec<(usize, Vec<i64>)> =

@@ -2,7 +2,7 @@
 //!
 //! [`FORMATS`] is the table: one file and one line per format. A quantized format cuts each row
 //! into groups of columns (or leaves it whole), each with a scale (and a minimum if asymmetric) and
-//! codes; what they stand for says its [`Encoding`], from which the byte layout, the evaluator and
+//! codes; its [`Encoding`] defines their meaning, and from it the byte layout, the evaluator and
 //! every backend's generic lowering derive. A [`Packing`] orders the elements for a CPU or for
 //! tensor cores. Byte layout: [`llmcc_abi::layout`].
 
@@ -206,7 +206,7 @@ impl Format {
         self.elem.0
     }
 
-    /// What its numbers are.
+    /// The encoding of its numbers.
     pub fn encoding(self) -> Encoding {
         self.def().encoding.in_groups(self.group.into())
     }

@@ -54,8 +54,8 @@ impl Token {
     }
 }
 
-/// Cuts `text` into tokens, the last of which is [`Kind::End`]. What cannot be a token is reported
-/// and skipped.
+/// Cuts `text` into tokens; the last is [`Kind::End`]. Characters that cannot be a token are
+/// reported and skipped.
 pub(super) fn lex(text: &str, errors: &mut Vec<Diagnostic>) -> Vec<Token> {
     let mut lexer = Lexer { text, at: 0, errors };
     let mut tokens = vec![];

@@ -1,5 +1,5 @@
-//! What the parsers of all levels share: the token cursor, errors and recovery, names, numbers,
-//! types.
+//! Common parts of the parsers of all levels: the token cursor, errors and recovery, names,
+//! numbers, types.
 
 use super::lex::{Kind, MAX_ERRORS, Token, lex};
 use super::names::unescape;
@@ -69,7 +69,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// True once something was reported: what follows may only be a consequence.
+    /// True once something was reported: later findings may only be a consequence.
     pub fn failed(&self) -> bool {
         !self.errors.is_empty()
     }
@@ -490,7 +490,7 @@ impl<'a> Scope<'a> {
         Ok(())
     }
 
-    /// What a label stands for.
+    /// The referent of a label.
     pub fn find(&self, label: &Label<'a>, range: Range<usize>) -> Parsed<usize> {
         self.map.get(label).copied().ok_or_else(|| {
             let e = *fault("unknown-name", range, format!("`{}` is not defined before its use", show(label)));

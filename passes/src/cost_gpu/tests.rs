@@ -1,4 +1,4 @@
-//! Predictions beside what an H200 took: `benches/gpu`.
+//! Predictions beside times measured on an H200: `benches/gpu`.
 
 use crate::cost::{matmul::by_product, seconds_at};
 use llmcc_ir::gpu::schedule::{self, Input, MatmulSchedule, Phase, Variant};
@@ -148,7 +148,7 @@ fn fastest_schedules_are_chosen() {
                 1.0
             ));
         }
-        // The compiler chooses among more: that one, or what is predicted to be faster.
+        // The compiler chooses among more: that one, or one predicted to be faster.
         let s = schedule::matmul(chosen.kernel, h200()).expect("a schedule");
         if s.direct {
             // Not by prediction: these rows were measured with rings in shared memory.

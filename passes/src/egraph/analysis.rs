@@ -31,7 +31,7 @@ impl Facts {
     }
 }
 
-/// What is known of a class.
+/// Facts about a class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Data {
     /// Type of the value; `None` for attributes, kernels with several results and int8 rows.

@@ -131,7 +131,7 @@ impl Problem {
         beyond.flat_map(|a| a.stores.iter().copied()).collect()
     }
 
-    /// About what a solution costs, before one is known: every class once, at its cheapest.
+    /// A rough cost of the solution, before one is known: every class once, at its cheapest.
     fn unit(&self, alive: &Alive) -> f64 {
         let least = |(class, candidates): (&Id, &Vec<usize>)| {
             candidates.iter().map(|i| self.classes[class][*i].seconds).fold(f64::INFINITY, f64::min)
@@ -140,7 +140,7 @@ impl Problem {
         if sum > 0.0 { sum } else { 1.0 }
     }
 
-    /// What a candidate costs, to be minimal.
+    /// A candidate's cost, to be minimised.
     fn cost(&self, class: Id, index: usize, goal: Goal, unit: f64) -> f64 {
         // Equal costs: the more exact form, then the lower index, the same everywhere.
         let tie = if self.decisions.is_empty() { 1e-7 } else { 1e-8 };
@@ -267,7 +267,7 @@ fn candidates(g: &Graph, class: Id, scope: Scope<'_>, caches: &BTreeMap<Id, Vec<
             _ => continue,
         };
         let needs: BTreeSet<Id> = children.iter().copied().filter(|c| !available(g, *c)).collect();
-        // What the target cannot schedule has no finite cost.
+        // Kernels that the target cannot schedule have no finite cost.
         if needs.contains(&class) || !seconds.is_finite() {
             continue;
         }

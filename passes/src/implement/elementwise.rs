@@ -59,7 +59,7 @@ pub fn run_stores(cx: &mut Context<'_>, class: Id, op: &OpNode) {
     for (spec, class) in cx.states(class) {
         // A state that an earlier operation updated must be cached in the same type.
         let before = cx.states(op.args[0]).into_iter().find(|(s, _)| *s == spec).map_or(op.args[0], |(_, id)| id);
-        // Of a key that is the value, the value is stored.
+        // For a key that is the value, the value is stored.
         let parts = if spec.own_dim() > 0 { &op.args[1..3] } else { &op.args[2..3] };
         put_all(cx, class, parts, |cx, choice| {
             let mut d = draft(rows);

@@ -1,5 +1,5 @@
-//! What a look-up absorbs: a scale of the rows, and rows that they are added to (another embedding).
-//! Look-ups by hashes absorb nothing.
+//! Operations that a look-up absorbs: a scale of the rows, and rows that they are added to (another
+//! embedding). Look-ups by hashes absorb nothing.
 
 use super::{Context, KernelNode, OpNode};
 use crate::egraph::Head;

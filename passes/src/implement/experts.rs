@@ -1,4 +1,4 @@
-//! Experts: their choice, their products, and the sum of what they made.
+//! Experts: their choice, their products, and the sum of their results.
 
 use super::{Context, OpNode, quantize};
 use crate::spec::Draft;
@@ -32,7 +32,7 @@ pub fn by_heads(cx: &mut Context<'_>, class: Id, op: &OpNode) -> Vec<Draft> {
     cx.packed(op.args[1]).into_iter().filter_map(|packed| matmul(cx, class, op, &of, packed)).collect()
 }
 
-/// Sizes of a product, and what names the experts.
+/// Sizes of a product, and the indices of its experts.
 struct Product {
     experts: usize,
     top: usize,
@@ -64,7 +64,7 @@ fn matmul(cx: &mut Context<'_>, class: Id, op: &OpNode, of: &Product, (format, p
         Some(routes) => Some((routes, cx.rows_kind(routes)?)),
         None => None,
     };
-    // Of rows with several slots each slot is quantized by itself.
+    // In rows with several slots each slot is quantized by itself.
     let own = cols != k || routes.is_none();
     let elem = match quantize::read_as(cx, x, format) {
         elem if own && !k.is_multiple_of(elem.run()) => RowElem::F32,

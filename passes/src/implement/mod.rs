@@ -32,8 +32,8 @@ use context::{Context, KernelNode, MAX_EXPR, OpNode};
 use egg::Id;
 use llmcc_ir::target::TargetSpec;
 
-/// One phase: a name, whether to repeat until nothing changes, and what it adds to a class because
-/// of an operation in it.
+/// One phase: a name, whether to repeat until nothing changes, and its function of a class and an
+/// operation in it.
 pub struct Phase {
     /// Name in reports.
     pub name: &'static str,
@@ -41,7 +41,7 @@ pub struct Phase {
     run: Run,
 }
 
-/// What a phase looks at.
+/// The classes or operations a phase looks at.
 enum Run {
     /// Operations that happen at run time.
     Operations(fn(&mut Context<'_>, Id, &OpNode)),

@@ -1,4 +1,4 @@
-//! What keeps a state of fixed size.
+//! Kernels that keep a state of fixed size.
 
 use super::{Context, OpNode};
 use crate::spec::Draft;

@@ -1,5 +1,5 @@
-//! Row-wise kernels: normalization, and what it absorbs (a gather before it; a gain, a bias and the
-//! residual stream after it).
+//! Row-wise kernels: normalization, and the operations it absorbs (a gather before it; a gain, a
+//! bias and the residual stream after it).
 
 use super::{Context, KernelNode, OpNode};
 use crate::egraph::Head;
@@ -57,7 +57,7 @@ fn normalize(cx: &mut Context<'_>, class: Id, x: Id, norm: Norm) {
     }
 }
 
-/// A vector that multiplies, or is added to, what row-wise kernels with a place for it compute.
+/// A vector that multiplies, or is added to, the result of row-wise kernels with a place for it.
 fn followed_by(
     cx: &mut Context<'_>,
     class: Id,

@@ -22,7 +22,7 @@ pub enum Way {
     Packed,
 }
 
-/// What an expression makes of its operands.
+/// The function of an expression's operands.
 #[derive(Clone, Copy)]
 pub enum Function {
     /// A function of each element.

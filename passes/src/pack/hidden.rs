@@ -1,5 +1,5 @@
-//! Values that are no numbers and that packing would hide: in rows that no packed weight has, and where what is
-//! computed of them is a number again (`exp(-inf)`, `1/inf`).
+//! Values that are not finite and that packing would hide: in rows that no packed weight has, and
+//! where a function makes them finite again (`exp(-inf)`, `1/inf`).
 
 use super::rows::Rows;
 use super::{PackError, WeightSource, not_finite};
@@ -11,14 +11,14 @@ use std::ops::Range;
 /// Elements that are looked at together.
 const AT_ONCE: usize = 1 << 20;
 
-/// What plans read of tensors.
+/// The parts of tensors that plans read.
 #[derive(Default)]
 struct Read {
-    /// All of these, where nothing hides what they are.
+    /// Tensors read whole, where nothing hides non-finite values.
     whole: BTreeSet<usize>,
     /// Rows of these.
     rows: BTreeMap<usize, Vec<Range<usize>>>,
-    /// What is computed of these may hide what they are.
+    /// Tensors with a function that may hide non-finite values.
     hidden: BTreeSet<usize>,
 }
 
@@ -56,7 +56,7 @@ impl Read {
     }
 }
 
-/// Whether a number may come of what is none.
+/// Whether a finite number may result from a non-finite one.
 fn hides(op: &Op) -> bool {
     matches!(
         op,

@@ -54,7 +54,7 @@ pub struct TensorReport {
     pub error: Option<QuantError>,
 }
 
-/// What packing did, a tensor per weight of the plan.
+/// The result of packing, a tensor per weight of the plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PackReport {
     /// In the order of [`Plan::weights`].
@@ -82,7 +82,7 @@ impl PackReport {
     }
 }
 
-/// What to give in place of a format whose scales are f16.
+/// The format to use in place of one whose scales are f16.
 fn wider(format: Format) -> String {
     let wide = match format.def().name {
         "w8" => format!("w8zg{}", format.group),
@@ -367,7 +367,7 @@ pub(crate) fn located(
         }
     };
     let row_values = values.chunks(k).nth(row).unwrap_or_default();
-    // Of codes the values are not known: what is wrong is their scale.
+    // For codes the values are not known: their scale is wrong.
     let none = if values.is_empty() { f32::NAN } else { 0.0 };
     let value =
         row_values.iter().skip(col).take(width).copied().fold(none, |m, v| if v.abs() <= m.abs() { m } else { v });

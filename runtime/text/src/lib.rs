@@ -1,9 +1,9 @@
-//! The text side of a model: tokenizer and chat template. The compiler checks and tries what the
-//! runtime inside the artifact then uses, so both have this crate.
+//! The text side of a model: tokenizer and chat template. Compiler and runtime share this crate:
+//! the compiler checks and tries the texts the runtime then uses.
 //!
 //! Both come from files of strangers. Templates run in an interpreter with limits ([`jinja`]);
 //! tokenizers are checked before an artifact is made ([`check`]), because the `tokenizers` crate
-//! panics on some of what it reads.
+//! panics on some files.
 
 pub mod adapter;
 pub mod alphabet;

@@ -14,11 +14,11 @@ const LONG: usize = 1 << 16;
 /// A parsed tokenizer.
 pub struct Tokenizer {
     pub(super) inner: tokenizers::Tokenizer,
-    /// Of a vocabulary whose longest tokens are taken.
+    /// A vocabulary whose longest tokens are taken.
     longest: Option<Longest>,
     /// How long texts are walked; `None` inside: only the crate knows.
     long: OnceLock<Option<Long>>,
-    /// Of a vocabulary that lacks bytes.
+    /// A vocabulary that lacks bytes.
     lossy: Option<Lossy>,
     bos: Option<(u32, String)>,
     /// The post-processor puts BOS before a text.
@@ -64,8 +64,8 @@ impl Tokenizer {
 
     /// Token ids of `text`. With `add_special`, the model's own start (and, for some, end) tokens
     /// are added as for a plain prompt; text that comes from a chat template already has them.
-    /// Special tokens written out in `text` are recognised. An embedder's text gets its prompt, too,
-    /// and loses what is more than the model takes.
+    /// Special tokens written out in `text` are recognised. An embedder's text gets its prompt,
+    /// too, and is cut to the model's longest input.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<i32>> {
         match add_special && !self.prompt.is_empty() {
             true => self.encode_whole(&format!("{}{text}", self.prompt), add_special),
@@ -107,7 +107,8 @@ impl Tokenizer {
         Ok(signed(self.encoding(text, add_special)?.get_ids()))
     }
 
-    /// Ids of a text with what the tokenizer puts around it, and no more than the model takes.
+    /// Ids of a text with the tokenizer's special tokens around it, cut to the model's longest
+    /// input.
     fn around(&self, mut ids: Vec<i32>) -> Result<Vec<i32>> {
         if let Some(most) = self.most {
             ids.truncate(self.room(most));
@@ -122,7 +123,7 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Tokens of a text that fit beside what is put around it.
+    /// Tokens of a text that fit beside the special tokens.
     fn room(&self, most: usize) -> usize {
         let added = self.added(false);
         // (Without a post-processor the start is added later, as the end may be.)
@@ -170,7 +171,7 @@ impl Tokenizer {
             })?;
             let (first, second) = cut(a, Some(b), max_length)?;
             (a, b) = (first, second.unwrap_or_default());
-            // What was cut off is not wanted.
+            // The part cut off is dropped.
             (_, _) = (a.take_overflowing(), b.take_overflowing());
         }
         let texts = a.len() + b.len();

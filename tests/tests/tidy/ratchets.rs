@@ -1,8 +1,8 @@
-//! What may only become less: lines of a file, of a function, of text; wildcard arms over the
-//! kinds of things that grow.
+//! Counts that may only fall: lines of a file, of a function, of text; wildcard arms over the kinds
+//! of things that grow.
 //!
-//! What was too much when a limit was set is listed with its size. A test fails when something
-//! grows, when something new is too much, and when something listed has become less: then its
+//! Files that exceeded a limit when it was set are listed with their size. A test fails when a
+//! count grows, when another file exceeds the limit, and when a listed count has fallen: then its
 //! line is to be lowered or removed.
 
 use super::{root, rust_files};
@@ -17,7 +17,7 @@ const FUNCTION: usize = 60;
 /// Characters of a line.
 const LINE: usize = 120;
 /// Enumerations whose members differ: a match over them names each, so that a new member does not
-/// compile until someone has said what it means.
+/// compile until someone has given its meaning.
 const OPEN: &[&str] =
     &["Op", "Body", "Expr", "Store", "ParamKind", "ValueType", "StateSpec", "Code", "Elem", "RowElem", "KvDType"];
 
@@ -65,7 +65,7 @@ fn indent(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// Compares what is too much with the list `tests/tests/tidy/NAME.txt`.
+/// Compares counts above a limit with the list `tests/tests/tidy/NAME.txt`.
 fn hold(name: &str, what: &str, found: &Sizes) {
     let path = root().join("tests/tests/tidy").join(name);
     if std::env::var_os("LLMCC_LOWER_RATCHETS").is_some() {
@@ -232,7 +232,7 @@ fn words_have_one_meaning() {
     hold("words.txt", "names with a word of many meanings", &found);
 }
 
-/// What the glossary names is where it says.
+/// The glossary's names are where it says.
 #[test]
 fn the_glossary_is_true() {
     let page = fs::read_to_string(root().join("docs/glossary.md")).expect("readable");

@@ -14,7 +14,7 @@ pub(super) struct Deep {
     tokens: usize,
     /// Seconds of a step, the median of the repetitions.
     seconds: f64,
-    /// What the process has held at most so far, in bytes.
+    /// The most memory the process has held so far, in bytes.
     rss: f64,
 }
 

@@ -26,7 +26,12 @@ impl<'a> Speaker<'a> {
 
     /// Evaluates all of a long prompt but its last tokens, piece by piece, as long as `go_on` says so; whether it did
     /// to the end.
-    pub(super) fn prefill(&mut self, prompt: &[i32], options: &GenOptions, go_on: &dyn Fn() -> bool) -> Result<bool, Error> {
+    pub(super) fn prefill(
+        &mut self,
+        prompt: &[i32],
+        options: &GenOptions,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<bool, Error> {
         let (Some(_), None) = (self.seq, &self.drafting) else { return Ok(true) };
         let piece = self.model.info().max_batch_tokens.max(1);
         let known = self.seen.iter().zip(prompt).take_while(|(a, b)| a == b).count();

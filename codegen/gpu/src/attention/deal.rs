@@ -34,8 +34,8 @@ pub(super) struct Deal<'a> {
     pub(super) served: Served,
     /// Tokens of the step.
     pub(super) m: V,
-    /// Four words of shared memory for what is needed of the share at each item: registers are short
-    /// beside the pages.
+    /// Four words of shared memory for the share's limits at each item: registers are short beside
+    /// the pages.
     pub(super) words: V,
 }
 
@@ -148,11 +148,11 @@ impl Deal<'_> {
         Portion { some: b.cmp(Cmp::Slt, lo, hi), token, last, before }
     }
 
-    /// The team's chunks, `lo..hi` of all, and those of every team, at least 1.
+    /// The team's chunks, `lo..hi` of all, and the count of chunks per team, at least 1.
     fn limits(&self, b: &mut Builder) -> [V; 3] {
         let words = b.load(self.words, V4I32);
         let words = b.unpack(words);
-        // Those of the first team, as the verifier knows them: items that are cut, and whole ones.
+        // Limits of the first team for the verifier: items that are cut, and whole ones.
         for (word, samples) in words.iter().zip([&[0][..], &[12, 1, 30], &[1, 12, 30]]) {
             b.assume(*word, samples);
         }
@@ -277,7 +277,7 @@ impl Deal<'_> {
     }
 }
 
-/// First page of what a token at `position` sees, and the one after the last.
+/// First page that a token at `position` sees, and the one after the last.
 fn pages_of(b: &mut Builder, shape: &Shape, position: V, Range { first, count }: Range) -> (V, V) {
     if shape.may_be_blind() {
         // Without rows there is no last one.

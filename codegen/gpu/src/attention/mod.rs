@@ -1,6 +1,6 @@
 //! Attention over the paged cache.
 //!
-//! Five kernels, by what is known of the step and of the cache:
+//! Five kernels, by properties of the step and of the cache:
 //!
 //! - [`decode`]: few tokens, long contexts. A block takes a token, the query heads of one KV head
 //!   and some chunks of the pages ([`split`]); its warps take every n-th page each, through
@@ -10,8 +10,8 @@
 //!   the pages they see, shared by all its warps.
 //! - [`warpgroup`]: the same on sm90, by `wgmma` and a pipeline between warps, for caches of 16
 //!   bits and heads of up to 128.
-//! - Both of these have blocks beside the others that do what [`decode`] does, for tokens that are
-//!   alone of their sequence ([`lone`]).
+//! - Both of these have blocks beside the others that work like [`decode`], for tokens that are
+//!   alone in their sequence ([`lone`]).
 //! - [`wide`]: 16-bit caches whose keys end with the values (latent), or are of another width, or
 //!   with heads above 256; few tokens and many.
 //! - [`plain`]: any head size and any cache, without tensor cores: slow, but always there.

@@ -55,7 +55,7 @@ struct Walk<'a> {
     item: &'a Item,
     warp: V,
     lane: V,
-    /// The head's query of what is stored as keys, and its storage.
+    /// The head's query of the part stored as keys, and its storage.
     query: (V, Elem),
     /// In a latent cache: that of the values.
     latent: Option<(V, Elem)>,
@@ -197,7 +197,7 @@ impl<'a> Walk<'a> {
         self.shape.scores.of(b, dot)
     }
 
-    /// What the distance of a slot of page `number` has in the item's head.
+    /// Operands for the distance of a slot of page `number` in the item's head.
     fn near(&self, b: &mut Builder, (number, slot): (V, V)) -> Option<Near> {
         let (tables, reach) = self.shape.relative?;
         let width = 2 * reach as i64 + 1;

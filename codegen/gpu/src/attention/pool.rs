@@ -121,7 +121,7 @@ impl<'a> Pool<'a> {
         let offset = b.add(offset, column);
         let (to, from) = (b.at(to, offset), b.atc(from, i * 16));
         if self.tile.int8 {
-            // Any code is a number: the weight of what is not seen is zero.
+            // Any code is a number: unseen slots have weight zero.
             return b.cp_async(to, from, Cache::L2);
         }
         let slot = b.add(start, token);
@@ -138,7 +138,7 @@ impl<'a> Pool<'a> {
             let from = b.at(scales, page);
             let offset = b.shlc(piece, 4);
             let (from, to) = (b.at(from, offset), b.at(to.scales, offset));
-            // Those of the values are further away in the pool.
+            // Scales of values are further away in the pool.
             let value = b.cmpc(Cmp::Uge, piece, SCALE_BYTES as i64 / 16);
             let apart = (self.shape.page.v_scales - self.shape.page.k_scales - SCALE_BYTES) as i64;
             let (zero, skip) = (b.i32(0), b.i32(apart));

@@ -1,4 +1,4 @@
-//! Attention of many tokens: products are what counts.
+//! Attention of many tokens: bound by products.
 //!
 //! A block takes some adjacent tokens with all query heads of one KV head: its rows. They share the
 //! pages, which the warps copy together, a few at a time, while they work on those before. Tokens
@@ -12,9 +12,8 @@
 //! so that two blocks of eight warps fit; about 220 for heads of 128, and 205 to 255 for int8
 //! caches, so that one does, where shared memory would hold three and more. Queries of heads above
 //! 128 are read again for every stage, from the first-level cache: beside 128 sums they would be
-//! spilled. They take 255 all the same: what is read ahead is
-//! limited by hand, and rows and blocks are found anew when results are stored. Heads of 224 of int8
-//! caches spill some words on sm90.
+//! spilled. They take 255 all the same: reading ahead is limited by hand, and rows and blocks are
+//! found anew when results are stored. Heads of 224 of int8 caches spill some words on sm90.
 
 use super::list::{List, Walk};
 use super::lone::{Grid, Lone};
@@ -54,13 +53,13 @@ impl Plan {
         if tile_m < 2 || tokens == 0 {
             return None;
         }
-        // Two tiles would halve what is read of shared memory, but even with heads of 64 they fill
-        // the registers to the last one, and spill.
+        // Two tiles would halve the reads of shared memory, but even with heads of 64 they fill the
+        // registers to the last one, and spill.
         let tiles = 1;
         let warps = (tokens * shape.group).div_ceil(16 * tiles).next_power_of_two();
         // With heads of up to 64 and scores of two pages at a time, the registers of two blocks
-        // fit, whose warps do not wait for each other. (Of int8 pages the codes take what is left:
-        // four bytes would be spilled.)
+        // fit, whose warps do not wait for each other. (For int8 pages the codes take the remaining
+        // registers: four bytes would be spilled.)
         let resident = if d <= 64 && !int8 { 2 } else { 1 };
         let most = if d > 128 || resident > 1 { 2 } else { 4 };
         let tile = Tile { elem, int8, d, tiles, halves: 2, scores: shape.scores };
@@ -101,7 +100,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
     Source { shared, scratch, ..Source::new(cx.entry(), (mlir, program), plan.threads(), grid.dims()) }
 }
 
-/// Emits what a block does for its tokens.
+/// Emits a block's work on its tokens.
 fn prompts(b: &mut Builder, (cx, shape, args): (&Cx<'_>, &Shape, Args<'_>), grid: &Grid<'_>, plan: &Plan) {
     Block::take(b, (cx, shape, args), grid, |b, block| {
         b.buffer(Memory {

@@ -24,7 +24,7 @@ fn sums_bytes(rows: usize, d: usize) -> usize {
     (rows * (d + 2 * (d / width(d))) * 4).next_multiple_of(16)
 }
 
-/// Shared memory of the results, the sums, a word, and what a team's share is.
+/// Shared memory of the results, the sums, a word, and a team's share.
 pub(super) fn joined_bytes(warps: u32, rows: usize, d: usize) -> usize {
     results_bytes(warps, rows, d) + sums_bytes(rows, d) + 2 * 16
 }

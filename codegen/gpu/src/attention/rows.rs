@@ -8,7 +8,7 @@ use crate::cx::{Args, Cx, when_below};
 use crate::mlir::{Builder, Cmp, I32, V};
 use crate::tokens::is_lone;
 
-/// What a block takes.
+/// Tokens of a block.
 #[derive(Clone, Copy)]
 pub(super) struct Block<'a> {
     pub(super) shape: &'a Shape,
@@ -72,8 +72,8 @@ impl<'a> Block<'a> {
         Block { shape, args, kv_head, token0, count, m, skips: grid.lone.is_some() }
     }
 
-    /// Runs `body` with the same block, of which nothing was kept since: beside the sums of large
-    /// heads no register is free.
+    /// Runs `body` with the same block, found anew: beside the sums of large heads no register is
+    /// free.
     pub(super) fn anew<R>(
         &self,
         b: &mut Builder,
@@ -129,7 +129,7 @@ impl<'a> Block<'a> {
     pub(super) fn row(&self, b: &mut Builder, row: V) -> Row {
         let (token, head, used) = self.query(b, row);
         let (range, none) = (self.range(b, token), b.i32(0));
-        // A token sees itself, so that of what is not used nothing is kept but this.
+        // A token sees itself, so for unused rows nothing else needs to be kept.
         let count = b.select(used, range.count, none);
         let used = b.cmpc(Cmp::Ne, count, 0);
         Row { token, head, seq: self.args.seq(b, token), range: Range { count, ..range }, used }

@@ -1,17 +1,18 @@
 //! How decoding is cut into pieces of work.
 //!
-//! What a token sees is cut into **chunks** of pages, as many and as long as it alone decides: as
-//! would fill the machine if nothing else were there (at most [`MAX_CHUNKS`]), and no shorter than
-//! [`MIN_PAGES`]. Each chunk is reduced to `(maximum, sum, weighted values)` per head, by the warps
-//! of one team, and the chunks are added in their order ([`join`](super::join)). That makes all
-//! the bits of a result; which team takes which chunks makes none of them.
+//! The range that a token sees is cut into **chunks** of pages; their number and length depend on
+//! the token alone: as would fill the machine if nothing else were there (at most [`MAX_CHUNKS`]),
+//! and no shorter than [`MIN_PAGES`]. Each chunk is reduced to `(maximum, sum, weighted values)`
+//! per head, by the warps of one team, and the chunks are added in their order
+//! ([`join`](super::join)). The cut determines all bits of a result; the assignment of chunks to
+//! teams determines no bit.
 //!
 //! So the dealing may follow the step ([`deal`](super::deal)). The grid is fixed, and all chunks of
-//! the step are shared out equally among its **teams**: blocks, or parts of them. An **item** is what
-//! a team has of a token and a unit (the query heads that share a pass over the cache). A team goes
-//! through the chunks of an item without a pause: copies of the next one are under way while one is
-//! finished. Where it has all of them, it adds them up as it goes; where an item is cut, every team
-//! leaves its chunks in the workspace, and the team that counts last adds all.
+//! the step are shared out equally among its **teams**: blocks, or parts of them. An **item** is a
+//! team's part of a token and a unit (the query heads that share a pass over the cache). A team
+//! goes through the chunks of an item without a pause: copies of the next one are under way while
+//! one is finished. Where it has all of them, it adds them up as it goes; where an item is cut,
+//! every team leaves its chunks in the workspace, and the team that counts last adds all.
 //!
 //! # What it costs
 //!
@@ -29,11 +30,11 @@
 //! blocks of 8 pages instead of 64 of 4: each warp two pages instead of one, both on their way at
 //! once. Eight sequences of 4096 leave 32 results of each unit instead of 4: 4 MB more are written
 //! and read, most of it in the second-level cache, beside 134 MB of pages (3 %), and the last team
-//! of a unit reads 66 KB, about a microsecond; of 16384, a quarter of that part. Many sequences
-//! leave what the borders of shares cut: an item or two of each team. A team ends a chunk of 64 KB,
-//! which takes its part of the bandwidth 6000 cycles, with two barriers and about 130 instructions
-//! of each thread, while two pages of every warp are on their way. The workspace has room for the
-//! chunks of one item that is cut of each team: 18 MB here.
+//! of a unit reads 66 KB, about a microsecond; of 16384, a quarter of that part. With many
+//! sequences, only items cut at the borders of shares are left: one or two per team. A team ends a
+//! chunk of 64 KB, which takes its part of the bandwidth 6000 cycles, with two barriers and about
+//! 130 instructions of each thread, while two pages of every warp are on their way. The workspace
+//! has room for the chunks of one item that is cut of each team: 18 MB here.
 
 use super::deal::{Deal, Served};
 use super::join::Join;
@@ -104,8 +105,9 @@ impl Split {
 }
 
 impl Chunks<'_> {
-    /// Goes through the chunks. `body` gets the pages `first..end` of a chunk and what is carried
-    /// round, leaves the results of the warps in shared memory, and returns what is carried on.
+    /// Goes through the chunks. `body` gets the pages `first..end` of a chunk and the carried
+    /// values, leaves the results of the warps in shared memory, and returns the values to carry
+    /// on.
     pub(super) fn each(
         &self,
         b: &mut Builder,

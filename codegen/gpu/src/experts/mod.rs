@@ -6,7 +6,7 @@
 //! them.
 //!
 //! - Few tokens (`tile_m` = 1): a block per token, slot and tile, which finds its expert in the
-//!   routes. What no token chose is not read.
+//!   routes. Experts that no token chose are not read.
 //! - Many: a block per expert and tile. It collects the pairs of a token and a slot that chose its
 //!   expert in shared memory, in whatever order, and takes them eight by eight; the weights that it
 //!   reads again are in its caches.
@@ -58,7 +58,7 @@ struct Map {
     bytes: usize,
 }
 
-/// What a thread knows of itself.
+/// A thread's place.
 #[derive(Clone, Copy)]
 struct Thread {
     warp: V,

@@ -103,7 +103,7 @@ pub(super) struct How {
     pub norm: Option<Norm>,
     pub gain: Option<Vector>,
     pub bias: Option<Vector>,
-    /// As what they are read.
+    /// The type they are read as.
     pub stored: Elem,
     /// Columns at a time: 4 or 1.
     pub wide: usize,
@@ -220,8 +220,7 @@ pub(super) fn store(b: &mut Builder, row: V, col: V, x: &[V], plan: &Plan<'_>) {
     let f32s = plan.schedule.variant == Variant::Fma;
     let offset = b.shlc(col, if f32s { 2 } else { 1 });
     let p = b.at(row, offset);
-    // What is multiplied is rounded to the storage that the kernel names, also where f32 arithmetic
-    // follows.
+    // Operands are rounded to the storage that the kernel names, also where f32 arithmetic follows.
     let half = half_type(plan.elem);
     let mut x: Vec<V> = x.iter().map(|v| half.map_or(*v, |ty| b.ftrunc(*v, ty))).collect();
     if f32s {
@@ -287,8 +286,7 @@ impl Factors {
         p
     }
 
-    /// The sum over a row of the sums of its `warps`, the first of which has number `index`, in their
-    /// order.
+    /// The sum over a row of the sums of its `warps`, from warp `index` on, in their order.
     pub fn sum_of_warps(&self, b: &mut Builder, index: V, warps: usize) -> V {
         let sums: Vec<V> = (0..warps as i64)
             .map(|w| {
@@ -350,8 +348,8 @@ struct Sums<'a> {
 }
 
 impl Sums<'_> {
-    /// Folds every run with `add`, which is given the run's mean `if means`, and writes what
-    /// `finish` makes of it where `place` says for the run's number. Ends with a barrier.
+    /// Folds every run with `add`, which is given the run's mean `if means`, and writes the result
+    /// of `finish` at `place`, a function of the run's index. Ends with a barrier.
     fn emit(
         &self,
         b: &mut Builder,

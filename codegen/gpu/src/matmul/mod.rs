@@ -9,8 +9,8 @@
 //! - [`wgmma`]: the same with the instructions of sm_90a, for prompts; of 16-bit rows, and of fp8
 //!   rows with fp8 weights.
 //!
-//! What they share: [`weights`] (rings of weights), [`decode`] (codes to operands), [`input`]
-//! (input to shared memory, with the prologue), [`work`] (which block computes what, and joining
+//! They share [`weights`] (rings of weights), [`decode`] (codes to operands), [`input`] (input to
+//! shared memory, with the prologue), [`work`] (which block computes which tiles, and joining
 //! output tiles that were cut between blocks).
 
 pub(crate) mod decode;

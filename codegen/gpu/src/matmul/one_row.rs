@@ -91,7 +91,7 @@ pub fn compute(b: &mut Builder, plan: &Plan<'_>, args: Args<'_>, to: Staged, row
     b.barrier();
 }
 
-/// The sum over the row of what `add` adds, in every thread.
+/// The sum over the row of the values that `add` adds, in every thread.
 fn total(
     b: &mut Builder,
     plan: &Plan<'_>,

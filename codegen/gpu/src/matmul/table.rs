@@ -1,6 +1,5 @@
-//! Codes of 4 bits that are numbers of a table, as operands of tensor cores: the bytes of all
-//! sixteen numbers are in registers, and one instruction takes those of four codes from eight of
-//! them.
+//! Codes of 4 bits that index a table, as operands of tensor cores: the bytes of all sixteen
+//! numbers are in registers, and one instruction looks up four codes among eight of them.
 
 use crate::mlir::{Builder, Elem, I32, V};
 use half::{bf16, f16};
@@ -13,8 +12,8 @@ pub fn look_up(b: &mut Builder, half: Elem, word: V, values: &[u32]) -> [V; 4] {
         if half == Elem::Bf16 { bf16::from_f32(x).to_bits() } else { f16::from_f32(x).to_bits() }
     };
     let numbers: Vec<u16> = values.iter().map(bits).collect();
-    // The lower three bits of codes choose in a half of the table, the highest, as a distance of
-    // four bytes, between what its halves say.
+    // The lower three bits of codes choose in a half of the table; the highest, as a distance of
+    // four bytes, chooses between the halves' results.
     let (within, highest) = (b.andc(word, 0x7777_7777), b.andc(word, 0x8888_8888u32.into()));
     let highest = b.shrc(highest, 1);
     let places = b.i32(0x3210_3210);

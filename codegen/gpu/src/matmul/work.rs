@@ -1,4 +1,4 @@
-//! Which block computes what, and how the sums of an output tile become its result.
+//! Which block computes which units, and how the sums of an output tile become its result.
 //!
 //! Blocks take contiguous shares of the units of a phase. An output tile that lies in one share is
 //! finished by its block. One that is cut is finished by whichever block comes last: each stores
@@ -13,7 +13,7 @@ use crate::mlir::{Builder, Cmp, F32, I32, Memory, V, WARP};
 use crate::{COUNTER_BYTES, Source, blocks, per_rows};
 use llmcc_ir::gpu::schedule::{self, Variant, sums_stride};
 
-/// What a block knows of itself.
+/// A block's place.
 #[derive(Clone, Copy)]
 pub struct Block {
     /// Its first row in the step.
@@ -66,7 +66,7 @@ impl Repeated {
 pub struct Room {
     /// Partial sums: `[parts][rows][columns + 4]` f32.
     pub sums: V,
-    /// What the epilogue may use.
+    /// Shared memory that the epilogue may use.
     pub spare: V,
     /// A word that tells all threads something.
     pub flag: V,
@@ -125,7 +125,7 @@ pub fn kernel(
     })
 }
 
-/// The same, with what a block does as a whole.
+/// The same, with the block as a whole.
 pub fn block_kernel(plan: &Plan<'_>, bytes: usize, body: impl FnOnce(&mut Builder, Args<'_>, Block)) -> Source {
     let s = &plan.schedule;
     let threads = (s.warps + s.producers) as u32 * WARP as u32;
@@ -254,8 +254,8 @@ fn owner(b: &mut Builder, plan: &Plan<'_>, p: &PhaseCx<'_>, q: V) -> V {
     b.select(first, early, late)
 }
 
-/// Finishes output tile `t` of a phase, of which this block has the units `share`; partial sums of
-/// all parts are in shared memory, not yet visible to all.
+/// Finishes output tile `t` of a phase, whose units `share` this block has; partial sums of all
+/// parts are in shared memory, not yet visible to all.
 pub fn finish(
     b: &mut Builder,
     args: Args<'_>,
@@ -313,7 +313,7 @@ fn each_sum(
     });
 }
 
-/// Adds the sums of all parts to those of the first, in order.
+/// Adds the sums of all parts to the first part's, in order.
 fn add_parts(b: &mut Builder, plan: &Plan<'_>, p: &PhaseCx<'_>, block: &Block, room: &Room, parts: usize) {
     let stride = (plan.schedule.rows.max(8) * sums_stride(&p.segments[0]) * 4) as i64;
     each_sum(b, plan, p, block, room, |b, at, _| {

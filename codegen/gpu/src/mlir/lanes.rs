@@ -13,7 +13,7 @@ impl Builder {
     pub fn shuffle_from(&mut self, v: V, lane: V) -> V {
         let (all, clamp) = (self.i32(-1), self.i32(WARP as i64 - 1));
         let same = self.op(v.ty, format!("nvvm.shfl.sync idx {all}, {v}, {lane}, {clamp} : {0} -> {0}", v.ty));
-        // What is exchanged like this is equal in all lanes.
+        // Values exchanged this way are equal in all lanes.
         self.record_same(same, v);
         same
     }

@@ -1,4 +1,4 @@
-//! What blocks found: left in the workspace, joined by the last block of a row, stored as the row's
+//! Results of blocks: left in the workspace, joined by the last block of a row, stored as the row's
 //! candidates.
 
 use super::composite::{finite_logit, logit, token};
@@ -61,7 +61,7 @@ impl<'a> Row<'a> {
         b.if_(first, body);
     }
 
-    /// The largest of a slice of a row of which only that is wanted.
+    /// The largest of a slice of a row that needs no more.
     pub(super) fn put_best(&self, b: &mut Builder, best: V) {
         self.one_thread(b, |b| {
             if self.alone() {
@@ -86,8 +86,8 @@ impl<'a> Row<'a> {
         });
     }
 
-    /// The composites of a slice from `threshold` up, in any order. What a short slice leaves of
-    /// its room stays 0.
+    /// The composites of a slice from `threshold` up, in any order. The unused room of a short
+    /// slice stays 0.
     pub(super) fn put_slice(&self, b: &mut Builder, held: &[V], threshold: V) {
         self.collect(b, held, threshold, |b, index, c| {
             let p = if self.alone() {

@@ -1,5 +1,5 @@
-//! What the threads of a block find out together: the largest composite, a sum, and the threshold
-//! of the largest `k`.
+//! Searches by all threads of a block: the largest composite, a sum, and the threshold of the
+//! largest `k`.
 
 use super::composite::{high, join, key, logit, low};
 use crate::mlir::{Builder, Cmp, Elem, F32, I1, I32, I64, Memory, Ty, V, V4I32, WARP};
@@ -118,7 +118,7 @@ impl Shared {
         all[1..].iter().fold(all[0], |sum, x| b.fadd(sum, *x))
     }
 
-    /// The composite of which exactly `need` of the block's are as large or larger. `best` is the
+    /// The composite for which exactly `need` of the block's are as large or larger. `best` is the
     /// largest; at least `need` are not 0.
     pub(super) fn threshold(&self, b: &mut Builder, held: &[V], best: V, need: V) -> V {
         let (from, to, step) = (b.i32(0), b.i32(PROBES), b.i32(1));

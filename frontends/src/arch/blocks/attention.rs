@@ -352,7 +352,7 @@ pub(crate) fn attention(
     product(f, y, w, b)
 }
 
-/// The matrices and biases of queries, keys and values, for rotating halves, and those of the gate.
+/// The matrices and biases of queries, keys and values, for rotating halves, and the gate's.
 #[track_caller]
 fn projections(f: &mut Draft, a: &Attention, hidden: usize) -> ([Linear; 3], Option<Linear>) {
     let Heads { queries, kv, dim } = a.heads;
@@ -479,7 +479,7 @@ pub(crate) fn qk_norm(
     f.mul(x, gains)
 }
 
-/// Queries times what [`Tuning`] says of their positions.
+/// Queries times the factor of [`Tuning`] for their positions.
 #[track_caller]
 pub(crate) fn tuned<const N: usize>(f: &mut Draft, tuning: &Tuning, q: [Value; N], positions: Value) -> [Value; N] {
     let count = f.max_context();

@@ -1,5 +1,5 @@
-//! Encoders: every token sees the whole text (or pair of texts), and there are no logits. What their
-//! architectures differ in is data.
+//! Encoders: every token sees the whole text (or pair of texts), and there are no logits. Data
+//! describe the differences of their architectures.
 
 use crate::arch::blocks::attention::{Attention, Norm, QkNorm, attention, linear, norm};
 use crate::arch::blocks::attention_scores::mean_so_far;
@@ -83,7 +83,7 @@ pub(crate) fn placed(f: &mut Draft, x: Value, positions: Option<(Value, Value)>,
     x
 }
 
-/// The norm of what the input was added to once more.
+/// The norm after the input was added once more.
 pub(crate) const AGAIN_NORM: Part = Part("attn.again_norm");
 /// From the columns of the tables to the width of the layers.
 pub(crate) const WIDEN: Part = Part("widen");
@@ -143,7 +143,7 @@ pub(crate) const FIELDS_WITHOUT_TYPES: &[Field] =
 /// The token that fills texts up: learned positions begin after its number, where they do not with 0.
 pub(crate) const FILL: &[Field] = fields! { pad_token_id };
 
-/// What the class decides.
+/// Fields that the class decides.
 pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
     Words(&["absolute"]) => position_embedding_type;
     Off => is_decoder add_cross_attention;
@@ -166,7 +166,7 @@ pub(crate) struct Defaults {
 }
 
 impl Defaults {
-    /// Those of BERT.
+    /// BERT's defaults.
     pub(crate) const BERT: Defaults = Defaults {
         types: 2,
         first: 0,
@@ -175,7 +175,7 @@ impl Defaults {
         max_position: 512,
         spare: &["bert.pooler.", "pooler.", "cls."],
     };
-    /// Those of RoBERTa, whose padding token is the second of the vocabulary.
+    /// RoBERTa's defaults; its padding token is the second of the vocabulary.
     pub(crate) const ROBERTA: Defaults =
         Defaults { first: 2, spare: &["roberta.pooler.", "pooler.", "lm_head."], ..Defaults::BERT };
 }
@@ -216,8 +216,8 @@ impl Encoder {
         Ok(e)
     }
 
-    /// Layers alike, with biases, and norms after what blocks add to; without positions and kinds of
-    /// tokens.
+    /// Equal layers, with biases, and norms after the residual addition; without positions and
+    /// kinds of tokens.
     pub(crate) fn alike(facts: Facts, heads: Heads, (ffn, act): (usize, UnaryOp), eps: f32) -> Encoder {
         let mlp = Mlp { gated: false, bias: true, ..Mlp::gated(ffn, act) };
         let attention =
@@ -253,7 +253,7 @@ impl Encoder {
         }
     }
 
-    /// Norms of BERT: after what a block adds to, and of embeddings.
+    /// Norms of BERT: after the residual addition, and of embeddings.
     fn residual(
         &self,
         f: &mut Draft,
@@ -281,8 +281,8 @@ impl Encoder {
         (table, learned, others)
     }
 
-    /// Those of positions and of types less the first one, of so many columns; what all tokens have in
-    /// common is added to a table of positions, or to that of tokens.
+    /// Tables of positions and of types less the first one, of so many columns; the row common to
+    /// all tokens is added to the table of positions, or to the table of tokens.
     pub(crate) fn tables_beside(
         &self,
         f: &mut Draft,
@@ -429,7 +429,7 @@ impl Encoder {
         if self.norm_first {
             x = norm(&mut f, NORM, self.norm, x, hidden);
         }
-        // The mean of scores is what their matrix makes of the mean.
+        // The mean of scores equals the matrix applied to the mean.
         let late = of_classes && self.classes.late;
         if late {
             x = self.pooled(&mut f, x);
@@ -451,7 +451,7 @@ impl Encoder {
 }
 
 impl Encoder {
-    /// What the scores of classes are made of.
+    /// The row from which the scores of classes are made.
     fn pooled(&self, f: &mut Draft, x: Value) -> Value {
         if !self.classes.dense {
             return x;

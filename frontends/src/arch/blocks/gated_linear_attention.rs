@@ -12,7 +12,7 @@ use crate::arch::blocks::recurrent::{
 };
 use llmcc_ir::graph::{Op, UnaryOp, Update, Value};
 
-/// What a layer with it is.
+/// A layer with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GatedLinear {
     /// Heads.
@@ -38,14 +38,14 @@ pub(crate) enum Decay {
     OfHeads,
 }
 
-/// Rank of the matrices of decays, and what their logarithms are divided by; no file says them.
+/// Rank of the matrices of decays, and the divisor of their logarithms; no file has them.
 const RANK: usize = 16;
 const TEMPERATURE: f32 = 16.0;
 
 const DECAY_DOWN: Part = Part("linear.decay_down");
 const DECAY_UP: Part = Part("linear.decay_up");
 
-/// What checkpoints call its tensors.
+/// Names of its tensors in checkpoints.
 pub(crate) const NAMES: Table = names! {
     "" { TABLE => "model.embeddings" }
     "model.layers.{}." {
@@ -63,7 +63,7 @@ impl GatedLinear {
     }
 }
 
-/// What it makes of `h`, a row per token; `rope` is its rotary table.
+/// Its output for `h`, a row per token; `rope` is its rotary table.
 #[track_caller]
 pub(crate) fn gated_linear(f: &mut Draft, m: &GatedLinear, eps: Norm, rope: Option<Value>, h: Value) -> Value {
     let hidden = f.facts().hidden;

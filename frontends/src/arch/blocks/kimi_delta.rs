@@ -18,12 +18,13 @@ pub(crate) const DECAY_UP: Part = Part("delta.decay_up");
 const GATE_DOWN: Part = Part("delta.gate_down");
 pub(crate) const GATE_UP: Part = Part("delta.gate_up");
 
-/// The object in which published files describe it, the same with a point, and what all have in it.
+/// The object in which published files describe it, the same with a point, and the members common
+/// to all.
 pub(crate) const OBJECT: &str = "linear_attn_config";
 pub(crate) const IN_OBJECT: &str = "linear_attn_config.";
 pub(crate) const DESCRIPTION: &[Field] = fields! { num_heads, head_dim, short_conv_kernel_size, gate_lower_bound };
 
-/// What a layer with it is.
+/// A layer with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KimiDelta {
     /// Heads.
@@ -36,7 +37,7 @@ pub(crate) struct KimiDelta {
     pub act: UnaryOp,
     /// How the rates of heads are stored.
     pub rates: Kind,
-    /// There may be more of them than heads, of which the first count.
+    /// There may be more of them than heads; only the first count.
     pub spare_rates: bool,
     /// Decays, and gates, are made by two matrices, with [`dim`](KimiDelta::dim) columns between.
     pub low_rank: [bool; 2],
@@ -45,7 +46,7 @@ pub(crate) struct KimiDelta {
     pub floor: Option<f32>,
 }
 
-/// What checkpoints call its tensors.
+/// Names of its tensors in checkpoints.
 pub(crate) const NAMES: Table = names! {
     "model.layers.{}." {
         DELTA_Q => "self_attn.q_proj", DELTA_K => "self_attn.k_proj", DELTA_V => "self_attn.v_proj",
@@ -56,7 +57,7 @@ pub(crate) const NAMES: Table = names! {
     }
 };
 
-/// What it makes of `h`, a row per token.
+/// Its output for `h`, a row per token.
 #[track_caller]
 pub(crate) fn kimi_delta(f: &mut Draft, m: &KimiDelta, eps: Norm, h: Value) -> Value {
     let (hidden, width) = (f.facts().hidden, m.heads * m.dim);

@@ -2,8 +2,8 @@
 //! short row per token, the latent, beside which one rotated key serves all heads.
 //!
 //! Only these two are cached, as one KV head: its keys are the rotated key followed by the latent,
-//! its values the latent. What makes a head's keys of it, `W_k`, is applied to the queries instead
-//! (`q·(W_k c) = (W_kᵀ q)·c`), and what makes its values to the weighted sum (`Σ p·(W_v c) =
+//! its values the latent. The matrix for a head's keys, `W_k`, is applied to the queries instead
+//! (`q·(W_k c) = (W_kᵀ q)·c`), and the matrix for its values to the weighted sum (`Σ p·(W_v c) =
 //! W_v (Σ p·c)`): two products by heads (the absorbed form, section 2.1.2 of the paper).
 
 pub(crate) use crate::arch::blocks::attention::Latent;
@@ -27,18 +27,18 @@ pub(crate) const KV_DOWN_NORM: Part = Part("attn.kv_down_norm");
 /// Norm of the rotated key.
 pub(crate) const KEY_NORM: Part = Part("attn.key_norm");
 pub(crate) const KV_UP: Part = Part("attn.kv_up");
-/// Of [`KV_UP`] what makes keys, transposed for each head, `[heads, kv_rank, nope]`, as GGUF files
-/// have it.
+/// The part of [`KV_UP`] for keys, transposed for each head, `[heads, kv_rank, nope]`, as GGUF
+/// files have it.
 pub(crate) const K_UP: Part = Part("attn.k_up");
-/// Of [`KV_UP`] what makes values, `[heads, value, kv_rank]`.
+/// The part of [`KV_UP`] for values, `[heads, value, kv_rank]`.
 pub(crate) const V_UP: Part = Part("attn.v_up");
 
-/// What queries of each head are multiplied by: so often the logarithm of the position, `[heads]`…
+/// Factor of each head's queries per logarithm of the position, `[heads]`…
 pub(crate) const TUNING: Part = Part("attn.tuning.scale");
 /// … and this more.
 pub(crate) const TUNING_BIAS: Part = Part("attn.tuning.bias");
 
-/// What checkpoints of Transformers call its tensors. Before
+/// Names of its tensors in Transformers' checkpoints. Before
 /// [`HUGGING_FACE`](crate::arch::blocks::names::HUGGING_FACE).
 pub(crate) const NAMES: Table = names! {
     "model.layers.{}." {
@@ -58,7 +58,7 @@ pub(crate) const LATENT: &[Field] = fields! {
 };
 
 impl Latent {
-    /// Those of DeepSeek-V2 and V3.
+    /// DeepSeek-V2 and V3.
     pub(crate) const DEEPSEEK: Latent = Latent {
         q_rank: Some(1536),
         kv_rank: 512,
@@ -81,8 +81,8 @@ impl Latent {
         }
     }
 
-    /// Reads [`LATENT`] for `heads` query heads; absent fields are as in `default`. The queries of
-    /// attention have the width that is returned beside, before they are those of the latent.
+    /// Reads [`LATENT`] for `heads` query heads; absent fields are as in `default`. The second
+    /// result gives the heads with the queries' width before they become the latent's.
     pub(crate) fn read(f: &Fields, queries: usize, default: Latent) -> Result<(Latent, Heads), ConfigError> {
         let q_rank = match f.size("q_lora_rank") {
             Given::Value(n) => Some(n),
@@ -171,7 +171,7 @@ pub(crate) fn attention(
     f.add(y, b)
 }
 
-/// What makes keys and values of the latent: the matrices, and the rows of a head in each.
+/// The matrices that make keys and values of the latent, and the rows of a head in each.
 fn up(f: &mut Draft, heads: usize, l: &Latent) -> ([Value; 2], [Run; 2]) {
     if f.stores(K_UP, Kind::Matrix) {
         let k = f.weight(K_UP, Kind::Matrix, &[heads, l.kv_rank, l.nope]);

@@ -5,8 +5,8 @@ use crate::arch::blocks::latent_attention::Latent;
 use crate::config::fields::Fields;
 use crate::config::{ConfigError, rope};
 
-/// A decoder whose layers have latent attention. What `default` says of heads is for absent fields;
-/// the width of `default`'s heads is taken from `latent`.
+/// A decoder whose layers have latent attention. `default` gives heads for absent fields; the width
+/// of `default`'s heads is taken from `latent`.
 pub(crate) fn decoder(f: &Fields, default: Defaults, latent: Latent) -> Result<Decoder, ConfigError> {
     let [rotated, whole] = widths(f, &latent);
     if let Some(n) = f.size("head_dim").value().filter(|n| *n != rotated && *n != whole) {
@@ -18,7 +18,8 @@ pub(crate) fn decoder(f: &Fields, default: Defaults, latent: Latent) -> Result<D
     of_parts(f, default, latent)
 }
 
-/// What is rotated of a head of queries, and all of it, which newer files have in `head_dim`, too.
+/// The rotated width of a head of queries, and its whole width, which newer files have in
+/// `head_dim`, too.
 fn widths(f: &Fields, latent: &Latent) -> [usize; 2] {
     let rotated = f.size("qk_rope_head_dim").or(latent.rope);
     [rotated, rotated.saturating_add(f.size("qk_nope_head_dim").or(latent.nope))]

@@ -9,7 +9,7 @@ use crate::arch::blocks::recurrent::{DELTA_GATE, SSM_NORM, SSM_OUT};
 use crate::arch::blocks::weight_forms::run_parts;
 use llmcc_ir::graph::{Op, UnaryOp, Update, Value};
 
-/// What a layer with it is.
+/// A layer with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lightning {
     /// Heads.
@@ -22,7 +22,7 @@ pub(crate) struct Lightning {
     pub layer: [usize; 2],
 }
 
-/// What checkpoints call its tensors.
+/// Names of its tensors in checkpoints.
 pub(crate) const NAMES: Table = names! {
     "model.layers.{}." {
         ATTN_QKV => "self_attn.qkv_proj", SSM_NORM => "self_attn.norm", DELTA_GATE => "self_attn.output_gate",
@@ -30,12 +30,12 @@ pub(crate) const NAMES: Table = names! {
     }
 };
 
-/// What the norm adds to mean squares; no file says it.
+/// The norm's addend to mean squares; no file has it.
 const EPS: f32 = 1e-6;
 
 impl Lightning {
-    /// By what the states of each head decay with every token: `e^−s` with the slopes of ALiBi,
-    /// `2^(−8h/heads)`, which fall from layer to layer, to next to nothing in the last.
+    /// Decay of each head's states per token: `e^−s` with the slopes of ALiBi, `2^(−8h/heads)`,
+    /// which fall from layer to layer, to next to nothing in the last.
     fn decays(&self) -> Vec<f32> {
         let [layer, layers] = self.layer.map(|n| n as f64);
         let factor = 1.0 - layer / (layers - 1.0 + 1e-5) + 1e-5;
@@ -44,7 +44,7 @@ impl Lightning {
     }
 }
 
-/// What it makes of `h`, a row per token.
+/// Its output for `h`, a row per token.
 #[track_caller]
 pub(crate) fn lightning(f: &mut Draft, m: &Lightning, h: Value) -> Value {
     let (hidden, width, run) = (f.facts().hidden, m.heads * m.dim, 3 * m.dim);

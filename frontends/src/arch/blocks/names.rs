@@ -1,10 +1,10 @@
-//! What checkpoints call their tensors.
+//! Names of tensors in checkpoints.
 //!
 //! The code that builds a model names no tensor: it asks for a [`Part`], and a table of [`Names`]
-//! says what the checkpoint calls it. A family of checkpoints is one table; an architecture lists
-//! the tables that hold for it, its own first.
+//! gives the checkpoint's name. A family of checkpoints is one table; an architecture lists the
+//! tables that hold for it, its own first.
 
-/// What a tensor is for. The text is also the name of the parameter that reads it.
+/// The purpose of a tensor. The text is also the name of the parameter that reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part(pub &'static str);
 
@@ -18,7 +18,7 @@ pub(crate) const TYPES: Part = Part("type_table");
 pub(crate) const TASKS: Part = Part("task_table");
 /// Norm of embeddings.
 pub(crate) const TABLE_NORM: Part = Part("table.norm");
-/// What comes between the rows and the scores of classes.
+/// The layers between the rows and the scores of classes.
 pub(crate) const POOLER: Part = Part("pooler");
 /// Norm of that.
 pub(crate) const POOLER_NORM: Part = Part("pooler.norm");
@@ -28,13 +28,13 @@ pub(crate) const CLASSES: Part = Part("classes");
 pub(crate) const SCORE: Part = Part("score");
 /// Head, unless it is the embedding table.
 pub(crate) const HEAD: Part = Part("head");
-/// Multiplies what a layer gives.
+/// Factor of a layer's output.
 pub(crate) const LAYER_SCALE: Part = Part("layer.scale");
 /// Norm before the head.
 pub(crate) const NORM: Part = Part("norm");
 /// Norm before attention.
 pub(crate) const ATTN_NORM: Part = Part("attn.norm");
-/// Norm of what attention adds.
+/// Norm of attention's output.
 pub(crate) const ATTN_POST_NORM: Part = Part("attn.post_norm");
 /// Queries.
 pub(crate) const ATTN_Q: Part = Part("attn.q");
@@ -52,9 +52,9 @@ pub(crate) const ATTN_QKV: Part = Part("attn.qkv");
 pub(crate) const ATTN_Q_NORM: Part = Part("attn.q_norm");
 /// Norm of keys.
 pub(crate) const ATTN_K_NORM: Part = Part("attn.k_norm");
-/// A score of each head beside those of the keys.
+/// A score of each head beside the keys' scores.
 pub(crate) const ATTN_SINKS: Part = Part("attn.sinks");
-/// What scores get by the distance of their keys, `[buckets, heads]`.
+/// Bias of scores by the distance of their keys, `[buckets, heads]`.
 pub(crate) const ATTN_BIAS: Part = Part("attn.bias");
 /// Output of attention.
 pub(crate) const ATTN_OUT: Part = Part("attn.out");
@@ -62,11 +62,11 @@ pub(crate) const ATTN_OUT: Part = Part("attn.out");
 pub(crate) const ATTN_OUT_BIAS: Part = Part("attn.out_bias");
 /// Before it.
 pub(crate) const ATTN_OUT_NORM: Part = Part("attn.out_norm");
-/// The gate of what attention found.
+/// The gate of attention's result.
 pub(crate) const ATTN_GATE: Part = Part("attn.gate");
 /// Norm before the MLP.
 pub(crate) const MLP_NORM: Part = Part("mlp.norm");
-/// Norm of what the MLP adds.
+/// Norm of the MLP's output.
 pub(crate) const MLP_POST_NORM: Part = Part("mlp.post_norm");
 /// The gate of a gated MLP.
 pub(crate) const MLP_GATE: Part = Part("mlp.gate");
@@ -121,16 +121,16 @@ pub(crate) const SHARED_DOWN: Part = Part("shared.down");
 /// How much of it is added.
 pub(crate) const SHARED_MIX: Part = Part("shared.mix");
 
-/// What of a part a tensor is: how its parameter and its tensor end.
+/// The role of a tensor in a part: how its parameter and its tensor end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Rows that are looked up.
     Table,
     /// A matrix.
     Matrix,
-    /// What a product adds.
+    /// Addend of a product.
     Bias,
-    /// What a norm multiplies by.
+    /// Factor of a norm.
     Gain,
     /// Taps of a convolution `[channels, width]`, stored as `[channels, 1, width]`.
     Taps,
@@ -264,8 +264,8 @@ pub(crate) const MIXTRAL_EXPERTS: Table = names! {
     }
 };
 
-/// Where the norm after attention is called what most call the one before the MLP; the MLP's
-/// follows. Before [`HUGGING_FACE`].
+/// Where the norm after attention has the usual name of the norm before the MLP; the MLP's follows.
+/// Before [`HUGGING_FACE`].
 pub(crate) const POST_NORMS: Table = names! {
     "model.layers.{}." {
         ATTN_POST_NORM => "post_attention_layernorm", MLP_POST_NORM => "post_feedforward_layernorm",
@@ -291,7 +291,7 @@ pub(crate) const BERT: Table = names! {
     "" { CLASSES => "classifier" }
 };
 
-/// RoBERTa and what is named as it is.
+/// RoBERTa and models with the same names.
 pub(crate) const ROBERTA: Table = names! {
     "roberta." {
         TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
@@ -305,18 +305,18 @@ pub(crate) const ROBERTA: Table = names! {
     "classifier." { POOLER => "dense", CLASSES => "out_proj" }
 };
 
-/// What all checkpoints call alike.
+/// Names common to all checkpoints.
 const EVERYWHERE: Table = names! {
     "" { SCORE => "score" }
 };
 
 impl Names {
-    /// What a checkpoint calls a tensor of layer `layer`; `None` where no table has the part.
+    /// The checkpoint's name for a tensor of layer `layer`; `None` where no table has the part.
     pub(crate) fn tensor(&self, part: Part, kind: Kind, layer: Option<usize>) -> Option<String> {
         self.tensor_of(part, kind, (layer, None), |_| true)
     }
 
-    /// What a checkpoint that `has` some tensors calls this one.
+    /// The name in a checkpoint that `has` some tensors.
     pub(crate) fn tensor_of(
         &self,
         part: Part,
@@ -330,7 +330,7 @@ impl Names {
         let (layer, expert) = (number(layer), number(expert));
         let full = |name: &str| format!("{}{}", name.replace("{}", &layer).replace("{e}", &expert), kind.endings().1);
         let names = entries(table).filter(|(p, _)| *p == part).map(|(_, name)| full(&name));
-        // What files of Nemotron-H call a backbone, Transformers 5 calls `model` in memory.
+        // Files of Nemotron-H call it a backbone, Transformers 5 `model` in memory.
         let in_memory = |name: &str| Some(format!("model.{}", name.strip_prefix("backbone.")?));
         let mut names = names.flat_map(|name| [in_memory(&name), Some(name)].into_iter().rev().flatten()).peekable();
         let first = names.peek().cloned();
@@ -357,7 +357,7 @@ impl Names {
     }
 }
 
-/// The name of a tensor of a text model without what a model of several parts has before it.
+/// The name of a text model's tensor without the prefix of a model of several parts.
 pub(crate) fn alone(tensor: &str) -> String {
     tensor.replacen("language_model.", "", 1)
 }

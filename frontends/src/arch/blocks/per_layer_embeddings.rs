@@ -17,11 +17,11 @@ use std::f64::consts::FRAC_1_SQRT_2;
 const ROWS_TABLE: Part = Part("rows.table");
 /// The projection of embeddings, `[layers·width, hidden]`.
 pub(crate) const ROWS_PROJECTION: Part = Part("rows.projection");
-/// Norm of what it makes.
+/// Norm of its output.
 pub(crate) const ROWS_NORM: Part = Part("rows.norm");
 /// A layer's gate, `[width, hidden]`.
 pub(crate) const ROW_GATE: Part = Part("row.gate");
-/// What a layer makes of the product, `[hidden, width]`.
+/// A layer's output from the product, `[hidden, width]`.
 pub(crate) const ROW_OUT: Part = Part("row.out");
 /// Norm of that.
 pub(crate) const ROW_NORM: Part = Part("row.norm");
@@ -49,7 +49,7 @@ pub(crate) struct LayerRows {
     pub vocab: Option<usize>,
 }
 
-/// `rows`: those of all layers side by side, `[T, layers·width]`, of the embeddings `x`.
+/// `rows`: all layers' rows side by side, `[T, layers·width]`, from the embeddings `x`.
 pub(crate) fn all(l: &mut Lifter, of: LayerRows, eps: Norm, x: &Carried) -> Result<Carried, FrontendError> {
     let LayerRows { width, vocab } = of;
     let mut f = l.func("rows");
@@ -104,7 +104,7 @@ impl LayerRows {
         }
     }
 
-    /// The columns of layer `i`. What is picked is a weight, so that layers have a function in
+    /// The columns of layer `i`. The selection is a weight, so that layers have a function in
     /// common.
     pub(crate) fn own(self, f: &mut Draft, i: usize, rows: Value) -> Value {
         let first = i * self.width;
@@ -113,7 +113,7 @@ impl LayerRows {
         f.op(Op::PickCols, &[rows, order])
     }
 
-    /// What a layer adds: `norm(out(act(gate(x)) · own))`.
+    /// A layer's addend: `norm(out(act(gate(x)) · own))`.
     pub(crate) fn gated(self, f: &mut Draft, eps: Norm, act: UnaryOp, x: Value, own: Value) -> Value {
         let hidden = f.facts().hidden;
         let gate = linear(f, ROW_GATE, [self.width, hidden], false, x);

@@ -20,12 +20,12 @@ const DECAY: Part = Part("unit.decay");
 /// Multiplies logarithms of decays.
 const DECAY_SCALE: f32 = -8.0;
 
-/// What a block with it is.
+/// A block with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinearUnit {
     /// Channels.
     pub width: usize,
-    /// Heads, each of which has gates by a matrix of its own.
+    /// Heads; each has gates by a matrix of its own.
     pub heads: usize,
     /// Tokens that the convolution sees.
     pub conv: usize,
@@ -33,7 +33,7 @@ pub(crate) struct LinearUnit {
     pub act: UnaryOp,
 }
 
-/// What checkpoints call its tensors.
+/// Names of its tensors in checkpoints.
 pub(crate) const NAMES: Table = names! {
     "model.layers.{}." {
         BRANCH => "temporal_block.linear_y", SSM_IN => "temporal_block.linear_x",
@@ -46,7 +46,7 @@ pub(crate) const NAMES: Table = names! {
     }
 };
 
-/// What it makes of `h`, a row per token.
+/// Its output for `h`, a row per token.
 #[track_caller]
 pub(crate) fn linear_unit(f: &mut Draft, m: &LinearUnit, h: Value) -> Value {
     let hidden = f.facts().hidden;
@@ -62,7 +62,7 @@ pub(crate) fn linear_unit(f: &mut Draft, m: &LinearUnit, h: Value) -> Value {
     let rates = f.mul(rates, scale);
     let x = f.mul(x, input);
     let v = weighted(f, [step, rates], x);
-    // A matrix of one row: what is written and read is the number itself.
+    // A matrix of one row: the written and read vector is the number itself.
     let one = f.shared_constant("one", "$one", vec![1.0]);
     let state = f.fixed("unit", [1, 1, m.width]);
     let y = f.op(Op::Recurrence { update: Update::Scan }, &[one, one, v, step, rates, state]);
@@ -96,7 +96,7 @@ fn weighted(f: &mut Draft, [step, rates]: [Value; 2], x: Value) -> Value {
     f.mul(x, weight)
 }
 
-/// The sigmoid of what a matrix for each head, and a bias, make of its columns.
+/// The sigmoid of a matrix and a bias for each head, applied to its columns.
 #[track_caller]
 fn gate(f: &mut Draft, m: &LinearUnit, [w, b]: [Part; 2], x: Value) -> Value {
     let head = m.width / m.heads;

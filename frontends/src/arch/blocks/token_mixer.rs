@@ -8,14 +8,14 @@ use crate::arch::blocks::lifter::{Carried, Draft};
 use crate::arch::blocks::shared_kv::attention_over;
 use llmcc_ir::graph::{Input, Value};
 
-/// What the first block of a layer reads beside a row.
+/// The inputs of a layer's first block beside a row.
 #[derive(Clone, Copy)]
 pub(crate) struct Context {
     rope: Option<Value>,
     attended: Option<Attended>,
 }
 
-/// What attention reads of a sequence.
+/// The sequence state that attention reads.
 #[derive(Clone, Copy)]
 struct Attended {
     positions: Value,
@@ -42,7 +42,7 @@ impl Context {
     }
 }
 
-/// What attention makes of a row `h`, or the mixer in its place or beside it.
+/// The output for a row `h` of attention, or of the mixer in its place or beside it.
 pub(crate) fn mixed(f: &mut Draft, eps: Norm, spec: &Layer, context: Context, h: Value) -> Value {
     let (a, rope) = (&spec.attention, context.rope);
     let attended = |f: &mut Draft, Attended { positions, kv }, h| match &a.latent {

@@ -1,5 +1,5 @@
-//! AFMoE (Arcee's Trinity, 2025): norms on both sides of the blocks and of queries and keys, a gate of
-//! what attention found, windows in most layers, positions rotated there only, experts chosen by
+//! AFMoE (Arcee's Trinity, 2025): norms on both sides of the blocks and of queries and keys, a gate
+//! of attention's result, windows in most layers, positions rotated there only, experts chosen by
 //! corrected sigmoids.
 
 use crate::arch::blocks::prelude::*;

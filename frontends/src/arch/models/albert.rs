@@ -10,7 +10,7 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, FIELDS, OWN],
     fixed: fixed! {
         Words(&["absolute"]) => position_embedding_type;
-        // Of the files of its authors' program; nothing is made of them.
+        // Fields of the authors' program; nothing reads them.
         Any => gap_size;
         Any => net_structure_type num_memory_blocks down_scale_factor;
     },

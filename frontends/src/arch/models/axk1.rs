@@ -1,4 +1,4 @@
-//! A.X K1 (SK Telecom, 2026): DeepSeek-V3 with a norm of what experts add.
+//! A.X K1 (SK Telecom, 2026): DeepSeek-V3 with a norm of the experts' output.
 
 use crate::arch::blocks::experts::{CORRECTION_IF_ANY, EXPERTS_POST_NORM, sparse_by_types_or_every};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};

@@ -1,5 +1,6 @@
 //! A.X K2 (SK Telecom, 2026): DeepSeek-V3.2 with gates behind its norms and behind attention, whose
-//! queries and gates are made of one matrix. Contexts of which no token is left out are compiled.
+//! queries and gates are made of one matrix. Only contexts in which the indexer drops no token are
+//! compiled.
 
 use crate::arch::blocks::experts::sparse_by_types_or_every;
 use crate::arch::blocks::families::indexer::{SELECTION, dense};

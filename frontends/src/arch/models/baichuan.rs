@@ -1,5 +1,5 @@
 //! Baichuan and Baichuan 2 (arXiv 2309.10305): Llama with Q, K and V in one matrix. The models of
-//! 13 B have slopes in place of positions (ALiBi), those of Baichuan 2 a head of rows of length 1.
+//! 13 B have slopes in place of positions (ALiBi), and Baichuan 2 a head of rows of length 1.
 //!
 //! Which of them a file is about, its class decides: the class of the 13 B has no
 //! `max_position_embeddings`, that of Baichuan 2 a `z_loss_weight`, or its vocabulary.

@@ -10,7 +10,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "bamba",
     class: "BambaForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY_OF_KINDS, MLP, ATTENTION_BIAS, MLP_BIAS, MAMBA, EXPAND, OWN],
-    // What a head has follows from `mamba_expand`; the rest is how it is computed, and training.
+    // The width of a head follows from `mamba_expand`; the rest is about computation and training.
     fixed: &[("mamba_chunk_size", Neutral::Any), ("attn_rotary_emb", Neutral::Any)],
     goldens: &["bamba"],
     names: Names(&[NAMES, MIXER, HUGGING_FACE]),

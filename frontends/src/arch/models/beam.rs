@@ -1,6 +1,7 @@
-//! Beam (Reflection, 2026): a stream that stays as large as what is added to it, norms before and after the
-//! blocks and of queries and keys, windows in most layers, which alone are rotated, queries that grow with the
-//! position in the others, gates of columns, and experts chosen by groups.
+//! Beam (Reflection, 2026): a stream that stays as large as a block's output, norms before and
+//! after the blocks and of queries and keys, windows in most layers, which alone are rotated,
+//! queries that grow with the position in the others, gates of columns, and experts chosen by
+//! groups.
 
 use crate::arch::blocks::attention::Tuning;
 use crate::arch::blocks::attention_gates::ATTN_GATE_BIAS;

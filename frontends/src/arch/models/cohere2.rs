@@ -8,7 +8,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "cohere2",
     class: "Cohere2ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, LAYER_NORM_MLP, ROTARY, ATTENTION_BIAS, LOGIT_SCALE, WINDOW, OWN],
-    // How the authors' program calls what the class does.
+    // The authors' program has this name for the class's behaviour.
     fixed: &[("position_embedding_type", Neutral::Words(&["rope_gptj"]))],
     goldens: &["cohere2"],
     names: Names(&[HUGGING_FACE]),

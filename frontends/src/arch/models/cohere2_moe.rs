@@ -41,7 +41,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// Of the experts whose logits are the greatest, whatever makes weights of these.
+/// The experts with the greatest logits, whatever function makes their weights.
 fn router(f: &Fields) -> Router {
     let top = f.size("num_experts_per_tok").or(2);
     match f.text("expert_selection_fn") {

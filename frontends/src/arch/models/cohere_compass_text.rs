@@ -9,7 +9,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "cohere_compass_text",
     class: "CohereCompassForCausalLM",
     fields: &[IDENTITY, MODEL, DIVIDED, LAYER_NORM_MLP, ATTENTION_BIAS, LOGIT_SCALE, WINDOW, OWN],
-    // Of classifiers, which have a class of their own.
+    // Fields of classifiers, which have a class of their own.
     fixed: &[("pooling", Neutral::Any)],
     goldens: &["cohere_compass"],
     names: Names(&[HUGGING_FACE]),

@@ -24,7 +24,7 @@ pub(crate) const ARCH: Arch = Arch {
         };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         d.norm = Norm::layer(d.norm.eps);
-        // What the file says is for the last norm; the others have always had 1e-6.
+        // The file's value is for the last norm; the others have always had 1e-6.
         d.block_norms = Some([Norm::layer(1e-6); 2]);
         d.sines = Some(Sines { rates: Rates::BeforeNext, skip: 0, zero: None });
         d.scales.embedding = Some((d.facts.hidden as f64).sqrt() as f32);

@@ -25,7 +25,7 @@ pub(crate) const ARCH: Arch = Arch {
         let original = f.size("original_max_position_embeddings").or(8192) as f64;
         let mut d = Decoder::read(f, &defaults)?;
         if !rope::described(f)? {
-            // What its class has where nothing is said.
+            // The class's default.
             let scaling = RopeScaling::Llama3 { factor: 16.0, low: 1.0, high: 4.0, original };
             d.ropes.iter_mut().for_each(|rope| rope.scaling = scaling.clone());
         }

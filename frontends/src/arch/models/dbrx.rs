@@ -22,7 +22,7 @@ pub(crate) const ARCH: Arch = Arch {
             vocab: Some(32_000),
             heads: Some(16),
             max_position: 2048,
-            // There are no MLPs but those of `experts`.
+            // The experts are the only MLPs.
             ffn: Some(1),
             theta,
             eps_field: "layer_norm_epsilon",

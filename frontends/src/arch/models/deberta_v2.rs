@@ -65,8 +65,8 @@ fn read(f: &Fields) -> Result<Deberta, ConfigError> {
 }
 
 impl Deberta {
-    /// `convolution`: the first layer's rows and what is made of the rows before it, those beside a row
-    /// included, normalized.
+    /// `convolution`: the first layer's output and the convolution of the rows before it over
+    /// neighbouring rows, normalized.
     fn convolution(
         &self,
         l: &mut Lifter,

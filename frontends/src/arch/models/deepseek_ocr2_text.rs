@@ -13,7 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
         ("scoring_func", Neutral::Words(&["softmax"])),
         // The class divides the width among the heads, whatever files say.
         ("head_dim", Neutral::Any),
-        // What `plain_attention` calls it.
+        // Its name under `plain_attention`.
         ("model_type", Neutral::Words(&["deepseek_plain"])),
     ],
     goldens: &["deepseek_ocr2"],

@@ -1,5 +1,5 @@
-//! DeepSeek-V3.2 (arXiv 2512.02556): V3 whose attention selects tokens; contexts of which none is left
-//! out are compiled.
+//! DeepSeek-V3.2 (arXiv 2512.02556): V3 whose attention selects tokens; only contexts in which no
+//! token is dropped are compiled.
 
 use crate::arch::blocks::families::indexer::{FIXED, SELECTION, dense};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};

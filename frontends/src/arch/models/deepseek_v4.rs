@@ -1,7 +1,7 @@
-//! DeepSeek-V4 (DeepSeek, 2026): several residual streams; attention to the last tokens and to rows that
-//! windows of tokens before have in common; experts, in the first layers those of the token itself.
+//! DeepSeek-V4 (DeepSeek, 2026): several residual streams; attention to the last tokens and to rows
+//! that windows of earlier tokens share; experts, in the first layers chosen by the token itself.
 //!
-//! An indexer selects rows of short windows: contexts of which none is left out are compiled.
+//! An indexer selects rows of short windows: only contexts in which none is dropped are compiled.
 
 mod attention;
 mod fields;

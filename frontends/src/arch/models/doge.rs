@@ -1,5 +1,6 @@
-//! Doge (arXiv 2412.11834): what a key's score gets is learned from its value, and so is what blocks add
-//! to. Beyond some tokens attention leaves those out that get least; contexts are no longer than that.
+//! Doge (arXiv 2412.11834): a key's score has a bias learned from its value, and the residual has a
+//! learned factor. Beyond some tokens attention drops the lowest-scored ones; contexts are no
+//! longer than that.
 
 use crate::arch::blocks::attention::qk_norm;
 use crate::arch::blocks::attention_scores::{Scoring, attended};
@@ -12,7 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "doge",
     class: "DogeForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, fields! { sliding_window }, OWN],
-    // Of experts, which are refused.
+    // Fields of experts, which are refused.
     fixed: &[("num_experts", Neutral::Any), ("num_experts_per_tok", Neutral::Any), ("norm_topk_prob", Neutral::Any)],
     goldens: &["doge"],
     names: Names(&[NAMES, HUGGING_FACE]),
@@ -34,10 +35,10 @@ pub(crate) const ARCH: Arch = Arch {
 
 const OWN: &[Field] = fields! { keep_window_size, is_moe };
 
-/// What of a head's values its scores get, and how much that grows.
+/// Bias of scores from a head's values, and its growth.
 const STEPS: Part = Part("attn.steps");
 const RATES: Part = Part("attn.rates");
-/// Multiply what a block adds to.
+/// Factors of the residual stream.
 const KEPT: [Part; 2] = [Part("attn.kept"), Part("mlp.kept")];
 
 const NAMES: Table = names! {
@@ -49,7 +50,7 @@ const NAMES: Table = names! {
     }
 };
 
-/// Columns of keys for what their scores get: tiles of GPUs want as many.
+/// Columns of keys for their scores' bias: tiles of GPUs need a multiple.
 const MORE: usize = 16;
 
 /// A decoder whose keys bring a score of their own.
@@ -78,7 +79,7 @@ impl Doge {
     }
 }
 
-/// `x` times a learned row, and what a block adds.
+/// `x` times a learned row, plus a block's output.
 fn kept(f: &mut Draft, part: Part, x: Value, y: Value) -> Value {
     let row = f.weight(part, Kind::Bare, &[f.facts().hidden]);
     let x = f.mul(x, row);

@@ -1,6 +1,6 @@
-//! Dots 3 Note (rednote, 2026), the text model: DeepSeek-V3.2 with a norm of the rotated key, larger short rows,
-//! gates of heads, and in three layers of four a window and sizes of their own. Contexts of which no token is left
-//! out are compiled.
+//! Dots 3 Note (rednote, 2026), the text model: DeepSeek-V3.2 with a norm of the rotated key,
+//! larger short rows, gates of heads, and in three layers of four a window and sizes of their own.
+//! Only contexts in which the indexer drops no token are compiled.
 
 use crate::arch::blocks::families::indexer::{SELECTION, dense};
 use crate::arch::blocks::families::latent_experts::{MIXTURE, experts, sigmoids};

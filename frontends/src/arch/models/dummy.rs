@@ -1,5 +1,5 @@
-//! An architecture for tests: what Llama computes, with keys, names of tensors and forms of weights
-//! of its own, so that it needs all that a newcomer may need.
+//! An architecture for tests: it computes the same as Llama, with keys, names of tensors and forms
+//! of weights of its own, so that it needs all that a newcomer may need.
 //!
 //! Q, K and V lie in one matrix head by head, made for rotating neighbours; gate and up in one
 //! matrix that is stored transposed, as is the output of attention.

@@ -1,6 +1,6 @@
-//! ERNIE 4.5 VL with experts (Baidu, 2025), its text model: ERNIE 4.5 with experts, of which tokens of
-//! texts have their own half and router. Positions of texts are the same in all three sections of its
-//! rotation.
+//! ERNIE 4.5 VL with experts (Baidu, 2025), its text model: ERNIE 4.5 with experts; tokens of texts
+//! have their own half of them and their own router. Positions of texts are the same in all three
+//! sections of its rotation.
 
 use crate::arch::blocks::experts::CORRECTION_ROWS;
 use crate::arch::blocks::families::ernie_decoder::{BIASES, EXPERTS, decoder, experts};

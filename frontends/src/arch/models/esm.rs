@@ -13,7 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
         Off => is_decoder add_cross_attention;
         // Models that fold proteins have more on top than classes do.
         Off => is_folding_model;
-        // What folds, where something does.
+        // The folding model's configuration, where there is one.
         Any => esmfold_config;
         Any => vocab_list;
         Words(&["gelu"]) => hidden_act;
@@ -28,8 +28,8 @@ const FIELDS: &[Field] = fields! {
     emb_layer_norm_before, token_dropout, mask_token_id,
 };
 
-/// What other uses read: scores of masked tokens, contacts; and learned positions, which files of models
-/// with rotary ones have as well.
+/// Tensors for other uses: scores of masked tokens, contacts; and learned positions, which files of
+/// models with rotary ones have as well.
 const SPARE: &[&str] = &[
     "esm.pooler.",
     "pooler.",
@@ -79,8 +79,8 @@ const NAMES: Table = names! {
         TABLE_NORM => "embeddings.layer_norm", NORM => "encoder.emb_layer_norm_after",
     }
     "esm.rotary_embeddings." | "rotary_embeddings." {
-        // Published files have them in each layer, and what Transformers 5 saves has a star for its number;
-        // the first part of the name may be left out.
+        // Published files have them in each layer, and Transformers 5 saves them with a star for its
+        // number; the first part of the name may be left out.
         FREQUENCIES => "inv_freq",
     }
     "esm.encoder." | "encoder." {

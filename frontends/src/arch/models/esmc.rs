@@ -1,5 +1,6 @@
-//! ESM Cambrian (EvolutionaryScale, 2024), which reads proteins: Llama's layers with LayerNorm, also of whole rows
-//! of queries and keys, in which every token sees the whole text, and what blocks add is less the more there are.
+//! ESM Cambrian (EvolutionaryScale, 2024), which reads proteins: Llama's layers with LayerNorm,
+//! also of whole rows of queries and keys, in which every token sees the whole text, and blocks'
+//! outputs are scaled down with their number.
 
 use crate::arch::blocks::decoder::DenseHead;
 use crate::arch::blocks::prelude::*;
@@ -18,7 +19,7 @@ pub(crate) const ARCH: Arch = Arch {
         let plain = Norm { bias: false, ..Norm::layer(1e-5) };
         (d.norm, d.block_norms) = (plain, Some([Norm::layer(1e-5); 2]));
         d.scales.residual = Some((36.0 / d.facts.layers as f64).sqrt() as f32).filter(|scale| *scale != 1.0);
-        // Of no use for embeddings.
+        // Not used for embeddings.
         d.dense_head = Some(DenseHead { act: UnaryOp::Gelu, bias: true });
         let (bias, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = d.with_attention(|_, a| {

@@ -42,7 +42,7 @@ pub(crate) const ARCH: Arch = Arch {
             if alibi {
                 (a.rotary, a.distance) = (None, Some(Distance::RoundedSlopes));
             }
-            // What is said of their number counts in newer ones only, and there it alone.
+            // Their number counts in newer files only, and there it alone.
             if !new {
                 a.heads.kv = if multi { 1 } else { a.heads.queries };
             }

@@ -1,5 +1,5 @@
-//! Falcon Mamba (arXiv 2410.05355): Mamba with norms, without gains, of the time steps and of what
-//! is written to a state and read from it.
+//! Falcon Mamba (arXiv 2410.05355): Mamba with norms, without gains, of the time steps and of a
+//! state's input and output vectors.
 
 use crate::arch::blocks::families::mamba_decoder::{ACT, FIXED, Mixers, NAMES};
 use crate::arch::blocks::prelude::*;

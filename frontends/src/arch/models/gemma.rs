@@ -1,4 +1,4 @@
-//! Gemma (arXiv 2403.08295): Llama with gains that are one more than what is stored, tanh-GELU, and
+//! Gemma (arXiv 2403.08295): Llama with gains that are the stored values plus one, tanh-GELU, and
 //! embeddings times the root of their width.
 
 use crate::arch::blocks::prelude::*;

@@ -1,6 +1,6 @@
-//! Gemma 3n, the text models (Google, 2025): Gemma 3 with several residual streams (AltUp), a branch
-//! of low rank beside attention (LAuReL, arXiv 2411.07501), embeddings for each layer, gates of which
-//! in the first layers only the largest elements count, and caches that layers share.
+//! Gemma 3n, the text models (Google, 2025): Gemma 3 with several residual streams (AltUp), a
+//! branch of low rank beside attention (LAuReL, arXiv 2411.07501), embeddings for each layer, gates
+//! that keep only the largest elements in the first layers, and caches that layers share.
 
 use crate::arch::blocks::altup::{ALTUP, AltUp};
 use crate::arch::blocks::attention::scaled;
@@ -17,7 +17,8 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "gemma3n_text",
     class: "Gemma3nForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ROTARY_OF_KINDS, ATTENTION_BIAS, WINDOW, OWN],
-    // About learning; and what its class has, and does not read: queries and keys are normalized.
+    // Fields about learning; and fields that the class has, and does not read: queries and keys are
+    // normalized.
     fixed: fixed! {
         Any => altup_coef_clip altup_lr_multiplier query_pre_attn_scalar;
     },
@@ -109,7 +110,7 @@ fn mlps(f: &Fields, d: &mut Decoder) -> Result<(), ConfigError> {
 struct Gemma3n {
     decoder: Decoder,
     altup: AltUp,
-    /// Of the branch beside attention.
+    /// Rank of the branch beside attention.
     rank: usize,
     rows: LayerRows,
 }
@@ -230,7 +231,7 @@ const OWN: &[Field] = fields! {
 const LEFT: Part = Part("laurel.left");
 /// Up from it.
 const RIGHT: Part = Part("laurel.right");
-/// Norm of what it adds.
+/// Norm of its output.
 const LAUREL_NORM: Part = Part("laurel.norm");
 
 const NAMES: Table = names! {
@@ -245,8 +246,8 @@ mod tests {
     use llmcc_ir::graph::Arg;
     use serde_json::json;
 
-    /// The sizes of E4B, as a part of the model that sees and hears: the last 15 of its 35 layers
-    /// have no caches, and read those of layers 18 and 19.
+    /// The sizes of E4B, as part of the multimodal model: the last 15 of its 35 layers have no
+    /// caches, and read the caches of layers 18 and 19.
     #[test]
     fn the_published_sizes() {
         let sparsity = [vec![0.95; 10], vec![0.0; 25]].concat();

@@ -1,7 +1,7 @@
 //! Gemma 4, the text models (Google, 2026): Gemma 3 with wider heads in layers that see everything,
-//! norms of values and a factor of each layer. Of 12B and more, the values of those layers are their
-//! keys, and one has experts beside the MLP; the smaller ones (E2B, E4B) have embeddings for each
-//! layer, and caches that layers share.
+//! norms of values and a factor of each layer. In 12B and larger, the values of those layers are
+//! their keys, and one has experts beside the MLP; the smaller ones (E2B, E4B) have embeddings for
+//! each layer, and caches that layers share.
 
 use crate::arch::blocks::experts::{EXPERT_SCALE, EXPERTS_NORM, EXPERTS_POST_NORM, MLP_OWN_NORM, ROUTER_SCALE};
 use crate::arch::blocks::families::gemma4::{FIELDS, SCALES, read};
@@ -12,7 +12,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "gemma4_text",
     class: "Gemma4ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ATTENTION_BIAS, WINDOW, FIELDS, OWN],
-    // Of images, which text has none of.
+    // A field about images; text has none.
     fixed: &[("use_bidirectional_attention", Neutral::Words(&["vision"]))],
     goldens: &["gemma4_moe", "gemma4", "gemma4_e"],
     names: Names(&[SCALES, NAMES, LAYER_ROWS, SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),

@@ -9,7 +9,7 @@ pub(crate) const ARCH: Arch = Arch {
     class: "Gemma4UnifiedForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, ATTENTION_BIAS, WINDOW, FIELDS],
     fixed: &[
-        // Of images, which text has none of.
+        // A field about images; text has none.
         ("use_bidirectional_attention", Neutral::Words(&["vision"])),
         // Rows of a table that there is none of.
         ("vocab_size_per_layer_input", Neutral::Any),

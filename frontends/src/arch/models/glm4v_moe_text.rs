@@ -1,6 +1,5 @@
-//! GLM-4.5V and 4.6V (arXiv 2507.01006), their text model: GLM-4.5 without norms of queries and keys,
-//! all of whose layers are those of the text. Positions of texts are the same in all three sections of
-//! its rotation.
+//! GLM-4.5V and 4.6V (arXiv 2507.01006), their text model: GLM-4.5 without norms of queries and
+//! keys. Positions of texts are the same in all three sections of its rotation.
 
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids, with_dense};
 use crate::arch::blocks::prelude::*;

@@ -1,9 +1,9 @@
 //! GLM-5.3 (Z.ai, 2026), the text model: several residual streams, Kimi's delta attention in most
-//! layers, latent attention without positions in the others, limited activations, experts as
-//! DeepSeek-V3 has them.
+//! layers, latent attention without positions in the others, limited activations, experts as in
+//! DeepSeek-V3.
 //!
-//! Latent attention reads pools of tokens that an indexer selects, and those of the last pool:
-//! contexts of which none is left out are compiled.
+//! Latent attention reads pools of tokens that an indexer selects, and the tokens of the last pool:
+//! only contexts in which none is dropped are compiled.
 
 mod delta;
 #[cfg(test)]
@@ -75,7 +75,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// Of latent attention, of which nothing is rotated.
+/// Fields of latent attention, without rotation.
 const LATENTS: &[Field] = fields! {
     q_lora_rank: latent_attention::WIDEST, kv_lora_rank: latent_attention::WIDEST,
     qk_nope_head_dim: latent_attention::WIDEST, qk_rope_head_dim: Accepts::Count,
@@ -112,8 +112,8 @@ fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     Ok(linear.unwrap_or_else(|| (0..layers).map(|i| i % 4 != 3).collect()))
 }
 
-/// For contexts of which nothing is left out, if any layer selects: as many whole pools as are selected,
-/// and the beginning of one more.
+/// Limits contexts to those in which nothing is dropped, if any layer selects: as many whole pools
+/// as are selected, and the beginning of one more.
 fn selected(f: &Fields, d: Decoder, linear: &[bool]) -> Result<Decoder, ConfigError> {
     if linear.iter().all(|linear| *linear) {
         return Ok(d);

@@ -1,5 +1,5 @@
-//! GLM-5 (arXiv 2602.15763): DeepSeek-V3.2 with other sizes, whose layers may share what an indexer
-//! selects; contexts of which no token is left out are compiled.
+//! GLM-5 (arXiv 2602.15763): DeepSeek-V3.2 with other sizes, whose layers may share an indexer's
+//! selection; only contexts in which no token is dropped are compiled.
 
 use crate::arch::blocks::families::indexer::{FIXED, SELECTION, dense};
 use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};

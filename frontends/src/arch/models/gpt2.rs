@@ -26,7 +26,7 @@ pub(crate) const ARCH: Arch = Arch {
 
 const OWN: &[Field] = fields! {
     layer_norm_epsilon, scale_attn_weights,
-    // Of Stanford's models.
+    // Stanford's models have it.
     scale_attn_by_inverse_layer_idx,
 };
 

@@ -7,7 +7,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "gpt_bigcode",
     class: "GPTBigCodeForCausalLM",
     fields: &[IDENTITY, GPT_MODEL, GPT_MLP, OWN],
-    // How the softmax is computed, and what follows from `multi_query`.
+    // Details of the softmax, and consequences of `multi_query`.
     fixed: fixed! {
         Any => num_key_value_heads attention_softmax_in_fp32 scale_attention_softmax_in_fp32 inference_runner
             validate_runner_input pre_allocate_kv_cache;

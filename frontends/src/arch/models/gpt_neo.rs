@@ -1,5 +1,5 @@
-//! GPT-Neo (Black et al., 2021): GPT-2 whose scores are not scaled, with windows in some layers, and
-//! biases of what attention gives only.
+//! GPT-Neo (Black et al., 2021): GPT-2 whose scores are not scaled, with windows in some layers,
+//! and biases on attention's output only.
 
 use crate::arch::blocks::prelude::*;
 use serde_json::Value;

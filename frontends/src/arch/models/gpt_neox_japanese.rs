@@ -1,5 +1,5 @@
-//! GPT-NeoX Japanese (ABEJA, 2022): GPT-NeoX with its blocks one after the other and without biases, but
-//! for one on what the last layer's attention gives.
+//! GPT-NeoX Japanese (ABEJA, 2022): GPT-NeoX with its blocks one after the other and without
+//! biases, except on the output of the last layer's attention.
 
 use crate::arch::blocks::names::ATTN_OUT_BIAS;
 use crate::arch::blocks::prelude::*;

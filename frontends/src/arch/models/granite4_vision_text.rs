@@ -1,4 +1,4 @@
-//! The text model of Granite 4 Vision: Granite, to whose layers what is seen is added.
+//! The text model of Granite 4 Vision: Granite, to whose layers image features are added.
 
 use crate::arch::blocks::families::granite_experts::{MULTIPLIERS, dense};
 use crate::arch::blocks::prelude::*;

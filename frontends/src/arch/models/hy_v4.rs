@@ -1,6 +1,6 @@
-//! Hunyuan 4 (Tencent, 2026): several residual streams, latent attention with a gate, sinks and tokens
-//! selected by an indexer, experts as DeepSeek-V3 chooses them, whose gates and inputs are limited.
-//! Contexts of which no token is left out are compiled.
+//! Hunyuan 4 (Tencent, 2026): several residual streams, latent attention with a gate, sinks and
+//! tokens selected by an indexer, experts chosen as in DeepSeek-V3, with limited gates and inputs.
+//! Only contexts in which the indexer drops no token are compiled.
 
 use crate::arch::blocks::decoder::{embedding, feed, output};
 use crate::arch::blocks::decoder_experts::silu_alone;

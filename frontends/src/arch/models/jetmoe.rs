@@ -1,5 +1,6 @@
-//! JetMoE (arXiv 2404.07413): experts in place of MLPs, and a mixture of attention heads (arXiv 2210.05144):
-//! what makes queries and what reads what heads found are experts, too; keys and values all tokens have alike.
+//! JetMoE (arXiv 2404.07413): experts in place of MLPs, and a mixture of attention heads (arXiv
+//! 2210.05144): projections of queries and of attention's output are experts, too; keys and values
+//! are common to all tokens.
 
 use crate::arch::blocks::attention_scores::{Scoring, attended, heads_of};
 use crate::arch::blocks::decoder;
@@ -12,7 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
     class: "JetMoeForCausalLM",
     fields: &[IDENTITY, MODEL, fields! { num_key_value_heads }, ROTARY, fields! { rms_norm_eps }, OWN],
     fixed: &[
-        // Of the authors' files.
+        // Fields of the authors' files.
         ("bias", Neutral::On),
         ("glu", Neutral::On),
     ],
@@ -44,13 +45,13 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// The second names are those of the authors' files.
+/// The second names come from the authors' files.
 const OWN: &[Field] = fields! {
     num_attention_heads: Accepts::Any, kv_channels, intermediate_size | ffn_hidden_size, activation_function,
     num_local_experts | moe_num_experts, num_experts_per_tok | moe_top_k,
 };
 
-/// The experts of attention, what each of their results gets in the end, keys and values.
+/// The experts of attention, the bias of their output, keys and values.
 const OWN_ROUTER: Part = Part("attn.router");
 const QUERIES: Part = Part("attn.experts.q");
 const OUTPUTS: Part = Part("attn.experts.out");
@@ -124,12 +125,13 @@ impl JetMoe {
     }
 }
 
-/// Of `outer` times `inner` heads the first of each run of `inner` first, then the second, ...
+/// An order of `outer` times `inner` heads: the first of each run of `inner` first, then the
+/// second, ...
 fn across(outer: usize, inner: usize) -> impl Iterator<Item = usize> {
     (0..inner).flat_map(move |j| (0..outer).map(move |i| i * inner + j))
 }
 
-/// `x`, what a block adds, and the same for all tokens.
+/// `x`, plus a block's output, plus a bias for all tokens.
 fn biased(f: &mut Draft, part: Part, x: Value, y: Value) -> Value {
     let bias = f.weight(part, Kind::Bare, &[f.facts().hidden]);
     let y = f.add(y, bias);

@@ -1,6 +1,6 @@
-//! Jina's BERT of version 2 (arXiv 2310.19923): BERT whose scores fall with the distance of the key, on
-//! both sides, instead of learned positions, and whose MLPs may have gates. The model for code normalizes
-//! queries and keys, and what attention gave twice.
+//! Jina's BERT of version 2 (arXiv 2310.19923): BERT whose scores fall with the distance of the
+//! key, on both sides, instead of learned positions, and whose MLPs may have gates. The model for
+//! code normalizes queries and keys, and attention's output twice.
 //!
 //! Its files call themselves `bert`; the class tells them apart.
 
@@ -57,7 +57,7 @@ const NAMES: Table = names! {
         MLP_POST_NORM => "mlp.layernorm",
         // Without gates.
         MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense", MLP_POST_NORM => "output.LayerNorm",
-        // Of the model for code.
+        // Names in the model for code.
         ATTN_Q_NORM => "attention.self.layer_norm_q", ATTN_K_NORM => "attention.self.layer_norm_k",
         AGAIN_NORM => "layer_norm_1", MLP_GATE_UP => "mlp.up_gated_layer", MLP_DOWN => "mlp.down_layer",
         MLP_POST_NORM => "layer_norm_2",

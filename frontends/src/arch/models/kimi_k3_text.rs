@@ -79,7 +79,7 @@ const OWN: &[Field] = &[
     Field::new("latent_moe_use_norm", Accepts::Flag),
 ];
 
-/// What is said of delta attention in its object beside what all files say there.
+/// Members of delta attention's object beside the common ones.
 const DELTA: &[Field] = fields! { kda_layers, full_attn_layers, use_full_rank_gate };
 
 const NAMES: Table = names! {
@@ -95,7 +95,7 @@ const NAMES: Table = names! {
     }
 };
 
-/// What gates and what they multiply come closer to than to any larger number.
+/// The limits that gates and their operands approach.
 fn bent(f: &Fields) -> Result<Limits, ConfigError> {
     let gate = common::limit(f, "activation_situ_beta")?.unwrap_or(1.0);
     Ok(Limits::Bent { gate, up: common::limit(f, "activation_situ_linear_beta")? })
@@ -138,7 +138,7 @@ fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigErro
 /// The experts, if there are any.
 fn experts(f: &Fields, d: &Decoder, bent: Limits) -> Result<Option<Experts>, ConfigError> {
     let Some(count) = f.size("n_routed_experts").value() else { return Ok(None) };
-    // Experts of other groups would compete with a score of 0, as those of A.X K2 do.
+    // Experts of other groups would compete with a score of 0, as in A.X K2.
     for name in ["n_group", "topk_group"] {
         if let Some(n) = f.size(name).value().filter(|n| *n != 1) {
             let help = "this architecture has experts without groups, as the published model";

@@ -17,7 +17,7 @@ pub(crate) const ARCH: Arch = Arch {
             kv_heads: Some(4),
             head_dim: Some(128),
             max_position: 262_144,
-            // There are no MLPs but those of `experts`.
+            // The experts are the only MLPs.
             ffn: Some(1),
             ..Defaults::LLAMA
         };

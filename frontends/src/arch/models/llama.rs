@@ -27,7 +27,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// What LLaVA's first files leave out.
+/// Sizes that LLaVA's first files omit.
 const SIZES: &[(&str, usize)] = &[
     ("vocab_size", 32_000),
     ("hidden_size", 4096),

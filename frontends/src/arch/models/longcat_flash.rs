@@ -1,6 +1,6 @@
-//! LongCat-Flash (arXiv 2509.01322): layers of two halves, each latent attention and an MLP; experts
-//! read what the first MLP reads, and what they make is added behind the second. Some experts give
-//! back what they get; in their slots the last expert is computed, and weighs nothing.
+//! LongCat-Flash (arXiv 2509.01322): layers of two halves, each latent attention and an MLP;
+//! experts read the first MLP's input, and their output is added behind the second. Some experts
+//! return their input; in their slots the last expert is computed, with weight 0.
 
 use crate::arch::blocks::decoder;
 use crate::arch::blocks::latent_attention::{KV_DOWN, KV_DOWN_NORM, KV_UP, Q_DOWN, Q_DOWN_NORM, Q_UP};
@@ -54,7 +54,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// Its layers, of which each is a layer of the decoder twice.
+/// Its layers; each is a layer of the decoder twice.
 #[derive(Debug)]
 struct Longcat {
     decoder: Decoder,
@@ -62,7 +62,7 @@ struct Longcat {
 }
 
 impl Longcat {
-    /// A half of layer `i`, and what the experts make if it is the first; `more`: what they made.
+    /// A half of layer `i`, and the experts' output if it is the first; `more`: that output.
     fn half(
         &self,
         l: &mut Lifter,

@@ -11,7 +11,7 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, FIELDS, FILL, OWN],
     fixed: fixed! {
         Words(&["absolute"]) => position_embedding_type;
-        // What files say besides, and nothing reads.
+        // Further fields of files, which nothing reads.
         Any => attention_mode;
         Any => ignore_attention_mask onnx_export;
     },

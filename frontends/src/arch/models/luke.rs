@@ -1,5 +1,5 @@
-//! LUKE (arXiv 2010.01057): RoBERTa that may be given entities beside the text; without any it is what
-//! Transformers computes for a text alone.
+//! LUKE (arXiv 2010.01057): RoBERTa that may be given entities beside the text; without any it
+//! computes the same as Transformers for a text alone.
 
 use crate::arch::blocks::encoder::{Defaults, FIELDS, FILL};
 use crate::arch::blocks::prelude::*;
@@ -9,7 +9,7 @@ pub(crate) const ARCH: Arch = Arch {
     class: "LukeModel",
     fields: &[IDENTITY, MODEL, FIELDS, FILL],
     fixed: fixed! {
-        // Of entities, which a text has none of.
+        // Fields about entities; text has none.
         Any => use_entity_aware_attention;
         Any => entity_vocab_size entity_emb_size cls_entity_prediction;
         Words(&["absolute"]) => position_embedding_type;

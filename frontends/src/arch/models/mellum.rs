@@ -52,7 +52,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// Of the layer that predicts a further token, whether it has a window, and experts.
+/// Whether the layer that predicts a further token has a window, and experts.
 fn ahead(f: &Fields) -> [bool; 2] {
     let first = |name: &str| f.get(name).value()?.as_array()?.first()?.as_str();
     [first("mtp_layer_types") != Some("full_attention"), first("mtp_mlp_layer_types") != Some("dense")]

@@ -1,5 +1,5 @@
-//! MiniMax-01 (arXiv 2501.08313): lightning attention in most layers, softmax attention in the others,
-//! experts in all; blocks add to what their norms give, both with weights.
+//! MiniMax-01 (arXiv 2501.08313): lightning attention in most layers, softmax attention in the
+//! others, experts in all; blocks add to their norms' output, both with weights.
 
 use crate::arch::blocks::attention::scaled;
 use crate::arch::blocks::decoder;
@@ -58,10 +58,10 @@ fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     }
 }
 
-/// What multiplies a block's input, normalized, and what it makes of it; `None` = 1.
+/// Factors of a block's normalized input, and of its output; `None` = 1.
 type Share = [Option<f32>; 2];
 
-/// Those of all blocks.
+/// Factors of all blocks.
 #[derive(Debug)]
 struct Shares {
     full: Share,
@@ -69,7 +69,7 @@ struct Shares {
     mlp: Share,
 }
 
-/// A decoder whose blocks have the norms on the way of what they add to.
+/// A decoder whose blocks normalize the residual stream itself.
 #[derive(Debug)]
 struct MiniMax {
     decoder: Decoder,
@@ -118,7 +118,7 @@ impl Shape for MiniMax {
     }
 
     fn chooses(&self, tensor: &str) -> bool {
-        // Transformers stores what its class computes of the configuration.
+        // Transformers stores values its class computes from the configuration.
         ["slope_rate", "query_decay", "key_decay", "diagonal_decay"].iter().any(|name| tensor.ends_with(name))
     }
 

@@ -1,8 +1,8 @@
 //! MiniMax-M3 (MiniMax, 2026), the text model: norms of each head of queries and keys, rotation of a part
 //! of each, limited activations, experts chosen by corrected sigmoids beside an MLP for all tokens.
 //!
-//! Some layers attend to blocks of tokens that an indexer selects: contexts of which none is left out are
-//! compiled.
+//! Some layers attend to blocks of tokens that an indexer selects: only contexts in which none is
+//! dropped are compiled.
 
 use crate::arch::blocks::families::indexer::{Selection, dense_of};
 use crate::arch::blocks::names::SHARED_GATE_UP;
@@ -59,7 +59,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// `rotary_dim` only repeats what `partial_rotary_factor` says.
+/// `rotary_dim` only repeats `partial_rotary_factor`.
 fn refuse_other_part(f: &Fields, d: &Decoder) -> Result<(), ConfigError> {
     let head_dim = d.layers.first().map_or(0, |l| l.attention.heads.dim);
     let rotated = d.ropes.first().map_or(0, |rope| rope.dim);
@@ -82,7 +82,7 @@ fn sparse(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     sparse_by_types(f, layers, 0)
 }
 
-/// For contexts of which nothing is left out in layers that select blocks, if there are any.
+/// Limits contexts to those in which nothing is dropped, if there are layers that select blocks.
 fn selected(f: &Fields, d: Decoder) -> Result<Decoder, ConfigError> {
     let older = match f.object("sparse_attention_config") {
         Some(map) => Some(f.inside(map, "sparse_attention_config.", &[OLDER])?),
@@ -114,7 +114,7 @@ const OWN: &[Field] = fields! {
     sparse_attention_config,
 };
 
-/// What older files say of the selection.
+/// Older files' fields of the selection.
 const OLDER: &[Field] = fields! {
     sparse_attention_freq, sparse_topk_blocks, sparse_block_size, sparse_local_block, sparse_init_block,
     sparse_num_index_heads, sparse_index_dim, use_sparse_attention, sparse_score_type, sparse_disable_index_value,

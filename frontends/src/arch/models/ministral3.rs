@@ -31,7 +31,7 @@ pub(crate) const ARCH: Arch = Arch {
                 d.with_attention(|_, a| a.tuning = Some(Tuning { beta, shift: 0, step, power: false })),
             ));
         }
-        // What its class has where nothing is said.
+        // The class's default.
         let step = f.size("original_max_position_embeddings").or(16_384);
         let beta = f.number("llama_4_scaling_beta").unwrap_or(0.1);
         let scaling = RopeScaling::Yarn {

@@ -19,7 +19,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// What files of LLaVA 1.6 leave out.
+/// Sizes that files of LLaVA 1.6 omit.
 const SIZES: &[(&str, usize)] = &[
     ("vocab_size", 32_000),
     ("hidden_size", 4096),

@@ -1,7 +1,7 @@
-//! Mistral Large 4 (Mistral AI, 2026), the text models: latent attention whose queries grow with the
-//! position by learned numbers (scalable softmax, arXiv 2501.19399), layers that do not rotate, layers
-//! that read the latents of earlier ones, learned frequencies, tokens selected by an indexer. Contexts
-//! of which no token is left out are compiled.
+//! Mistral Large 4 (Mistral AI, 2026), the text models: latent attention whose queries grow with
+//! the position by learned numbers (scalable softmax, arXiv 2501.19399), layers that do not rotate,
+//! layers that read the latents of earlier ones, learned frequencies, tokens selected by an
+//! indexer. Only contexts in which the indexer drops no token are compiled.
 
 use crate::arch::blocks::decoder::ROPE_POWERS;
 use crate::arch::blocks::families::indexer::{SELECTION, dense};
@@ -119,8 +119,8 @@ fn share(f: &Fields, d: &mut Decoder, rotates: &[bool]) -> Result<(), ConfigErro
     Ok(())
 }
 
-/// As Transformers has them in memory, where what is part of a larger model has another prefix, and as
-/// Mistral AI publishes them.
+/// As Transformers has them in memory, with another prefix inside a larger model, and as Mistral AI
+/// publishes them.
 const NAMES: Table = names! {
     "model." { TABLE => "embed_tokens", ROPE_POWERS => "rotary_emb.alpha" }
     "" { TABLE => "tok_embeddings", HEAD => "lm_head", HEAD => "output", ROPE_POWERS => "lerope.alpha" }

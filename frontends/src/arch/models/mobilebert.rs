@@ -1,5 +1,5 @@
-//! MobileBERT (arXiv 2004.02984): BERT whose layers compute in narrow rows, with several MLPs each, and
-//! whose embeddings are made of a token's row and those of its neighbours.
+//! MobileBERT (arXiv 2004.02984): BERT whose layers compute in narrow rows, with several MLPs each,
+//! and whose embeddings are made of a token's row and its neighbours' rows.
 
 use crate::arch::blocks::attention::attend;
 use crate::arch::blocks::encoder::{FIELDS, WIDEN, placed};
@@ -15,7 +15,7 @@ pub(crate) const ARCH: Arch = Arch {
         Words(&["absolute"]) => position_embedding_type;
         On => use_bottleneck key_query_shared_bottleneck;
         Off => use_bottleneck_attention;
-        // What the class makes of the others.
+        // The class derives it from the others.
         Same("intra_bottleneck_size") => true_hidden_size;
     },
     goldens: &["mobilebert", "mobilebert_classes"],
@@ -28,13 +28,13 @@ const OWN: &[Field] = fields! {
     classifier_activation: Accepts::Flag,
 };
 
-/// What norms of LayerNorm add where the class does not say it.
+/// LayerNorm's addend where the class does not give one.
 const USUAL_EPS: f32 = 1e-5;
 
 /// The model.
 #[derive(Debug)]
 struct MobileBert {
-    /// What is as in others: what is known of it, positions, types, the head.
+    /// The parts in common with other encoders: facts, positions, types, the head.
     encoder: Encoder,
     /// Attention of a layer.
     attention: Attention,
@@ -96,7 +96,7 @@ impl MobileBert {
     /// A norm of `width` columns, of one of several MLPs if there is a number.
     #[track_caller]
     fn normed(&self, f: &mut Draft, part: Part, at: Option<usize>, x: Value, width: usize) -> Value {
-        // Two of them are made without what the file says.
+        // Two of them ignore the file's value.
         let usual = part == TABLE_NORM || part == MLP_POST_NORM;
         let x = self.eps.map_or(x, |eps| {
             let eps = F32::new(if usual { USUAL_EPS } else { eps });
@@ -127,7 +127,7 @@ impl MobileBert {
         self.normed(f, after, at, x, self.inner)
     }
 
-    /// `embed`: the tokens' rows, those of their neighbours beside them.
+    /// `embed`: the tokens' rows, beside their neighbours' rows.
     fn embedding(&self, l: &mut Lifter) -> Result<Carried, FrontendError> {
         let (vocab, hidden) = (self.encoder.facts.vocab, self.encoder.facts.hidden);
         let mut f = l.func("embed");
@@ -162,7 +162,7 @@ impl MobileBert {
         let (rows, asked) = (narrowed(&mut f, [INTO, INTO_NORM]), narrowed(&mut f, [INTO_ATTN, INTO_ATTN_NORM]));
         let q = linear(&mut f, ATTN_Q, [inner, inner], true, asked);
         let k = linear(&mut f, ATTN_K, [inner, inner], true, asked);
-        // Values are those of the wide rows.
+        // Values come from the wide rows.
         let v = linear(&mut f, ATTN_V, [inner, hidden], true, x);
         let y = attend(&mut f, &self.attention, self.encoder.norm, [q, k, v], kv, positions, None);
         let y = linear(&mut f, ATTN_OUT, [inner, inner], true, y);

@@ -9,7 +9,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "modernbert",
     class: "ModernBertModel",
     fields: &[IDENTITY, MODEL, ATTENTION_BIAS, MLP_BIAS, FIELDS],
-    // What files of ModernBERT say besides, and nothing reads.
+    // Further fields of ModernBERT's files, which nothing reads.
     fixed: &[
         ("position_embedding_type", Neutral::Words(&["absolute", "sans_pos"])),
         ("layer_norm_eps", Neutral::Same("norm_eps")),

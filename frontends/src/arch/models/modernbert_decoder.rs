@@ -9,7 +9,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "modernbert-decoder",
     class: "ModernBertDecoderForCausalLM",
     fields: &[IDENTITY, MODEL, HEADS, ATTENTION_BIAS, MLP_BIAS, OWN],
-    // What files of ModernBERT say besides, and nothing reads.
+    // Further fields of ModernBERT's files, which nothing reads.
     fixed: &[
         ("position_embedding_type", Neutral::Words(&["absolute", "sans_pos"])),
         ("layer_norm_eps", Neutral::Same("norm_eps")),
@@ -48,7 +48,7 @@ fn read(f: &Fields) -> Result<Decoder, ConfigError> {
     let every = f.size("global_attn_every_n_layers").or(3);
     let sliding = common::sliding_layers(f, d.facts.layers)?
         .unwrap_or_else(|| (0..d.facts.layers).map(|i| !i.is_multiple_of(every)).collect());
-    // Half of what an encoder sees, which looks both ways.
+    // Half of an encoder's window, which covers both sides.
     let window = reach(f)?;
     if window == 0 {
         let expected = "at least 2: this architecture has windows of half as many tokens".into();

@@ -36,7 +36,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// What `attn_config` says.
+/// The contents of `attn_config`.
 struct Scores {
     clip: Option<f32>,
     scale: Option<f32>,

@@ -1,5 +1,5 @@
-//! Muse Glimmer (Meta, 2026): norms on both sides of the blocks, of embeddings, queries and keys, a gate
-//! of what attention found, windows in most layers, positions rotated there only.
+//! Muse Glimmer (Meta, 2026): norms on both sides of the blocks, of embeddings, queries and keys, a
+//! gate of attention's result, windows in most layers, positions rotated there only.
 
 use crate::arch::blocks::prelude::*;
 
@@ -25,7 +25,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// The decoder; what multiplies logits and queries is for absent fields.
+/// The decoder; factors of logits and queries are defaults.
 pub(crate) fn decoder(
     f: &Fields,
     default: &Defaults,

@@ -1,5 +1,5 @@
-//! Muse Spark (Meta, 2026): Muse Glimmer with experts of a narrower row, norms of what each head and each
-//! expert made, and gates that mix what a block adds with the residual stream.
+//! Muse Spark (Meta, 2026): Muse Glimmer with experts of a narrower row, norms of each head's and
+//! each expert's output, and gates that mix a block's output with the residual stream.
 
 use crate::arch::blocks::decoder::{self, feed};
 use crate::arch::blocks::experts::{ExpertRow, ROW_DOWN, ROW_EACH_NORM, ROW_ENTRY_NORM, ROW_UP, scaled_first};
@@ -60,7 +60,7 @@ const OWN: &[Field] = fields! {
     mlp_layer_types, residual_gate_temperature,
 };
 
-/// Of attention and of the MLP or the experts: how much of what they add counts, `[hidden]`.
+/// Shares of the outputs of attention and of the MLP or the experts, `[hidden]`.
 const GATES: [Part; 2] = [Part("attn.residual_gate"), Part("mlp.residual_gate")];
 
 const NAMES: Table = names! {
@@ -77,7 +77,7 @@ struct Spark {
     decoder: Decoder,
     /// Before blocks and after them.
     norms: [Norm; 2],
-    /// What gates are divided by.
+    /// Divisor of gates.
     temperature: f32,
 }
 

@@ -1,5 +1,5 @@
-//! Nemotron and Minitron (arXiv 2402.16819, 2407.14679): LayerNorm with gains that are one more than
-//! what is stored, squared ReLU without gate, rotation of a part of each head.
+//! Nemotron and Minitron (arXiv 2402.16819, 2407.14679): LayerNorm with gains that are the stored
+//! values plus one, squared ReLU without gate, rotation of a part of each head.
 
 use crate::arch::blocks::prelude::*;
 
@@ -7,7 +7,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "nemotron",
     class: "NemotronForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, ATTENTION_BIAS, MLP_BIAS, OWN],
-    // What Minitron's configurations have beside it.
+    // A further field of Minitron's configurations.
     fixed: &[("rope_percent", Neutral::Same("partial_rotary_factor"))],
     goldens: &["nemotron"],
     names: Names(&[HUGGING_FACE]),

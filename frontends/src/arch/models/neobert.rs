@@ -9,10 +9,10 @@ pub(crate) const ARCH: Arch = Arch {
     class: "NeoBERT",
     fields: &[IDENTITY, HEADS, FIELDS],
     fixed: fixed! {
-        // What the authors' training code can switch, and files that are published have as it is here.
+        // Switches of the authors' training code, which published files have set this way.
         Words(&["swiglu"]) => hidden_act;
         HeadDim => dim_head;
-        // Of the class that the configuration was made by, and of the tokenizer.
+        // Fields of the class that made the configuration, and of the tokenizer.
         Any => kwargs;
         Any => pretrained_model_name_or_path trust_remote_code embedding_init_range decoder_init_range
             classifier_init_range tie_word_embeddings;

@@ -45,11 +45,12 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// Activations of gates by their names in Transformers, and by those of gated MLPs in the authors' files.
+/// Activations of gates by their names in Transformers, and by the names of gated MLPs in the
+/// authors' files.
 const ACTS: &[&str] =
     &["silu", "swish", "swiglu", "gelu", "geglu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu"];
 
-/// The second names are those of the authors' files.
+/// The second names come from the authors' files.
 const OWN: &[Field] = fields! {
     num_key_value_heads, head_dim, rope_theta | rotary_emb_base, rope_scaling, rope_parameters,
     original_max_position_embeddings, rotary_scaling_factor, max_trained_positions, intermediate_size | n_inner,

@@ -23,9 +23,9 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// The embeddings have one base, which files of older versions say once. Transformers 5 reads it there for layers
-/// without a window and forgets it for the others, so one that is not what it takes for them means one thing to it and
-/// another to the versions before.
+/// The embeddings have one base, which files of older versions say once. Transformers 5 reads it
+/// there for layers without a window and forgets it for the others, so a value other than its
+/// default means one thing to it and another to the versions before.
 fn ropes(f: &Fields, dim: usize, max_position: usize) -> Result<Vec<RopeConfig>, ConfigError> {
     const BASE: &str = "rope_theta";
     let class = TwoRopes { beside: Beside::Scaling { bases: [BASE, ""], both: false }, ..TwoRopes::new([5e5; 2]) };

@@ -1,5 +1,5 @@
-//! GPT, the first (Radford et al., 2018): as GPT-2, but with norms after what the blocks are added to,
-//! and none of what the last layer gives.
+//! GPT, the first (Radford et al., 2018): as GPT-2, but with norms after the residual addition, and
+//! no last norm.
 
 use crate::arch::blocks::prelude::*;
 use crate::config::common::GPT_MODEL;

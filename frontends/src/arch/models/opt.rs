@@ -1,6 +1,6 @@
-//! OPT (arXiv 2205.01068): LayerNorm before the blocks, learned positions from row 2 of their table on,
-//! ReLU without gate, biases. That of 350M has norms after what the blocks are added to, and rows of
-//! its table are narrower than the layers.
+//! OPT (arXiv 2205.01068): LayerNorm before the blocks, learned positions from row 2 of their table
+//! on, ReLU without gate, biases. The model of 350M has norms after the residual addition, and rows
+//! of its table are narrower than the layers.
 
 use crate::arch::blocks::decoder::{NARROW, WIDEN};
 use crate::arch::blocks::prelude::*;

@@ -1,8 +1,8 @@
 //! Phi-3.5-MoE (arXiv 2404.14219, 2412.08905): LayerNorm, biases in attention and of the head, two
 //! experts of each layer by the sparse mixer (arXiv 2409.12136).
 //!
-//! Longrope has the divisors of short contexts everywhere, as in Transformers; what sines and cosines are
-//! multiplied by follows the longest sequence.
+//! Longrope has the divisors of short contexts everywhere, as in Transformers; the factor of sines
+//! and cosines follows the longest sequence.
 
 use crate::arch::blocks::prelude::*;
 use crate::config::rope;
@@ -116,8 +116,8 @@ mod tests {
         with(config("phimoe"), json!({ "rope_theta": 10000.0, "rope_scaling": with(scaling, changes) }))
     }
 
-    /// In Transformers 5.23 the frequencies of Phi-3.5-MoE are those of short contexts in all of them, and its
-    /// sines and cosines are multiplied by what the file says.
+    /// In Transformers 5.23 the frequencies of Phi-3.5-MoE are the short contexts' everywhere, and
+    /// its sines and cosines are multiplied by the file's factor.
     #[test]
     fn longrope_has_short_factors() {
         let (module, _) = Model::parse(&longrope(json!({}))).unwrap().imagined().unwrap();

@@ -21,7 +21,7 @@ pub(crate) const ARCH: Arch = Arch {
             head_dim: Some(256),
             max_position: 32_768,
             partial: 0.25,
-            // There are no MLPs but those of `experts`.
+            // The experts are the only MLPs.
             ffn: Some(1),
             ..Defaults::LLAMA
         };

@@ -1,8 +1,8 @@
 //! Qwen4-Exp, the text models (Qwen, 2026): Qwen3.5 with experts, with several residual streams, which
 //! every block reads and changes all of, and in some layers rows of large tables by the last tokens.
 //!
-//! Layers with attention select blocks of tokens by an indexer: contexts of which none is left out are
-//! compiled.
+//! Layers with attention select blocks of tokens by an indexer: only contexts in which none is
+//! dropped are compiled.
 
 mod ngrams;
 mod streams;
@@ -21,7 +21,7 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, ATTENTION_BIAS, DELTA, EXPERTS, ngrams::FIELDS, OWN],
     fixed: fixed! {
         On => attn_output_gate;
-        // What is said of the indexer.
+        // Fields of the indexer.
         Any => indexer_n_heads;
         One => indexer_kv_heads;
         Any => indexer_head_dim number_of_conv_states;
@@ -35,7 +35,7 @@ pub(crate) const ARCH: Arch = Arch {
             kv_heads: Some(2),
             head_dim: Some(256),
             max_position: 32_768,
-            // There are no MLPs but those of `experts`.
+            // The experts are the only MLPs.
             ffn: Some(1),
             ..Defaults::LLAMA
         };
@@ -64,7 +64,7 @@ fn gate(f: &Fields) -> Result<UnaryOp, ConfigError> {
     }
 }
 
-/// For contexts of which nothing is left out, if there is attention.
+/// Limits contexts to those in which nothing is dropped, if there is attention.
 fn selected(f: &Fields, d: Decoder, attends: bool) -> Result<Decoder, ConfigError> {
     if !attends {
         return Ok(d);
@@ -82,12 +82,12 @@ fn selected(f: &Fields, d: Decoder, attends: bool) -> Result<Decoder, ConfigErro
 struct Qwen4 {
     decoder: Decoder,
     streams: Streams,
-    /// What some layers add by the last tokens.
+    /// Addends of some layers by the last tokens.
     ngrams: Option<NGram>,
 }
 
 impl Qwen4 {
-    /// The norms of streams and of what is made of n-grams.
+    /// The norms of streams and of n-grams' rows.
     fn norm(&self) -> Norm {
         self.decoder.norm
     }
@@ -155,7 +155,7 @@ const OWN: &[Field] = &[
     RMS_NORM,
     Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
     INTERVAL,
-    // What is called full attention selects too; the last is refused with a word of its own.
+    // Layers called full attention select too; the last kind is refused with its own message.
     Field::new(
         "layer_types",
         Accepts::ListOf(&["linear_attention", "full_attention", "indexed_attention", "sliding_attention"]),

@@ -1,5 +1,5 @@
-//! RemBERT (arXiv 2010.12821): BERT whose tables are narrower than its layers. Those of its head for
-//! masked tokens have another width, which says nothing about the layers.
+//! RemBERT (arXiv 2010.12821): BERT whose tables are narrower than its layers. The tables of its
+//! head for masked tokens have another width, which says nothing about the layers.
 
 use crate::arch::blocks::encoder::{Defaults, FIELDS, WIDEN};
 use crate::arch::blocks::prelude::*;

@@ -1,5 +1,5 @@
-//! RoFormer (arXiv 2104.09864): BERT with rotary positions, of which files have the sines and cosines, and
-//! with tables that may be narrower than its layers.
+//! RoFormer (arXiv 2104.09864): BERT with rotary positions, whose sines and cosines are in files,
+//! and with tables that may be narrower than its layers.
 
 use crate::arch::blocks::encoder::{Defaults, FIELDS, TURNS, WIDEN};
 use crate::arch::blocks::learned_positions::Positions;

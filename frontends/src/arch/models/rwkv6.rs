@@ -31,7 +31,7 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// Ranks of what depends on the tokens; no file of the hub says them.
+/// Ranks of the parts that depend on the tokens; no file of the hub has them.
 const RANKS: &[Field] = fields! { time_mix_extra_dim, time_decay_extra_dim };
 
 const MIX_X: Part = Part("time.mix_x");

@@ -1,5 +1,5 @@
-//! RWKV-7, "Goose" (arXiv 2503.14456): a matrix per head, whose rows decay as the token says, of
-//! which a part of what it holds for one key is taken off what it holds for another.
+//! RWKV-7, "Goose" (arXiv 2503.14456): a matrix per head, whose rows decay by the token; a part of
+//! its value for one key is subtracted at another key.
 
 use crate::arch::blocks::families::rwkv_blocks::{
     CHANNEL_MIX_K, ChannelMix, FIELDS, K, MIX_G, MIX_K, MIX_R, MIX_V, NAMES, OUT, Pair, R, Rwkv, TimeMix, Toward, V,
@@ -71,7 +71,7 @@ const MOST_DECAY: f32 = 0.606_530_67;
 struct Goose {
     head: usize,
     eps: f32,
-    /// Ranks of decays, of what is erased, of the share of the first layer's values, of gates.
+    /// Ranks of decays, of erasure, of the share of the first layer's values, of gates.
     ranks: [usize; 4],
 }
 
@@ -89,13 +89,13 @@ impl Goose {
         Ok(Goose { head, eps: (eps * head as f64) as f32, ranks })
     }
 
-    /// What is erased and what takes its place: the key that is read, divided by the decays, since
-    /// it is read before them, and the one that is written.
+    /// The erased key and its replacement: the key that is read, divided by the decays, since it is
+    /// read before them, and the key that is written.
     #[track_caller]
     fn erased(&self, f: &mut Draft, k: Value, [decay, a]: [Value; 2]) -> [Value; 2] {
         let weights = f.weight(ERASED, Kind::Row, &[f.facts().hidden]);
         let kk = f.mul(k, weights);
-        // Of length 1, head by head: x/√(mean + ε), divided by √n.
+        // Length 1, head by head: x/√(mean + ε), divided by √n.
         let unit = Op::Normalize { eps: F32::new(1e-26), width: self.head };
         let kk = f.op(unit, &[kk]);
         let scale = f.scalar((1.0 / (self.head as f64).sqrt()) as f32);
@@ -115,7 +115,7 @@ impl Goose {
     }
 }
 
-/// What two matrices of low rank make of `x`, with `act` between them, and a vector.
+/// The product of two matrices of low rank with `x`, with `act` between them, plus a vector.
 #[track_caller]
 fn low(f: &mut Draft, of: Low, rank: usize, act: Option<UnaryOp>, x: Value) -> Value {
     let hidden = f.facts().hidden;

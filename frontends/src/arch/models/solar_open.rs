@@ -26,7 +26,7 @@ pub(crate) const ARCH: Arch = Arch {
             max_position: 131_072,
             eps: 1e-5,
             theta: 1e6,
-            // There are no MLPs but those of `experts`.
+            // The experts are the only MLPs.
             ffn: Some(1),
             ..Defaults::LLAMA
         };

@@ -7,7 +7,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "stablelm",
     class: "StableLmForCausalLM",
     fields: &[IDENTITY, MODEL, DIVIDED, LAYER_NORM_MLP, PARTIAL_ROTARY, OWN],
-    // What the first configurations had, of a class of their own.
+    // Fields of the first configurations, which had a class of their own.
     fixed: &[("rotary_scaling_factor", Neutral::One), ("rope_pct", Neutral::Same("partial_rotary_factor"))],
     goldens: &["stablelm", "stablelm_parallel", "stablelm_norms"],
     names: Names(&[NAMES, HUGGING_FACE]),

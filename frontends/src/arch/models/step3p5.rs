@@ -1,6 +1,6 @@
-//! Step-3.5 and Step-3.7 (StepFun, 2026), the text model: windows in most layers, with more heads and
-//! another rotation there, gates of whole heads, experts chosen by corrected sigmoids beside an MLP for
-//! all tokens, and limits of what the last of them multiply.
+//! Step-3.5 and Step-3.7 (StepFun, 2026), the text model: windows in most layers, with more heads
+//! and another rotation there, gates of whole heads, experts chosen by corrected sigmoids beside an
+//! MLP for all tokens, and limits of the last layers' operands.
 
 use crate::arch::blocks::names::{EXPERTS_GATE, EXPERTS_UP};
 use crate::arch::blocks::prelude::*;
@@ -10,7 +10,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "step3p5",
     class: "Step3p7ForConditionalGeneration",
     fields: &[IDENTITY, MODEL, HEADS, ROTATION, ATTENTION_BIAS, WINDOW, OWN],
-    // What files of the authors' own class say.
+    // Fields of the authors' own class.
     fixed: fixed! {
         On => gating use_head_wise_attn_gate use_qk_norm zero_centered use_moe_router_bias norm_expert_weight;
         Off => sink;
@@ -68,8 +68,8 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// What a list says of each layer: it may say something of those after the last as well, which predict
-/// further tokens.
+/// A list's entries for the layers: it may have more entries for layers after the last, which
+/// predict further tokens.
 fn of_layers<'a>(f: &Fields<'a>, field: &str, layers: usize) -> Result<Option<&'a [Value]>, ConfigError> {
     let Some(v) = f.get(field).value() else { return Ok(None) };
     let list = v.as_array().and_then(|list| list.get(..layers));
@@ -96,8 +96,8 @@ fn by_kind(f: &Fields, field: &str, slides: &[bool], default: f64) -> Result<[f6
     both.ok_or_else(|| f.invalid(field, &list, expected()))
 }
 
-/// Heads of queries of each layer: those with a window may have others, and any layer what is said of it
-/// alone.
+/// Heads of queries of each layer: layers with a window may have others, and any layer its own
+/// number.
 fn queries(f: &Fields, d: &Decoder, slides: &[bool]) -> Result<Vec<usize>, ConfigError> {
     let Some(heads) = d.layers.first().map(|l| l.attention.heads) else { return Ok(Vec::new()) };
     let mut sliding = f.size("num_sliding_attention_heads").value();
@@ -183,9 +183,9 @@ const HEADS: &[Field] = fields! {
     attention_other_setting, per_layer_config, query_pre_attn_scalar,
 };
 
-/// What single layers have.
+/// Settings of single layers.
 const EACH: &str = "per_layer_config";
-/// What layers with a window have, in older files.
+/// Settings of layers with a window, in older files.
 const OTHER: &str = "attention_other_setting";
 
 const OTHERS: &[Field] = fields! {

@@ -50,13 +50,13 @@ const FIXED: &[(&str, Neutral)] = fixed! {
         decoder_sparse_step router_ignore_padding_tokens router_z_loss_coef router_aux_loss_coef add_router_probs;
     // No MLP has a gate, and `dense_act_fn` says the activation.
     Words(&["relu"]) => feed_forward_proj;
-    // Of the decoder.
+    // Field of the decoder.
     Any => num_sparse_decoder_layers;
-    // Another type would round what the router computes.
+    // Another type would round the router's results.
     Words(&["float32"]) => router_dtype;
     // There is one way, and it is this.
     Words(&["tokens_masked"]) => router_type;
-    // Of training, and of texts that are filled up.
+    // Fields of training, and of padded texts.
     Any => router_jitter_noise;
 };
 

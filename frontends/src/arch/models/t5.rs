@@ -1,4 +1,4 @@
-//! The encoder of T5 (arXiv 1910.10683): what scores get by distance is the same in all layers.
+//! The encoder of T5 (arXiv 1910.10683): the bias of scores by distance is the same in all layers.
 
 use crate::arch::blocks::families::t5_encoder::{Absent, FIELDS, FIXED, NAMES, read};
 use crate::arch::blocks::prelude::*;

@@ -8,7 +8,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "ultrabert",
     class: "UltrabertModel",
     fields: &[IDENTITY, MODEL, ATTENTION, MLP, ATTENTION_BIAS, MLP_BIAS, WINDOW, OWN],
-    // Of the head for masked tokens.
+    // Field of the head for masked tokens.
     fixed: &[("prediction_head_size", Neutral::Any)],
     goldens: &["ultrabert", "ultrabert_classes"],
     names: Names(&[NAMES]),
@@ -48,8 +48,8 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-/// Which layers have windows, and how far these reach. Older files list those of all layers, 0 or null for
-/// none.
+/// Which layers have windows, and how far these reach. Older files list the windows of all layers,
+/// 0 or null for none.
 fn windows(f: &Fields, layers: usize) -> Result<(Vec<bool>, usize), ConfigError> {
     let types = common::sliding_layers(f, layers)?;
     let window = f.size("sliding_window").or(128);

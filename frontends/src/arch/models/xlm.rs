@@ -15,13 +15,13 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| Ok(Box::new(read(f)?)),
 };
 
-/// What the class decides.
+/// Fields that the class decides.
 const FIXED: &[(&str, Neutral)] = fixed! {
     On => is_encoder summary_use_proj summary_proj_to_labels;
     Off => causal pre_norm summary_activation;
     Any => tie_word_embeddings bos_token_id eos_token_id embed_init_std start_n_top end_n_top n_langs use_lang_emb
         lang_id lang2id id2lang bos_index eos_index pad_index unk_index mask_index;
-    // Of heads that are not compiled, of languages that no text says, and of training.
+    // Fields of heads that are not compiled, of languages that no text gives, and of training.
     Any => asm;
     // The table is stored, whatever its rows were made by.
     Any => sinusoidal_embeddings;

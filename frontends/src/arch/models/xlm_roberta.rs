@@ -1,5 +1,5 @@
-//! XLM-RoBERTa (arXiv 1911.02116): RoBERTa with a vocabulary of a hundred languages; what most
-//! multilingual embedders and rerankers are.
+//! XLM-RoBERTa (arXiv 1911.02116): RoBERTa with a vocabulary of a hundred languages; most
+//! multilingual embedders and rerankers use it.
 
 use crate::arch::blocks::encoder::{Defaults, FIELDS, FILL, FIXED};
 use crate::arch::blocks::names::ROBERTA;

@@ -1,6 +1,6 @@
-//! xLSTM (arXiv 2405.04517), with matrices for memories (mLSTM) in all layers, as the 7B model has them
-//! (2503.13427): a recurrence whose gates forget and write, and whose results are divided by what its
-//! weights add up to.
+//! xLSTM (arXiv 2405.04517), with matrices for memories (mLSTM) in all layers, as the 7B model has
+//! them (2503.13427): a recurrence whose gates forget and write, and whose results are divided by
+//! the sum of their weights.
 
 use crate::arch::blocks::attention::{capped, parts, product, scaled, stored};
 use crate::arch::blocks::embedding_and_head::{embedded, picked};
@@ -35,10 +35,10 @@ const OWN: &[Field] = fields! {
     weight_mode: Accepts::OneOf(&["single", "fused"]),
 };
 
-/// Queries, keys, values and what opens the results; all in one.
+/// Queries, keys, values and the output gates; all in one.
 const EACH: [Part; 4] = [Part("cell.q"), Part("cell.k"), Part("cell.v"), Part("cell.open")];
 const ALL: Part = Part("cell.qkvo");
-/// Gates of what is written and of what is kept; both in one.
+/// Gates of writing and of keeping; both in one.
 const GATES: [Part; 2] = [Part("cell.write"), Part("cell.keep")];
 const BOTH_GATES: Part = Part("cell.gates");
 const CELL_NORM: Part = Part("cell.norm");
@@ -76,7 +76,7 @@ struct Xlstm {
     logit_cap: f32,
 }
 
-/// Of larger gates, exponentials and their sums over long texts would be no numbers of f32.
+/// With larger gates, exponentials and their sums over long texts would overflow f32.
 const MOST_CAP: f64 = 60.0;
 
 impl Xlstm {
@@ -120,12 +120,13 @@ impl Xlstm {
         })
     }
 
-    /// What memories hold for the queries of `h`.
+    /// Memories' values for the queries of `h`.
     ///
-    /// With gates `i` and `f`, keys over the root of their columns apart, a memory is `C = σ(f)·C + e^i·k·vᵀ`,
-    /// its weights are `n = σ(f)·n + e^i·k`, and what is read is `Cᵀq / max(|nᵀq|, 1)`. The class has all of
-    /// these over `e^m`, the largest weight so far, and adds `eps` to the divisor; gates are limited, so that
-    /// f32 has them as they are, and a norm of heads follows, which divides by the divisor again.
+    /// With gates `i` and `f`, keys over the root of their columns apart, a memory is `C = σ(f)·C +
+    /// e^i·k·vᵀ`, its weights are `n = σ(f)·n + e^i·k`, and the result is `Cᵀq / max(|nᵀq|, 1)`.
+    /// The class has all of these over `e^m`, the largest weight so far, and adds `eps` to the
+    /// divisor; gates are limited, so that f32 has them as they are, and a norm of heads follows,
+    /// which divides by the divisor again.
     fn cell(&self, f: &mut Draft, h: Value) -> Value {
         let (hidden, bias, heads) = (self.facts.hidden, self.norm.bias, self.heads);
         let [keys, values] = [self.keys, self.values].map(|n| n * heads);

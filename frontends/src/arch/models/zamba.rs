@@ -1,5 +1,5 @@
-//! Zamba (arXiv 2405.16712): mixers of Mamba with several heads, before some of which stands the one block of
-//! attention without positions and an MLP that they share.
+//! Zamba (arXiv 2405.16712): mixers of Mamba with several heads; before some of them stands the one
+//! block of attention without positions and an MLP that they share.
 
 use crate::arch::blocks::families::zamba_decoder::{self, KINDS, SharedBlock, Zamba, hybrid};
 use crate::arch::blocks::prelude::*;
@@ -68,7 +68,7 @@ fn block(f: &Fields, facts: &Facts) -> Result<SharedBlock, ConfigError> {
     }
     let dim = f.size("attention_head_dim").or((wide / queries).max(1));
     let heads = Heads { queries, kv, dim };
-    // As if heads were not twice as wide as those of the model's width.
+    // As if heads were half as wide, like the model's width.
     let scale = (1.0 / (dim as f64 / 2.0).sqrt()) as f32;
     Ok(SharedBlock {
         count: 1,

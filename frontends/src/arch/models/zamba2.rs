@@ -1,6 +1,6 @@
-//! Zamba2 (arXiv 2411.15242): mixers of Mamba-2, before some of which stands a block of attention and
-//! an MLP over the rows and the embeddings side by side. There are few such blocks, which take turns;
-//! each use has adapters of low rank of its own.
+//! Zamba2 (arXiv 2411.15242): mixers of Mamba-2; before some of them stands a block of attention
+//! and an MLP over the rows and the embeddings side by side. There are few such blocks, which take
+//! turns; each use has adapters of low rank of its own.
 
 use crate::arch::blocks::families::zamba_decoder::{
     self, ADAPTERS, GATE_UP_DOWN, GATE_UP_UP, KINDS, SharedBlock, Zamba, hybrid,
@@ -13,7 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "zamba2",
     class: "Zamba2ForCausalLM",
     fields: &[IDENTITY, MODEL, ROTARY, OWN],
-    // What nothing reads, how the same is computed, and training.
+    // Fields that nothing reads, about details of computation and training.
     fixed: fixed! {
         Any => kv_channels num_query_groups chunk_size use_mem_eff_path use_mamba_kernels time_step_max
             time_step_floor time_step_limit;
@@ -92,7 +92,8 @@ fn block(f: &Fields, facts: &Facts) -> Result<SharedBlock, ConfigError> {
     let heads = Heads::read(f, wide, default)?;
     common::follows(f, "attention_hidden_size", wide, "twice `hidden_size`")?;
     common::follows(f, HEAD_DIM, heads.dim, "twice `hidden_size` over `num_attention_heads`")?;
-    // Heads are twice as wide as those of the model's width, scores as if they were not.
+    // Heads are twice as wide as the model's width gives, but scores are scaled as if they were
+    // not.
     let scale = (1.0 / (heads.dim as f64 / 2.0).sqrt()) as f32;
     let rotated = f.flag("use_mem_rope");
     let rope = if rotated { Some(read_rope::read(f, heads.dim, facts.max_position, 10_000.0)?) } else { None };

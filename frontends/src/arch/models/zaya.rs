@@ -1,6 +1,6 @@
-//! ZAYA1 (arXiv 2511.17127): compressed convolutional attention (2510.04476), whose queries and keys
-//! convolutions mix and half of whose values are those of the token before, experts whose routers are MLPs that
-//! read what the router before had, and weights on the way of what blocks add to.
+//! ZAYA1 (arXiv 2511.17127): compressed convolutional attention (2510.04476), with queries and keys
+//! mixed by convolutions and half of the values taken from the token before, experts whose routers
+//! are MLPs that read the hidden row of the router before, and weights on the residual stream.
 
 use crate::arch::blocks::attention_scores::{Scoring, attended, heads_of};
 use crate::arch::blocks::decoder;
@@ -34,7 +34,7 @@ pub(crate) const ARCH: Arch = Arch {
             max_position: 131_072,
             eps: 1e-5,
             tied: true,
-            // There are no MLPs but those of experts.
+            // The experts are the only MLPs.
             ffn: Some(1),
             ..Defaults::LLAMA
         };
@@ -45,7 +45,7 @@ pub(crate) const ARCH: Arch = Arch {
         d.head_bias = f.flag("lm_head_bias");
         d = d.with_attention(|i, a| {
             (a.qkv_bias, a.out_bias, a.window) = (bias, bias, windows[i]);
-            // Of one kind of layers there is one table.
+            // One kind of layers has one table.
             a.rotary = Some(usize::from(windows[i].is_some() && windows.contains(&None)));
         });
         if let Some(n) = f.size("num_experts_per_tok").value().filter(|n| *n != 1) {
@@ -120,9 +120,9 @@ const CONVS: [Part; 2] = [Part("attn.conv"), Part("attn.conv_heads")];
 const VALUES: [Part; 2] = [Part("attn.v_now"), Part("attn.v_before")];
 /// Multiplies the keys of a head.
 const KEY_SCALE: Part = Part("attn.k_scale");
-/// What is added to embeddings, and multiplies them then.
+/// Addend of embeddings, and their factor after it.
 const ENTERING: [Part; 2] = [Part("entering.bias"), Part("entering.scale")];
-/// The same of what a block adds, and of what it adds to.
+/// The same for a block's output, and for the residual stream.
 const JOINED: [[Part; 4]; 2] = [
     [Part("attn.y_bias"), Part("attn.y_scale"), Part("attn.x_bias"), Part("attn.x_scale")],
     [Part("mlp.y_bias"), Part("mlp.y_scale"), Part("mlp.x_bias"), Part("mlp.x_scale")],
@@ -156,20 +156,20 @@ const NAMES: Table = names! {
     }
 };
 
-/// A decoder whose layers hand on what their routers read.
+/// A decoder whose layers hand their routers' rows on.
 #[derive(Debug)]
 struct Zaya {
     decoder: Decoder,
     /// The last of them, which is beyond their number, makes nothing.
     experts: Experts,
-    /// Width of what routers read.
+    /// Width of routers' rows.
     router: usize,
     /// Tokens that the convolutions see.
     taps: [usize; 2],
 }
 
 impl Zaya {
-    /// A layer; gives the rows, and what its router read.
+    /// A layer; returns the rows, and its router's row.
     fn layer(
         &self,
         l: &mut Lifter,
@@ -199,7 +199,7 @@ impl Zaya {
         Ok([results.next().unwrap_or_default(), results.next().unwrap_or_default()])
     }
 
-    /// Logits of the experts, and what they were made of.
+    /// Logits of the experts, and the row they were made of.
     fn router(&self, f: &mut Draft, h: Value, before: Option<Value>) -> (Value, Value) {
         let (hidden, width) = (f.facts().hidden, self.router);
         let mut read = linear(f, ROUTER_DOWN, [width, hidden], true, h);
@@ -226,7 +226,7 @@ fn weighted(f: &mut Draft, [bias, scale]: [Part; 2], x: Value) -> Value {
     f.mul(x, scale)
 }
 
-/// What a block makes, `y`, and what it adds to, both with weights.
+/// A block's output `y`, and the residual `x`, both with weights.
 fn joined(f: &mut Draft, [bias, scale, of_x, by]: [Part; 4], x: Value, y: Value) -> Value {
     let y = weighted(f, [bias, scale], y);
     let x = weighted(f, [of_x, by], x);
@@ -260,7 +260,7 @@ fn attention(f: &mut Draft, a: &Attention, taps: [usize; 2], h: Value, rope: Opt
     linear(f, ATTN_OUT, [hidden, queries], a.out_bias, y)
 }
 
-/// What is added to convolved queries and keys: the mean of a query and its key, and of these of a key.
+/// Addend of convolved queries and keys: the mean of a query and its key, and of these for a key.
 fn passed(f: &mut Draft, a: &Attention, [q, k]: [Value; 2]) -> [Value; 2] {
     let (heads, dim) = (a.heads, a.heads.dim);
     let group = heads.queries / heads.kv.max(1);
@@ -276,8 +276,8 @@ fn passed(f: &mut Draft, a: &Attention, [q, k]: [Value; 2]) -> [Value; 2] {
     [both, f.mul(sum, part)]
 }
 
-/// Queries and keys, convolved column by column, then head by head. What comes before the first token is zeros
-/// to the first convolution, and its bias to the second.
+/// Queries and keys, convolved column by column, then head by head. Before the first token, the
+/// first convolution reads zeros, and the second reads its bias.
 fn over_heads(f: &mut Draft, a: &Attention, [first, second]: [usize; 2], x: Value) -> Value {
     let (dim, heads) = (a.heads.dim, a.heads.queries + a.heads.kv);
     let channels = heads * dim;
@@ -300,7 +300,7 @@ fn over_heads(f: &mut Draft, a: &Attention, [first, second]: [usize; 2], x: Valu
     y
 }
 
-/// Values, half of them of the token before: nothing of what would come before the first, but a bias.
+/// Values, half of them from the token before: before the first token only a bias.
 fn values(f: &mut Draft, half: usize, bias: bool, h: Value) -> Value {
     let hidden = f.facts().hidden;
     let now = linear(f, VALUES[0], [half, hidden], bias, h);

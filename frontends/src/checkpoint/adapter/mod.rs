@@ -34,7 +34,7 @@ const CONFIG: &str = "adapter_config.json";
 const FILES: [&str; 2] = ["adapter_model.safetensors", "adapter_model.bin"];
 /// Models whose matrices are `Conv1D`, stored `[in, out]`.
 const TURNED: [&str; 2] = ["gpt2", "openai-gpt"];
-/// What PEFT puts before the names of the base's modules.
+/// PEFT's prefix of the names of the base's modules.
 const PREFIX: &str = "base_model.model.";
 
 /// Refuses a folder that holds an adapter and no model.
@@ -130,13 +130,13 @@ pub(super) fn merge(ckpt: &mut Checkpoint, adapter: &Adapter) -> Result<(), Fron
     Ok(())
 }
 
-/// What an adapter has of a module.
+/// An adapter's factors of a module.
 #[derive(Default)]
 struct LowRank {
     a: Option<View>,
     b: Option<View>,
     magnitudes: Option<View>,
-    /// Of rows that are looked up.
+    /// Factors of looked-up rows.
     looked_up: bool,
 }
 
@@ -205,7 +205,7 @@ struct Merging<'c> {
 }
 
 impl Merging<'_> {
-    /// Whether factors of a module are those of a parameter of all experts.
+    /// Whether factors of a module belong to a parameter of all experts.
     fn is_parameter(&self, module: &str) -> bool {
         let of = module.trim_end_matches(".base_layer");
         self.settings.targets.parameters() && (of != module || self.found(&format!("{of}.weight")).is_none())
@@ -259,7 +259,7 @@ impl Merging<'_> {
         Ok(())
     }
 
-    /// What a matrix of the base becomes that is merged with something: floats of its type, of codes f32.
+    /// The type of a merged matrix of the base: floats keep theirs, codes become f32.
     fn float(&mut self, name: &str, base: &Entry) -> Result<(DType, TensorInfo), Wrong> {
         let info = match base.info.dtype.dtype {
             Some(DType::F32 | DType::F16 | DType::Bf16) => base.info.clone(),
@@ -332,7 +332,7 @@ impl Merging<'_> {
         squares.into_iter().map(|sum| sum.sqrt() as f32).collect()
     }
 
-    /// Says what was done, and which modules were `left` as they are.
+    /// Notes the changes, and the modules `left` unchanged.
     fn note(&mut self, dir: &Path, left: &[String]) {
         let mut note = format!("adapter {}: {} matrices merged", file_name(dir), self.merged);
         if self.scale != 1.0 {

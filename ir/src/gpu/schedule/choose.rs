@@ -36,7 +36,7 @@ pub fn fitting(kernel: &Kernel, target: &TargetSpec) -> Vec<MatmulSchedule> {
         .collect()
 }
 
-/// Whether a schedule is what a wish says, where it says something.
+/// Whether a schedule satisfies a wish.
 fn is_wished(s: &MatmulSchedule, wish: Wish) -> bool {
     let stages = s.phases.iter().map(|p| p.stages).max();
     wish.resident.is_none_or(|w| w == s.resident)
@@ -62,13 +62,13 @@ fn fastest(facts: &Facts<'_>, all: impl Iterator<Item = MatmulSchedule>) -> Opti
     timed.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, s)| s)
 }
 
-/// The schedules that there is room for. A wish adds what is not tried without it.
+/// The schedules that there is room for. A wish adds schedules that are not tried without it.
 fn candidates(facts: &Facts<'_>, wish: Wish) -> Vec<MatmulSchedule> {
     match facts.variant() {
         Variant::Gemv | Variant::Fma => streamed(facts, wish),
         Variant::Mma | Variant::Wgmma if facts.elem != RowElem::Fp8 => {
             // Weights that fit in shared memory in no way are streamed, eight rows at a time. A
-            // wish for what does not fit changes nothing of that.
+            // wish for a schedule that does not fit does not change that.
             match tiled(facts, wish) {
                 tiles if !tiles.is_empty() || !tiled(facts, Wish { cut: wish.cut, ..Wish::NONE }).is_empty() => tiles,
                 _ => streamed(facts, wish),
@@ -198,7 +198,7 @@ impl Facts<'_> {
         let lanes = segments.iter().map(|s| s.weights.len()).max().unwrap_or(1);
         let wanted: &[usize] = match tile_m {
             GEMV_ROWS => &[64, 32, 16],
-            // Narrower ones are more blocks, each of which reads all of its rows.
+            // Narrower tiles are more blocks, each reading all of its rows.
             16..=DEEP_ROWS | FEW_ROWS => &[128, 64, 32],
             _ => &[128, 64],
         };

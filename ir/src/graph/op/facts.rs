@@ -1,4 +1,4 @@
-//! What the table of operations says of each: when it runs and what it reads.
+//! The facts in the table of operations: when an operation runs and which kinds of values it reads.
 
 use crate::ty::{DType, Dim, TensorType};
 
@@ -48,7 +48,7 @@ pub enum Stage {
     Either,
 }
 
-/// What an operation reads as one of its arguments.
+/// The kind of value that an operation reads as one of its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
     /// A value that any operation may have computed.
@@ -86,7 +86,7 @@ pub struct Facts {
     pub stage: Stage,
     /// Name and use of each argument.
     pub args: &'static [(&'static str, Reads)],
-    /// Of arguments that may follow: none of them, or the first so many.
+    /// Optional arguments: none, or the first so many.
     pub optional: &'static [(&'static str, Reads)],
     /// Whether any number of arguments may follow that are read as the last is. Such an operation
     /// is associative: the e-graph nests it.

@@ -25,7 +25,7 @@ pub(crate) struct Inputs {
     pub seqs: Vec<i32>,
     /// Token rows whose logits are wanted, ascending.
     pub out_rows: Vec<i32>,
-    /// What is wanted of each of them.
+    /// The result requested for each of them.
     pub wants: Vec<Want>,
     /// Page numbers, `stride` per sequence: the tables of all groups, one after the other.
     pub tables: Vec<u32>,

@@ -202,7 +202,7 @@ impl Executor for Cpu {
     }
 }
 
-/// What all threads need to walk the steps of one chunk.
+/// The state all threads share to walk the steps of one chunk.
 struct Walk<'a> {
     image: &'a Image,
     first: usize,
@@ -222,8 +222,8 @@ struct Walk<'a> {
     end: AtomicUsize,
 }
 
-// SAFETY: shared read-only; what the pointers refer to is partitioned among the threads by the
-// kernels' work items.
+// SAFETY: shared read-only; the kernels' work items partition the memory behind the pointers among
+// the threads.
 unsafe impl Sync for Walk<'_> {}
 
 impl Walk<'_> {

@@ -1,10 +1,10 @@
 //! Walks the plan: one call of [`Engine::step`] takes a ragged batch of tokens of many sequences
 //! through all kernels.
 //!
-//! What is here is common to all machines: sequences, checks, cutting batches. Batches larger than
-//! the activation memory are cut into consecutive chunks, which does not change results: a token's
-//! result depends on its own sequence only. An `Executor` runs a chunk: `cpu` with threads,
-//! `crate::cuda` on a GPU.
+//! This module holds the parts common to all machines: sequences, checks, cutting batches. Batches
+//! larger than the activation memory are cut into consecutive chunks, which does not change
+//! results: a token's result depends on its own sequence only. An `Executor` runs a chunk: `cpu`
+//! with threads, `crate::cuda` on a GPU.
 
 mod adapters;
 mod arena;
@@ -121,7 +121,7 @@ impl Engine {
         self.image.clone()
     }
 
-    /// What ends steps that are under way.
+    /// The interrupts that end steps under way.
     pub fn interrupts(&self) -> &Interrupts {
         &self.interrupts
     }
@@ -231,9 +231,9 @@ impl Engine {
         self.executor.fetched_bytes()
     }
 
-    /// As [`Engine::step`], with rows of which something else than all logits may be wanted:
-    /// `wants[i]` of `out_rows[i]` (no entry: logits). A row can give its logits in any case, at
-    /// the cost of fetching them.
+    /// As [`Engine::step`], with a request per row instead of all logits: `wants[i]` for
+    /// `out_rows[i]` (no entry: logits). A row can give its logits in any case, at the cost of
+    /// fetching them.
     pub fn step_for(&mut self, batch: &Batch, wants: &[Want], sink: &mut dyn FnMut(usize, Row)) -> Result<()> {
         self.run(batch, wants, &mut Sink::Each(sink), None)
     }
@@ -377,8 +377,8 @@ impl Engine {
         }
         for (&slot, &count) in self.inputs.slots.iter().zip(&self.inputs.counts) {
             self.kv.slide(slot);
-            // Ends of prompts, and of their chunks: where another prompt may go on that begins
-            // alike, and what is left after a failure.
+            // Ends of prompts and of their chunks: where another prompt with the same beginning may
+            // go on, and where a sequence resumes after a failure.
             if count > 1 {
                 self.kv.keep(slot);
             }

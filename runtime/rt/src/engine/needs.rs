@@ -1,4 +1,4 @@
-//! What a caller needs of a model, and what that needs of its caller.
+//! Requirements of a model on its caller, and of a caller on a model.
 
 use super::{Batch, Engine};
 use crate::error::{Error, Result, Status};

@@ -1,4 +1,4 @@
-//! What makes an image trustworthy: every index, offset and span lies inside what it points into.
+//! Checks of an image: every index, offset and span lies inside its target.
 
 use std::ffi::CStr;
 
@@ -14,15 +14,15 @@ use crate::error::Result;
 
 /// Groups of states of a model: a step has block tables for each.
 const MAX_GROUPS: usize = 64;
-/// Nor are more tokens of which a row of a strided state is.
+/// Also the largest number of tokens per row of a strided state.
 const MAX_STRIDE: u32 = 1 << 20;
-/// Nor is room for more adapters.
+/// The most adapters.
 const MAX_ADAPTERS: u32 = 1 << 12;
 /// Nor are more bytes of a fixed state of one layer.
 const MAX_STATE: u64 = 1 << 40;
 
 impl Image {
-    /// Checks every table against what it points into.
+    /// Checks every table against its targets.
     pub(super) fn check_all(&self) -> Result<()> {
         self.check_sizes()?;
         self.check_weights()?;

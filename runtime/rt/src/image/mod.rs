@@ -1,8 +1,8 @@
 //! The model inside the artifact: where its segments are, and whether they can be trusted.
 //!
-//! The compiler patches `IMAGE_REF` in its copy of this library. Nothing read through it is
-//! believed before it has been checked: after [`Image::load`], every index, offset and span lies
-//! inside what it points into, so the engine needs no checks.
+//! The compiler patches `IMAGE_REF` in its copy of this library. Nothing read through it is trusted
+//! before it has been checked: after [`Image::load`], every index, offset and span lies inside its
+//! target, so the engine needs no checks.
 //!
 //! A fat artifact holds several versions of its model, for several machines. Each is an [`Image`]
 //! of its own; `crate::select` chooses among them.
@@ -83,7 +83,7 @@ pub struct Image {
     pub states: Vec<StateDesc>,
     /// Group of the states of each step (0 for one that has none).
     step_groups: Vec<u32>,
-    /// What GPU kernels have beyond `kernels`; empty for a CPU.
+    /// Descriptions of GPU kernels beside `kernels`; empty for a CPU.
     pub gpu: Vec<GpuKernelDesc>,
     /// The weights are a private mapping of a file: pages may be dropped and come back.
     mapped: bool,
@@ -242,8 +242,8 @@ impl Image {
         self.text(self.kernels[index].name)
     }
 
-    /// Groups of states: those of a group share a block table. At least one, though there may be no
-    /// state.
+    /// Number of groups of states; the states of a group share a block table. At least one, though
+    /// there may be no state.
     pub fn groups(&self) -> usize {
         self.states.iter().map(|s| s.group as usize + 1).max().unwrap_or(1)
     }
@@ -362,7 +362,7 @@ impl Image {
     /// first time, since it may be large.
     ///
     /// # Errors
-    /// It is not what the compiler wrote.
+    /// Its bytes differ from the compiler's.
     pub fn check_tokenizer(&self) -> Result<()> {
         let Some(p) = &self.tokenizer else { return Ok(()) };
         integrity::compare(p, tree::part_of(p.kind, self.tokenizer().as_bytes()))

@@ -30,8 +30,8 @@ pub(super) struct Table {
     pub pages: Vec<u32>,
     /// So many of the first pages have been given back: their numbers are 0 and mean nothing.
     pub gone: usize,
-    /// States of fixed size: slots that hold what they were after so many of the tokens, ascending.
-    /// Nobody writes them.
+    /// Snapshots of states of fixed size: token counts, ascending, with the slots that hold the
+    /// states after them. Nobody writes them.
     pub snapshots: Vec<(usize, u32)>,
 }
 

@@ -28,7 +28,7 @@ pub struct Targets {
     /// Modules that are replaced as a whole, which have no factors.
     saved: Vec<(String, Expression)>,
     layers: Option<Vec<u64>>,
-    /// What lists of layers are called; empty: anything.
+    /// Names of lists of layers; empty: any.
     lists: Vec<String>,
 }
 
@@ -109,7 +109,7 @@ impl Targets {
         !self.parameters.is_empty()
     }
 
-    /// What modules that are replaced as a whole are called.
+    /// Names of modules that are replaced as a whole.
     pub fn saved(&self) -> impl Iterator<Item = &str> {
         self.saved.iter().map(|(name, _)| name.as_str())
     }

@@ -2,11 +2,11 @@
 //! `ImmutableSandboxedEnvironment` with `trim_blocks`, `lstrip_blocks`, loop controls, the
 //! `generation` tag and no automatic escaping.
 //!
-//! Templates are files of strangers, and they are programs. So this interpreter knows what
-//! everything costs *before* it does it: values are immutable and carry their expanded size and
-//! depth ([`value::Heap`]), all bytes alive are counted, all work is, and expressions and calls
-//! nest to a fixed depth. A template can thus fail with an error, but not exhaust memory, stack or
-//! patience. General engines bound instructions at best, and thirty doublings of a string are few
+//! Templates are files of strangers, and they are programs. So this interpreter knows the cost of
+//! everything *before* it does it: values are immutable and carry their expanded size and depth
+//! ([`value::Heap`]), all bytes alive are counted, all work is, and expressions and calls nest to a
+//! fixed depth. A template can thus fail with an error, but not exhaust memory, stack or patience.
+//! General engines bound instructions at best, and thirty doublings of a string are few
 //! instructions.
 //!
 //! More lenient than Jinja: loops over `none` are empty, and filters like `map` give lists, not
@@ -14,7 +14,7 @@
 //!
 //! Left out, because templates of models have no use for them: loading other templates (`extends`,
 //! `include`, `import`), `trans`, and storing namespaces, macros or loops inside lists, mappings or
-//! other namespaces (what could make cycles).
+//! other namespaces (they could form cycles).
 //!
 //! Files here use each other in a circle (`tests/tests/circles.rs`): expressions call functions and
 //! methods, which format values and call expressions again.
@@ -56,7 +56,7 @@ impl Template {
     /// Renders with `variables` (later ones win) that live on `heap`.
     ///
     /// # Errors
-    /// What Jinja would raise, and [`Kind::Limit`] past the limits of `heap`.
+    /// Errors that Jinja would raise, and [`Kind::Limit`] past the limits of `heap`.
     pub fn render(&self, heap: &Heap, variables: &[(String, Value)], clock: Clock) -> Result<String> {
         eval::Interpreter::new(&self.program, heap, variables, clock).run()
     }

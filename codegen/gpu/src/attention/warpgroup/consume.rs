@@ -9,7 +9,7 @@ use crate::attention::rows::Row;
 use crate::attention::shape::Range;
 use crate::mlir::{Builder, Cmp, V};
 
-/// What a thread knows of itself.
+/// A thread's place.
 struct Thread {
     /// Its rows.
     rows: Vec<Row>,
@@ -36,11 +36,11 @@ impl State {
     }
 }
 
-/// What the loop over a walk's tiles carries: a tile whose products with the values are to be
+/// Values carried by the loop over a walk's tiles: a tile whose products with the values are to be
 /// started.
 struct Turn {
     rows: Rows,
-    /// Of the values, which are there.
+    /// Stage of the values, which have arrived.
     stage: V,
     /// The probabilities.
     words: Vec<V>,

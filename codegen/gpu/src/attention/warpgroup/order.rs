@@ -1,5 +1,5 @@
-//! The two groups that multiply take turns in starting their products: while one makes
-//! probabilities of its scores, the tensor cores have those of the other.
+//! The two groups that multiply take turns in starting their products: while one turns scores into
+//! probabilities, the tensor cores work for the other.
 //!
 //! Left alone both would start together and then both compute, with the tensor cores idle. Each
 //! group has a barrier, at which it waits for the other to have arrived there.
@@ -7,7 +7,7 @@
 use super::WARPS;
 use crate::mlir::{Builder, Cmp, V, WARP};
 
-/// Barrier of the first group; 0 and 1 are those of the block and of all that multiply.
+/// Barrier of the first group; 0 belongs to the block and 1 to all that multiply.
 const FIRST: i64 = 2;
 
 /// A group's place.

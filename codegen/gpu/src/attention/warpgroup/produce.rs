@@ -9,7 +9,7 @@ use llmcc_ir::gpu::layout::Swizzle;
 /// Pages of a tile that a warp brings.
 const MINE: usize = PAGES / PRODUCERS;
 
-/// What a thread knows of itself.
+/// A thread's place.
 struct Thread {
     /// Number in its tile of the first page that the warp brings.
     page: V,
@@ -85,7 +85,7 @@ impl Attend<'_> {
             let ahead = b.addc(i, 1);
             let next = self.entries(b, th, walk, table, ahead);
             let number = b.add(before, i);
-            // First what has arrived is announced: the wait for room may be long.
+            // Arrived copies are announced first: the wait for room may be long.
             self.announce(b, walk, Event::Keys, (i, number, late));
             let inside = b.cmp(Cmp::Slt, i, walk.tiles);
             b.if_(inside, |b| {
@@ -162,7 +162,7 @@ impl Attend<'_> {
         }
     }
 
-    /// Starts copying the warp's pages of values of a tile. Those of slots that no row sees become
+    /// Starts copying the warp's pages of values of a tile. Values of slots that no row sees become
     /// zero.
     fn copy_values(&self, b: &mut Builder, th: &Thread, walk: &Walk, (tile, entries): (V, &[V]), stage: V) {
         let to = self.stage(b, self.plan.values_at(), stage);

@@ -11,7 +11,7 @@ use crate::mlir::{Builder, Cmp, Elem, Ty, V, V4I32};
 use llmcc_abi::layout::{by_fours, fragment_bits};
 use llmcc_ir::gpu::schedule::{self, WGMMA_PIECE};
 
-/// What a lane needs to know to find its weights.
+/// The facts by which a lane finds its weights.
 pub(super) struct Reader {
     /// Offset of the warp's strip in a stage.
     strip: V,

@@ -9,11 +9,11 @@ use crate::mlir::{Builder, Cache, Cmp, I64, V, WARP};
 use crate::ring::Turn;
 use llmcc_ir::gpu::schedule::{self, FactorRun, WGMMA_PIECE};
 
-/// What a thread knows of itself.
+/// A thread's place.
 struct Thread<'a> {
     tid: V,
     lane: V,
-    /// Of the strip that it copies weights of, and whether it does.
+    /// Weights of the strip that it copies, and whether it copies.
     weights: Weights<'a>,
     strip: V,
     copies: V,
@@ -83,11 +83,11 @@ impl<'a> Product<'a> {
         let weights = th.weights.strip(b, tile, 0, 0);
         let x = input::row(b, self.plan, self.args, self.block.row0);
         let (zero, end, one) = (b.i32(0), b.i32(turns + ahead as i64), b.i32(1));
-        // Where copies start, and what they have to be announced for.
+        // Start of the copies, and of their announcements.
         let init = [turn.values(), turn.values()].concat();
         let out = b.for_((zero, end, one), &init, |b, i, carried| {
             let (start, arrive) = (Turn::of(&carried[..2]), Turn::of(&carried[2..]));
-            // First what has arrived is announced: the wait for room may be long.
+            // Arrived copies are announced first: the wait for room may be long.
             let late = b.cmpc(Cmp::Sge, i, ahead as i64);
             b.if_(late, |b| self.announce(b, th, arrive.stage, ahead));
             let inside = b.cmpc(Cmp::Slt, i, turns);
@@ -133,8 +133,8 @@ impl<'a> Product<'a> {
         let runs = schedule::factor_runs(format);
         let factors: usize = runs.iter().map(FactorRun::bytes).sum();
         let there = Event::Weights.barrier(b, self.map, stage);
-        // One thread announces the bytes of all. What is copied before cannot complete the phase,
-        // which lacks its arrival.
+        // One thread announces the bytes of all. Earlier copies cannot complete the phase, which
+        // lacks its arrival.
         let first = b.cmpc(Cmp::Eq, th.tid, 0);
         b.if_(first, |b| b.mbarrier_expect(&there, self.plan.schedule.warps * (tile + factors)));
         let slot = self.weights_at(b, stage);

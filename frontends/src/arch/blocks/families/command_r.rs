@@ -1,4 +1,4 @@
-//! What the generations of Cohere's Command models have in common.
+//! Common parts of the generations of Cohere's Command models.
 
 use crate::arch::blocks::attention::Norm;
 use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
@@ -11,7 +11,7 @@ use crate::rope::RopeConfig;
 
 pub(crate) const LOGIT_SCALE: &[Field] = fields! { logit_scale };
 
-/// Of both generations.
+/// Defaults of both generations.
 pub(crate) const DEFAULTS: Defaults = Defaults {
     vocab: Some(256_000),
     heads: Some(64),
@@ -22,7 +22,7 @@ pub(crate) const DEFAULTS: Defaults = Defaults {
     ..Defaults::LLAMA
 };
 
-/// What both generations have in common.
+/// Reads the fields common to both generations.
 pub(crate) fn read(f: &Fields, defaults: &Defaults) -> Result<Decoder, ConfigError> {
     read_with(f, defaults, |heads, max| Ok(vec![rope::read(f, heads.dim, max, defaults.theta)?]))
 }

@@ -1,4 +1,4 @@
-//! What the models of Cosmos 3 (NVIDIA, 2026) call their tensors.
+//! Tensor names of the Cosmos 3 models (NVIDIA, 2026).
 
 use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{ATTN_K, ATTN_K_NORM, ATTN_OUT, ATTN_Q, ATTN_Q_NORM, ATTN_V, Table};

@@ -1,4 +1,4 @@
-//! What files call a draft head.
+//! Names of a draft head in files.
 
 use crate::arch::blocks::names::{self, HEAD, Kind, NORM, Names, Part, TABLE, Table, entries, names};
 
@@ -9,7 +9,7 @@ pub(crate) const ROW_NORM: Part = Part("draft.row_norm");
 /// Both to one row, `[hidden, 2·hidden]`, the embedding first.
 pub(crate) const JOIN: Part = Part("draft.join");
 
-/// What checkpoints call a draft head.
+/// Naming schemes of draft heads in checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DraftNames {
     /// As a layer with a number after the last, with the further parts beside its blocks.
@@ -37,7 +37,7 @@ impl DraftNames {
         }
     }
 
-    /// What the tensor of a layer is called, if that is the head's.
+    /// The name of a layer's tensor, if it belongs to the head.
     fn of_layer(self, tensor: &str) -> String {
         match (self, tensor.strip_prefix("model.")) {
             (DraftNames::Apart, Some(rest)) => format!("mtp.{rest}"),
@@ -51,7 +51,7 @@ impl DraftNames {
 pub(crate) struct DraftHead {
     /// The number that it has as a layer.
     pub layer: usize,
-    /// What files call it.
+    /// Naming scheme in files.
     pub names: DraftNames,
 }
 
@@ -68,7 +68,7 @@ impl DraftHead {
         }
     }
 
-    /// What a checkpoint that `has` some tensors calls one of what is lifted.
+    /// The name of a tensor in a checkpoint that `has` some tensors.
     pub(crate) fn tensor_of(
         self,
         names: Names,

@@ -6,12 +6,12 @@ use crate::config::dictionary::fields;
 use crate::config::fields::{Field, Fields};
 use crate::config::known::Unread;
 
-/// What says how long they are.
+/// Fields that give their length.
 pub(crate) const CHUNKS: &[Field] = fields! { dual_chunk_attention_config };
 const OF_CHUNKS: &[Field] = fields! { chunk_size, local_size, original_max_position_embeddings };
 
-/// Chunks change positions beyond the first one, and scores beyond the context of pretraining; up to there
-/// attention is what it is without, and so far the model goes.
+/// Chunks change positions beyond the first one, and scores beyond the context of pretraining; up
+/// to there attention is unchanged, and the compiled context ends there.
 pub(crate) fn within_chunk(f: &Fields, facts: &mut Facts) -> Result<(), ConfigError> {
     let Some(map) = f.object(CHUNKS[0].name) else { return Ok(()) };
     let at = "dual_chunk_attention_config.";

@@ -1,4 +1,4 @@
-//! What decoders of ERNIE 4.5 have in common, and PaddleOCR-VL with them.
+//! Common parts of ERNIE 4.5's decoders, and of PaddleOCR-VL.
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::experts::{Experts, Shared};

@@ -1,4 +1,4 @@
-//! What the generations of EXAONE have in common.
+//! Common parts of EXAONE's generations.
 
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::decoder::{Decoder, Defaults};

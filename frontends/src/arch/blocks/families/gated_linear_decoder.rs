@@ -1,4 +1,4 @@
-//! What configurations say of linear attention with a gate, and decoders of such layers.
+//! Configurations of linear attention with a gate, and decoders of such layers.
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::gated_linear_attention::{Decay, GatedLinear};
@@ -10,7 +10,7 @@ use crate::config::known::fixed;
 use crate::config::{ConfigError, rope as read_rope};
 use llmcc_ir::graph::UnaryOp;
 
-/// What the configuration classes fill in for absent fields.
+/// Defaults of the configuration classes.
 pub(crate) struct Absent {
     /// `num_heads`.
     pub heads: usize,
@@ -20,13 +20,14 @@ pub(crate) struct Absent {
     pub ratio: usize,
 }
 
-/// What both configurations say.
+/// Fields common to both configurations.
 pub(crate) const FIELDS: &[Field] = fields! {
     num_attention_heads | num_heads, num_key_value_heads | num_kv_heads, intermediate_size, hidden_ratio, norm_eps,
     expand_k, expand_v,
 };
 
-/// What both classes decide by themselves: how it is computed, and what no published model has.
+/// Fields that both classes decide by themselves: details of computation, and features that no
+/// published model has.
 pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
     Any => attn_mode fuse_norm fuse_swiglu fuse_cross_entropy fuse_linear_cross_entropy use_l2warp conv_size;
     On => elementwise_affine use_output_gate use_gk;

@@ -1,4 +1,4 @@
-//! What Gemma 2 and VaultGemma have in common: soft caps on scores and logits, and windows in every
+//! Common parts of Gemma 2 and VaultGemma: soft caps on scores and logits, and windows in every
 //! other layer.
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
@@ -9,7 +9,7 @@ use crate::config::fields::{Field, Fields, Given};
 use crate::config::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
 
-/// What files of the first release say beside [`OWN`], and means the same.
+/// Fields of the first release's files with the same meaning as [`OWN`].
 pub(crate) const FIXED: &[(&str, Neutral)] =
     &[("hidden_act", Neutral::Words(&["gelu_pytorch_tanh"])), ("sliding_window_size", Neutral::Any)];
 

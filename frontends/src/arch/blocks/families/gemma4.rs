@@ -1,4 +1,4 @@
-//! What the text models of Gemma 4 have in common: Gemma 3 with wider heads in layers that see
+//! Common parts of the text models of Gemma 4: Gemma 3 with wider heads in layers that see
 //! everything, norms of values and a factor of each layer.
 
 use crate::arch::blocks::attention::QkNorm;
@@ -40,7 +40,7 @@ pub(crate) fn read(f: &Fields, window: usize, max_position: usize) -> Result<Box
     Ok(Box::new(d.with_experts(|_| experts)))
 }
 
-/// What layers that see everything have where nothing is said.
+/// Defaults of layers that see everything.
 #[derive(Clone, Copy)]
 pub(crate) struct Wide {
     /// So much of each head is rotated.
@@ -120,7 +120,7 @@ fn rows(f: &Fields, d: &Decoder) -> Result<Option<LayerRows>, ConfigError> {
     LayerRows { width, vocab: Some(vocab) }.checked(f, WIDTH, d.facts.layers).map(Some)
 }
 
-/// What the heads of layers that see everything have of their own.
+/// The heads of layers that see everything.
 #[derive(Default)]
 struct WideHeads {
     dim: Option<usize>,
@@ -163,7 +163,7 @@ impl WideHeads {
         Ok(WideHeads { dim: size("head_dim")?, kv: size("num_key_value_heads")?, layers: Some(layers) })
     }
 
-    /// Whether what is said of layers is said of these, which see everything.
+    /// Checks that a list of layers names the layers that see everything.
     fn listed_for(&self, f: &Fields, all: &[usize]) -> Result<(), ConfigError> {
         match &self.layers {
             Some(listed) if listed != all => {
@@ -187,7 +187,7 @@ impl WideHeads {
     }
 }
 
-/// What is other in some layers.
+/// Fields that differ in some layers.
 const EACH: &str = "per_layer_config";
 
 fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {

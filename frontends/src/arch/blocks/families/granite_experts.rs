@@ -1,4 +1,4 @@
-//! What Granite's models have in common.
+//! Common parts of Granite's models.
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::experts::{Experts, Shared, Stored};
@@ -50,15 +50,15 @@ pub(crate) fn with_experts(f: &Fields, d: Decoder) -> Result<Decoder, ConfigErro
     Ok(d.with_experts(|_| Some(experts)))
 }
 
-/// What all of them read.
+/// Fields of all of them.
 pub(crate) const MULTIPLIERS: &[Field] = fields! {
     embedding_multiplier, residual_multiplier, attention_multiplier, logits_scaling,
 };
 
-/// What [`with_experts`] reads besides [`EXPERTS`].
+/// Fields of [`with_experts`] besides [`EXPERTS`].
 pub(crate) const SHARED: &[Field] = fields! { shared_intermediate_size: Accepts::Count };
 
-/// What [`experts`] reads.
+/// Fields of [`experts`].
 pub(crate) const EXPERTS: &[Field] = fields! { num_local_experts | num_experts, num_experts_per_tok };
 
 /// Names of the experts, and of the MLP for all tokens.

@@ -9,7 +9,7 @@ use crate::config::fields::{Field, Fields};
 /// Bases of the layers' rotations; 0: positions are not rotated.
 const BASES: &str = "layer_rope_theta";
 
-/// What [`with_windows`] reads besides [`WINDOW`](common::WINDOW).
+/// Fields of [`with_windows`] besides [`WINDOW`](common::WINDOW).
 pub(crate) const BASE_OF_EACH: &[Field] = fields! { layer_rope_theta };
 
 /// Gives layers sinks, windows in all but each fourth where nothing is said, and rotary tables.

@@ -1,5 +1,5 @@
-//! What HunYuan's models have in common: norms of queries and keys after the rotation, frequencies
-//! of a larger base.
+//! Common parts of HunYuan's models: norms of queries and keys after the rotation, frequencies of a
+//! larger base.
 
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::decoder::{Decoder, Defaults};
@@ -15,7 +15,7 @@ pub(crate) const NORMS: Table = names! {
     "model.layers.{}." { ATTN_Q_NORM => "self_attn.query_layernorm", ATTN_K_NORM => "self_attn.key_layernorm" }
 };
 
-/// What the classes decide by themselves, or files have without using it.
+/// Fields that the classes decide by themselves, or that files have without using them.
 pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
     On => use_qk_norm qk_norm qk_layernorm;
     // How many layers would share keys and values; whether they do is `use_cla`.

@@ -10,7 +10,7 @@ use crate::config::known::{Neutral, Unread};
 /// How many tokens are selected.
 pub(crate) const SELECTION: &[Field] = fields! { index_topk };
 
-/// What the classes that select do anyway, and what is said of the indexer.
+/// Fields that the selecting classes fix anyway, and fields of the indexer.
 pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
     One => moe_layer_freq;
     Off => mlp_bias;
@@ -27,7 +27,7 @@ pub(crate) struct Selection {
     pub field: &'static str,
 }
 
-/// The decoder for contexts of which nothing is left out.
+/// The decoder for contexts in which nothing is dropped.
 pub(crate) fn dense(f: &Fields, d: Decoder) -> Decoder {
     dense_of(f, d, Selection { tokens: f.size("index_topk").or(2048), field: "index_topk" })
 }

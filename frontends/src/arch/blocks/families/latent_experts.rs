@@ -65,13 +65,13 @@ pub(crate) fn sigmoids_of(f: &Fields, chosen: Router, scale: f64) -> Result<Rout
     })
 }
 
-/// The fields that [`experts`] and [`with_dense`] read, and of what is chosen.
+/// The fields that [`experts`] and [`with_dense`] read, and fields of the choice.
 pub(crate) const EXPERTS: &[Field] = fields! {
     n_routed_experts, num_experts_per_tok, n_shared_experts, moe_intermediate_size, first_k_dense_replace,
     routed_scaling_factor, n_group, topk_group, norm_topk_prob,
 };
 
-/// The fields that [`experts`] reads, and of what is chosen.
+/// The fields that [`experts`] reads, and fields of the choice.
 pub(crate) const MIXTURE: &[Field] = fields! {
     n_routed_experts, num_experts_per_tok, n_shared_experts, moe_intermediate_size, routed_scaling_factor, n_group,
     topk_group, norm_topk_prob,

@@ -1,4 +1,4 @@
-//! What the models of LFM2 have in common: names, norms of queries and keys, and convolutions.
+//! Common parts of the LFM2 models: names, norms of queries and keys, and convolutions.
 
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::decoder::{Decoder, Defaults};

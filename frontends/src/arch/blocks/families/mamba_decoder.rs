@@ -18,7 +18,7 @@ use crate::config::known::fixed;
 use crate::error::FrontendError;
 use llmcc_ir::graph::UnaryOp;
 
-/// What checkpoints call the parts around mixers, and those that all of them have.
+/// Names of the parts around mixers, and of parts common to all mixers.
 pub(crate) const NAMES: Table = names! {
     "backbone." {
         TABLE => "embeddings",
@@ -47,7 +47,7 @@ pub(crate) const LONGEST: usize = 1 << 20;
 /// A model of mixers.
 #[derive(Debug)]
 pub(crate) struct Mixers {
-    /// What is known of any model.
+    /// Facts common to all models.
     pub facts: Facts,
     /// All of them.
     pub mixer: Mixer,

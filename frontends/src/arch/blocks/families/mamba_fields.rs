@@ -11,7 +11,7 @@ use crate::config::fields::{Accepts, Field, Fields};
 use crate::config::known::Neutral;
 use llmcc_ir::graph::UnaryOp;
 
-/// What [`mixer`] reads.
+/// Fields of [`mixer`].
 pub(crate) const MAMBA: &[Field] = &[
     Field::new("mamba_n_heads", Accepts::Size(1 << 14)),
     Field::new("mamba_n_groups", Accepts::Size(1 << 14)),

@@ -1,4 +1,4 @@
-//! What OLMoE and FlexOLMo have in common: norms of the whole rows of queries and keys, and a mixture
+//! Common parts of OLMoE and FlexOLMo: norms of the whole rows of queries and keys, and a mixture
 //! of experts in every layer.
 
 use crate::arch::blocks::attention::QkNorm;
@@ -11,7 +11,7 @@ use crate::config::fields::{Field, Fields};
 use crate::config::known::Neutral;
 use llmcc_ir::graph::Router;
 
-/// What is said of norms that there always are.
+/// Fields of norms that always exist.
 pub(crate) const FIXED: &[(&str, Neutral)] =
     &[("use_qk_norm", Neutral::On), ("qk_norm", Neutral::On), ("qk_layernorm", Neutral::On)];
 

@@ -10,7 +10,7 @@ use crate::rope::RopeScaling;
 /// A decoder, of these sizes where the file says none.
 pub(crate) fn decoder(f: &Fields, sizes: &Defaults) -> Result<Decoder, ConfigError> {
     let d = Decoder::read(f, &Defaults { eps: 1e-5, window: WindowRule::Given, ..*sizes })?;
-    // Its class takes what others call "yarn" for longrope, and nothing else.
+    // Its class takes "yarn" for longrope, and nothing else.
     let known = |s: &RopeScaling| matches!(s, RopeScaling::Default | RopeScaling::LongRope { .. });
     if d.ropes.iter().any(|rope| !known(&rope.scaling)) {
         let help = "this architecture has none but longrope".into();

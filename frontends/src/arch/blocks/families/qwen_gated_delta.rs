@@ -1,4 +1,4 @@
-//! What Qwen's models with the gated delta rule have in common.
+//! Common parts of Qwen's models with the gated delta rule.
 
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::attention_gates::Gate;
@@ -34,13 +34,13 @@ pub(crate) fn drafted(d: Decoder) -> Decoder {
     d.with_drafts(DraftNames::Apart, |layer| layer.mixer.is_none())
 }
 
-/// What [`delta`] reads.
+/// Fields of [`delta`].
 pub(crate) const DELTA: &[Field] = fields! {
     linear_conv_kernel_dim, linear_key_head_dim, linear_value_head_dim, linear_num_key_heads,
     linear_num_value_heads,
 };
 
-/// What [`linear_layers`] reads.
+/// Fields of [`linear_layers`].
 pub(crate) const LAYERS: &[Field] = &[INTERVAL, Field::new("layer_types", Accepts::ListOf(LAYER_TYPES))];
 
 /// Which layers have full attention, where no list says so.
@@ -59,7 +59,7 @@ pub(crate) const NAMES: Table = names! {
     }
 };
 
-/// What the gated delta rule is.
+/// The settings of the gated delta rule.
 pub(crate) fn delta(f: &Fields) -> Result<GatedDelta, ConfigError> {
     let size = |name: &str, default: usize| f.size(name).or(default);
     let delta = GatedDelta {
@@ -98,7 +98,7 @@ pub(crate) fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, Conf
     Ok(types.into_iter().map(|t| t == "linear_attention").collect())
 }
 
-/// What [`experts`] reads.
+/// Fields of [`experts`].
 pub(crate) const EXPERTS: &[Field] = fields! {
     num_experts | num_local_experts, num_experts_per_tok, moe_intermediate_size, shared_expert_intermediate_size,
 };

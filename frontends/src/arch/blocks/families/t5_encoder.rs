@@ -16,17 +16,17 @@ use crate::config::known::Neutral;
 use crate::config::known::fixed;
 use llmcc_ir::graph::UnaryOp;
 
-/// What their classes decide.
+/// Fields that their classes decide.
 pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
     Off => is_decoder;
     // The class is an encoder alone, and sets it so.
     Any => is_encoder_decoder;
     Any => num_decoder_layers scale_decoder_outputs tie_word_embeddings dropout_rate bos_token_id;
-    // Of files of UMT5; nothing reads it.
+    // Files of UMT5 have it; nothing reads it.
     Any => scalable_attention;
 };
 
-/// What their configuration classes differ in.
+/// Differences of their configuration classes.
 pub(crate) struct Absent {
     /// `vocab_size`.
     pub vocab: usize,
@@ -41,9 +41,9 @@ pub(crate) struct Absent {
 }
 
 impl Absent {
-    /// Those of T5.
+    /// T5's defaults.
     pub(crate) const T5: Absent = Absent { vocab: 32_128, ffn: 2048, layers: 6, heads: 8, mlp: "relu" };
-    /// Those of its successors.
+    /// Its successors' defaults.
     pub(crate) const MT5: Absent = Absent { vocab: 250_112, ffn: 1024, layers: 8, heads: 6, mlp: "gated-gelu" };
 }
 
@@ -61,7 +61,8 @@ pub(crate) const FIELDS: &[Field] = fields! {
 const COUNT: &str = "relative_attention_num_buckets";
 const MOST: &str = "relative_attention_max_distance";
 
-/// Buckets of all published models. Those of others may begin elsewhere than the class's f32 says.
+/// Buckets of all published models. Other models' buckets may begin elsewhere than in the class's
+/// f32.
 const BUCKETS: Buckets = Buckets { count: 32, most: 128 };
 
 /// Reads [`FIELDS`].
@@ -91,13 +92,13 @@ pub(crate) fn read(f: &Fields, d: &Absent) -> Result<Encoder, ConfigError> {
         "silu" | "gated-silu" => UnaryOp::Silu,
         _ => UnaryOp::Relu,
     };
-    // What newer files say of it besides counts.
+    // Newer files' field for it besides counts.
     let act = common::activation(f, "dense_act_fn", act);
     let gated = f.flag_or("is_gated_act", named.starts_with("gated-"));
     let eps = common::eps(f, "layer_norm_epsilon", 1e-6)?;
     let mut e = Encoder::alike(facts, heads, (f.size("d_ff").or(d.ffn), act), eps);
     (e.norm, e.norm_first, e.table_norm) = (Norm::rms(eps), true, false);
-    // The third is what GGUF files call it.
+    // The third is the name in GGUF files.
     e.spare = &["encoder.embed_tokens.", "decoder.", "dec.", "lm_head."];
     for layer in &mut e.layers {
         let distance = Some(Distance::Buckets(BUCKETS));
@@ -108,7 +109,7 @@ pub(crate) fn read(f: &Fields, d: &Absent) -> Result<Encoder, ConfigError> {
     Ok(e)
 }
 
-/// Their names, but those of what scores get by distance.
+/// Their names, except the bias of scores by distance.
 pub(crate) const NAMES: Table = names! {
     "" { TABLE => "shared" }
     "encoder." { TABLE => "embed_tokens", NORM => "final_layer_norm" }

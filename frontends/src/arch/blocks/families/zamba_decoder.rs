@@ -1,5 +1,5 @@
-//! Mixers before some of which stands a block of attention and an MLP over the rows and the embeddings side
-//! by side (Zamba, arXiv 2405.16712). There are few such blocks, which take turns.
+//! Mixers, with a block of attention and an MLP over the rows and the embeddings side by side
+//! before some of them (Zamba, arXiv 2405.16712). There are few such blocks, which take turns.
 
 use crate::arch::blocks::attention::{Attention, Norm, attend, linear, norm};
 use crate::arch::blocks::decoder::inv_freq;
@@ -20,7 +20,7 @@ use crate::error::FrontendError;
 use crate::rope::RopeConfig;
 use llmcc_ir::graph::{Input, Op, UnaryOp, Value};
 
-/// What the rest of a layer adds of what its block makes.
+/// The rest of a layer adds this product of its block's output.
 const LINEAR: Part = Part("shared.linear");
 /// An adapter of the matrix of gate and up.
 pub(crate) const GATE_UP_DOWN: Part = Part("mlp.gate_up.adapter_down");
@@ -35,7 +35,7 @@ pub(crate) const ADAPTERS: [(Part, Part); 3] = [
 /// Norm before the mixer.
 const MIXER_NORM: Part = Part("ssm.before");
 
-/// Names of what both models have.
+/// Names common to both models.
 pub(crate) const NAMES: Table = names! {
     "model." { TABLE => "embed_tokens", NORM => "final_layernorm" }
     "" { HEAD => "lm_head" }
@@ -51,7 +51,7 @@ pub(crate) const NAMES: Table = names! {
 /// A model of mixers and shared blocks.
 #[derive(Debug)]
 pub(crate) struct Zamba {
-    /// What is known of any model.
+    /// Facts common to all models.
     pub facts: Facts,
     /// All norms.
     pub norm: Norm,
@@ -171,7 +171,7 @@ impl Zamba {
         Ok(f.call(&[x])?.pop().unwrap_or_default())
     }
 
-    /// What a shared block makes of the rows and the embeddings.
+    /// A shared block's output for the rows and the embeddings.
     fn shared(&self, f: &mut Draft, used: Use, [x, first]: [Value; 2], rope: Option<Value>) -> Value {
         let (hidden, block) = (self.facts.hidden, &self.block);
         let wide = 2 * hidden;
@@ -202,7 +202,7 @@ impl Zamba {
         let [gate, x] = match block.rank {
             Some(rank) => {
                 let shape = [2 * block.ffn, hidden];
-                // What is shared is read as it is.
+                // Shared matrices are read unchanged.
                 let w = f.of_layer(MLP_GATE_UP, Kind::Matrix, used.shared(), &shape);
                 let y = f.matmul(h, w);
                 let y = adapted(f, used, (GATE_UP_DOWN, GATE_UP_UP), (rank, shape), h, y);
@@ -239,7 +239,7 @@ impl Zamba {
     }
 }
 
-/// `y` and what the adapter of this use makes of `h`.
+/// `y` plus the output of this use's adapter for `h`.
 fn adapted(
     f: &mut Draft,
     used: Use,
@@ -256,12 +256,12 @@ fn adapted(
 }
 
 impl Use {
-    /// What all uses of a block share.
+    /// Index of the part that all uses of a block share.
     fn shared(self) -> (usize, Option<usize>) {
         (self.owner, None)
     }
 
-    /// What this one has alone.
+    /// Index of this use's own part.
     fn own(self) -> (usize, Option<usize>) {
         (self.owner, Some(self.number))
     }

@@ -1,10 +1,10 @@
-//! Attention to the last tokens, and to rows that many tokens before have in common (DeepSeek-V4).
+//! Attention to the last tokens, and to rows that many earlier tokens share (DeepSeek-V4).
 //!
-//! One row per token is key and value of all heads; its last elements are rotated, so that those of what
-//! a head finds are turned back. Layers that see more than a window have rows beside these, one for
-//! every window of some tokens: sums of its tokens' rows, weighted by the softmax of a gate for each
-//! element, or of the tokens of two windows, each of which has another row for the next one. A softmax
-//! is over both: two attentions say what their weights add up to.
+//! One row per token is key and value of all heads; its last elements are rotated, so the same
+//! elements of a head's result are rotated back. Layers that see more than a window have further
+//! rows, one for every window of some tokens: sums of its tokens' rows, weighted by the softmax of
+//! a gate for each element, or sums over the tokens of two windows; then each token has a second
+//! row for the next window. A softmax covers both: two attentions return the sums of their weights.
 
 use crate::arch::blocks::latent_attention::{Q_DOWN, Q_DOWN_NORM, Q_UP};
 use crate::arch::blocks::names::ATTN_SINKS;
@@ -16,7 +16,7 @@ const ROW: Part = Part("attn.row");
 const ROW_NORM: Part = Part("attn.row_norm");
 /// From the columns of some heads to fewer.
 const OUT_DOWN: Part = Part("attn.out_down");
-/// What a token has in the rows of windows, and what weighs it.
+/// A token's contribution to the rows of windows, and its weight.
 const WINDOW_ROW: Part = Part("attn.window.row");
 const WINDOW_GATE: Part = Part("attn.window.gate");
 /// Added to the gate by the token's place in its window.
@@ -42,9 +42,9 @@ pub(super) struct WindowSizes {
     /// Elements of a head, and of a row; those at its end that are rotated.
     pub dim: usize,
     pub rotated: usize,
-    /// Width of what queries are made of.
+    /// Width of the rows that queries are made of.
     pub q_rank: usize,
-    /// Groups of heads, and the width of what is made of each.
+    /// Groups of heads, and the width of each group's row.
     pub groups: usize,
     pub out_rank: usize,
     /// Tokens that are seen by themselves.
@@ -61,7 +61,7 @@ pub(super) struct Windows {
     pub overlap: bool,
 }
 
-/// What the layer is given beside its input.
+/// The layer's inputs beside its row.
 #[derive(Clone, Copy)]
 pub(super) struct ForLayer {
     pub positions: Value,
@@ -152,11 +152,11 @@ fn rotated(f: &mut Draft, s: &WindowSizes, heads: usize, x: Value, table: Value)
     f.op(Op::PickCols, &[both, whole])
 }
 
-/// For each token the row of the window of which it is the last, before its norm; something else for
-/// tokens that are no window's last.
+/// For each token that is the last of a window, the window's row before its norm; anything for
+/// other tokens.
 fn pooled(f: &mut Draft, s: &WindowSizes, windows: Windows, positions: Value, h: Value) -> Value {
     let Windows { len, overlap } = windows;
-    // Of two rows of a token the first counts in the next window.
+    // The first of a token's two rows counts in the next window.
     let (hidden, series) = (f.facts().hidden, if overlap { 2 } else { 1 });
     let width = s.dim.saturating_mul(series);
     let row = linear(f, WINDOW_ROW, [width, hidden], false, h);
@@ -166,7 +166,7 @@ fn pooled(f: &mut Draft, s: &WindowSizes, windows: Windows, positions: Value, h:
     f.op(Op::WindowMeans, &[gate, row, places, positions, state])
 }
 
-/// What a softmax over the scores of both attentions gives.
+/// The result of a softmax over the scores of both attentions.
 fn joined(f: &mut Draft, s: &WindowSizes, found: [Value; 2]) -> Value {
     let width = s.heads * s.dim;
     let part = |f: &mut Draft, start, len| found.map(|x| f.op(Op::SliceCols { start, len }, &[x]));

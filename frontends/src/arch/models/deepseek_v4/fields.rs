@@ -1,4 +1,4 @@
-//! What DeepSeek-V4's configurations say of its layers.
+//! DeepSeek-V4's configuration of its layers.
 
 use super::attention::Windows;
 use crate::arch::blocks::prelude::*;
@@ -68,7 +68,7 @@ pub(super) fn windows(f: &Fields, layers: usize) -> Result<Vec<Option<Windows>>,
     all.filter(|all| all.len() == layers).ok_or_else(|| f.invalid(RATIOS, &ratios, expected()))
 }
 
-/// Which layers' experts are those of the token.
+/// Layers whose experts are chosen by the token.
 pub(super) fn by_token(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
     const TYPES: &str = "mlp_layer_types";
     let first = f.count("num_hash_layers").unwrap_or(3);

@@ -1,5 +1,5 @@
-//! Several residual streams side by side in a row: a block reads the mean of all, gated column by column,
-//! and adds what it makes to each, weighted (a form of hyper-connections, arXiv 2409.19606).
+//! Several residual streams side by side in a row: a block reads the mean of all, gated column by
+//! column, and adds its output to each, weighted (a form of hyper-connections, arXiv 2409.19606).
 
 use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::split_each;
@@ -10,11 +10,11 @@ pub(super) struct MixSite {
     norm: Part,
     down: Part,
     up: Part,
-    /// Weights of what is added, `[streams, streams·hidden]`.
+    /// Weights of the output, `[streams, streams·hidden]`.
     inject: Part,
 }
 
-/// Around attention, or what stands in its place.
+/// Around attention, or the mixer in its place.
 pub(super) const ATTN: MixSite = MixSite {
     norm: Part("attn.streams.norm"),
     down: Part("attn.streams.down"),
@@ -89,7 +89,7 @@ impl Streams {
         split_each(f, x, f.facts().hidden, self.count)
     }
 
-    /// What a block reads of the streams `x`, `[T, hidden]`, and their norms.
+    /// A block's input from the streams `x`, `[T, hidden]`, and their norms.
     pub(super) fn mixed(self, f: &mut Draft, place: MixSite, eps: Norm, x: Value) -> (Value, Value) {
         let width = self.width(f);
         let x = self.normed(f, place.norm, eps, x);
