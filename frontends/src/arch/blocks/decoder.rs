@@ -1,7 +1,7 @@
 //! Decoders: embedding, layers of attention and an MLP, head. Data describe the differences of
 //! their architectures.
 
-use crate::arch::blocks::attention::{Attention, Norm, capped, linear, norm, product, scaled};
+use crate::arch::blocks::attention::{Attention, HeadForm, Norm, capped, linear, norm, product, scaled};
 pub(crate) use crate::arch::blocks::defaults::Defaults;
 use crate::arch::blocks::drafts::Drafts;
 use crate::arch::blocks::embedding_and_head::{picked, projected, table_with};
@@ -192,6 +192,17 @@ impl Decoder {
     pub(crate) fn with_attention(mut self, change: impl Fn(usize, &mut Attention)) -> Decoder {
         self.layers.iter_mut().enumerate().for_each(|(i, l)| change(i, &mut l.attention));
         self
+    }
+
+    /// Changes the attention of every layer that has heads of its own, and their form.
+    pub(crate) fn with_heads(mut self, change: impl Fn(usize, &mut Attention, &mut HeadForm)) -> Decoder {
+        self.layers.iter_mut().enumerate().for_each(|(i, l)| l.attention.change_heads(|a, h| change(i, a, h)));
+        self
+    }
+
+    /// Gives queries, keys, values and the output of attention a bias, if they are to have one.
+    pub(crate) fn with_attention_bias(self, bias: bool) -> Decoder {
+        self.with_heads(|_, _, h| (h.qkv_bias, h.out_bias) = (bias, bias))
     }
 
     /// Attention sees later tokens too if [`common::CAUSAL`] says so; then those as far away as the window

@@ -1,7 +1,7 @@
 //! Encoders: every token sees the whole text (or pair of texts), and there are no logits. Data
 //! describe the differences of their architectures.
 
-use crate::arch::blocks::attention::{Attention, Norm, QkNorm, attention, linear, norm};
+use crate::arch::blocks::attention::{Attention, Form, HeadForm, Norm, Projection, QkNorm, attention, linear, norm};
 use crate::arch::blocks::attention_scores::mean_so_far;
 use crate::arch::blocks::decoder::inv_freq;
 use crate::arch::blocks::embedding_and_head::{gathered, projected};
@@ -211,7 +211,7 @@ impl Encoder {
         let mut e = Encoder::alike(facts, heads, (ffn, act), common::eps(f, "layer_norm_eps", eps)?);
         e.ropes = vec![rope];
         for layer in &mut e.layers {
-            (layer.attention.fused, layer.attention.rotary) = (true, Some(0));
+            layer.attention.change_heads(|a, h| (h.projection, a.rotary) = (Projection::Fused, Some(0)));
         }
         Ok(e)
     }
@@ -220,8 +220,8 @@ impl Encoder {
     /// kinds of tokens.
     pub(crate) fn alike(facts: Facts, heads: Heads, (ffn, act): (usize, UnaryOp), eps: f32) -> Encoder {
         let mlp = Mlp { gated: false, bias: true, ..Mlp::gated(ffn, act) };
-        let attention =
-            Attention { qkv_bias: true, out_bias: true, rotary: None, causal: false, ..Attention::plain(heads, None) };
+        let form = Form::Heads(HeadForm { qkv_bias: true, out_bias: true, ..HeadForm::PLAIN });
+        let attention = Attention { rotary: None, causal: false, form, ..Attention::plain(heads, None) };
         Encoder {
             norm: Norm::layer(eps),
             norm_first: false,
@@ -391,7 +391,9 @@ impl Encoder {
         };
         let mut a = spec.attention;
         let again = spec.again.is_some_and(|always| always || f.stores(AGAIN_NORM, Kind::Gain));
-        a.qk_norm = if again { Some(QkNorm::Row) } else { a.qk_norm };
+        if again {
+            a.change_heads(|_, h| h.qk_norm = Some(QkNorm::Row));
+        }
         let a = &a;
         let x = f.carried("x", x);
         let rope = a.rotary.and_then(|table| ropes.get(table)).map(|rope| f.carried("rope", rope));

@@ -71,6 +71,7 @@ impl Latent {
         eps: 1e-6,
         whole: false,
         key_norm: false,
+        head_tuning: false,
     };
 
     /// Queries are made of something short: `q_lora_rank` is not null.
@@ -145,7 +146,7 @@ pub(crate) fn attention(
         own = f.op(Op::Rope { head_dim: l.rope }, &[own, rope]);
         appended = appended.map(|(latent, k)| (latent, f.op(Op::Rope { head_dim: l.rope }, &[k, rope])));
     }
-    if a.head_tuning {
+    if l.head_tuning {
         [q, own] = tuned_by_heads(f, heads, [(q, l.nope), (own, l.rope)], positions);
     }
     let wk = by_heads(f, heads, up[0], part[0], l.kv_rank);

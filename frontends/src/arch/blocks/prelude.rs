@@ -1,6 +1,8 @@
 //! Names that most architecture files use: `use crate::arch::blocks::prelude::*`.
 
-pub(crate) use crate::arch::blocks::attention::{Attention, Norm, QkNorm, linear, norm};
+pub(crate) use crate::arch::blocks::attention::{
+    Attention, BareBias, Form, Norm, OutNorm, Projection, QkNorm, ScoreForm, linear, norm,
+};
 pub(crate) use crate::arch::blocks::attention_gates::Gate;
 pub(crate) use crate::arch::blocks::attention_scores::Distance;
 pub(crate) use crate::arch::blocks::clamps::Limits;

@@ -32,7 +32,7 @@ pub(crate) const ARCH: Arch = Arch {
             let scaling = RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original };
             d.ropes.iter_mut().for_each(|rope| rope.scaling = scaling.clone());
         }
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.xielu) = (false, true))))
     },
 };

@@ -20,7 +20,7 @@ pub(crate) const ARCH: Arch = Arch {
         };
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read(f, &defaults)?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
+        let d = d.with_attention_bias(attention);
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, mlp))))
     },
 };

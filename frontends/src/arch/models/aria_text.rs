@@ -14,7 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let defaults = Defaults { vocab: Some(32_000), heads: Some(32), ffn: Some(1), ..Defaults::LLAMA };
         let bias = f.flag("attention_bias");
-        let d = Decoder::read(f, &defaults)?.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias));
+        let d = Decoder::read(f, &defaults)?.with_attention_bias(bias);
         silu_alone(f, &d)?;
         let router = Router::softmax(f.size("moe_topk").or(2), true);
         let experts = Experts::like(&d, router, f.size("moe_num_experts").or(8));

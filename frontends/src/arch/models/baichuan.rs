@@ -31,10 +31,11 @@ pub(crate) const ARCH: Arch = Arch {
         })?;
         d.facts.max_position = d.facts.max_position.min(longest.unwrap_or(usize::MAX));
         d.unit_head = d.facts.vocab == SECOND || f.number("z_loss_weight").is_some();
-        Ok(Box::new(d.with_attention(|_, a| {
-            a.fused = true;
+        Ok(Box::new(d.with_heads(|_, a, h| {
+            h.projection = Projection::Fused;
             if sloped {
-                (a.rotary, a.distance) = (None, Some(Distance::Slopes { max: 8.0 }));
+                a.rotary = None;
+                h.with_dot(|s| s.distance = Some(Distance::Slopes { max: 8.0 }));
             }
         })))
     },

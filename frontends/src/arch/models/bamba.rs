@@ -33,7 +33,7 @@ pub(crate) const ARCH: Arch = Arch {
             _ => false,
         })?;
         let d = d.with_mixers(|i| (!attend.contains(&(i as f64))).then_some(Mixer::Mamba2(mixer)));
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
+        let d = d.with_attention_bias(attention);
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },
 };

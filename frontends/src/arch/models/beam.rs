@@ -35,8 +35,8 @@ pub(crate) const ARCH: Arch = Arch {
         let sliding = sliding.unwrap_or_else(|| (1..=layers).map(|i| !i.is_multiple_of(6) && i < layers).collect());
         all_said(f, rotates, &sliding)?;
         let (bias, window) = (f.flag("attention_bias"), f.size("sliding_window").or_null(512));
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm, a.gate) = (bias, bias, Some(QkNorm::Head), Some(Gate::ColumnsBiased));
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm, a.gate) = (bias, bias, Some(QkNorm::Head), Some(Gate::ColumnsBiased));
             a.window = window.filter(|_| sliding[i]);
             a.rotary = table_of(rotates, sliding[i]);
             a.tuning = a.rotary.is_none().then_some(Tuning { beta: 0.1, shift: 1, step: 2048, power: true });

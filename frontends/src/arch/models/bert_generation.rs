@@ -28,7 +28,7 @@ pub(crate) const ARCH: Arch = Arch {
         let norm = Norm::layer(d.norm.eps);
         (d.norm, d.norms, d.learned, d.table_norm) = (norm, Norms::Around, Some(0), Some(norm));
         (d.last_norm, d.head_bias) = (false, true);
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.rotary) = (true, true, None));
+        let d = d.with_heads(|_, a, h| (h.qkv_bias, h.out_bias, a.rotary) = (true, true, None));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };

@@ -24,7 +24,7 @@ pub(crate) const ARCH: Arch = Arch {
             e.facts.max_position = e.facts.max_position.min(seen);
         }
         let bias = f.flag_or("use_bias", true);
-        e.layers.iter_mut().for_each(|layer| layer.attention.qkv_bias = bias);
+        e.layers.iter_mut().for_each(|layer| layer.attention.change_heads(|_, h| h.qkv_bias = bias));
         e.classes = ClassHead { act: common::activation(f, "hidden_act", UnaryOp::GeluTanh), ..ClassHead::BERT };
         Ok(Box::new(e))
     },

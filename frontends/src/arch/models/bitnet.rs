@@ -25,7 +25,7 @@ pub(crate) const ARCH: Arch = Arch {
         let bias = f.flag("attention_bias");
         let d = Decoder::read(f, &defaults)?;
         let norm = d.norm;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.out_norm) = (bias, bias, Some(norm)));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.out_norm) = (bias, bias, Some(OutNorm::Row(norm))));
         Ok(Box::new(d.with_mlp(|m| m.inner_norm = Some(norm))))
     },
 };

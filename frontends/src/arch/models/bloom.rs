@@ -19,9 +19,9 @@ pub(crate) const ARCH: Arch = Arch {
         if f.flag("apply_residual_connection_post_layernorm") {
             d.norms = Norms::Entering;
         }
-        let d = d.with_attention(|_, a| {
-            (a.by_group, a.qkv_bias, a.out_bias, a.rotary) = (true, true, true, None);
-            a.distance = Some(Distance::Slopes { max: 8.0 });
+        let d = d.with_heads(|_, a, h| {
+            (h.projection, h.qkv_bias, h.out_bias, a.rotary) = (Projection::ByGroup, true, true, None);
+            h.with_dot(|s| s.distance = Some(Distance::Slopes { max: 8.0 }));
         });
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },

@@ -35,7 +35,7 @@ pub(crate) const ARCH: Arch = Arch {
         (d.norm, d.norms) = (Norm::layer(d.norm.eps), Norms::Parallel { own: false });
         d.head_bias = true;
         let rotated = d.ropes.first().map_or(0, |rope| rope.dim);
-        let d = d.with_attention(|_, a| (a.parts, a.neighbours) = (Some(PARTS), rotated));
+        let d = d.with_heads(|_, _, h| (h.projection, h.neighbours) = (Projection::Parts(PARTS), rotated));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };

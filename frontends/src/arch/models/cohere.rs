@@ -14,7 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let qk_norm = f.flag("use_qk_norm").then_some(QkNorm::Heads);
         let d = read(f, &Defaults { theta: 5e5, ..DEFAULTS })?;
-        Ok(Box::new(d.with_attention(|_, a| a.qk_norm = qk_norm)))
+        Ok(Box::new(d.with_heads(|_, _, h| h.qk_norm = qk_norm)))
     },
 };
 

@@ -30,8 +30,8 @@ pub(crate) const ARCH: Arch = Arch {
         let sliding = common::sliding_layers(f, layers)?.unwrap_or_else(|| vec![false; layers]);
         all_said(f, rotates, &sliding)?;
         let window = f.size("sliding_window").or_null(4096);
-        Ok(Box::new(d.with_attention(|i, a| {
-            a.neighbours = 0;
+        Ok(Box::new(d.with_heads(|i, a, h| {
+            h.neighbours = 0;
             a.window = window.filter(|_| sliding[i]);
             a.rotary = table_of(rotates, sliding[i]);
         })))

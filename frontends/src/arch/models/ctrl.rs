@@ -29,7 +29,7 @@ pub(crate) const ARCH: Arch = Arch {
         d.sines = Some(Sines { rates: Rates::BeforeNext, skip: 0, zero: None });
         d.scales.embedding = Some((d.facts.hidden as f64).sqrt() as f32);
         d.head_bias = true;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.rotary) = (true, true, None));
+        let d = d.with_heads(|_, a, h| (h.qkv_bias, h.out_bias, a.rotary) = (true, true, None));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };

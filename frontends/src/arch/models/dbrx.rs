@@ -40,7 +40,10 @@ pub(crate) const ARCH: Arch = Arch {
         if !queries.is_multiple_of(kv) {
             return Err(a.invalid("kv_n_heads", &kv, format!("a divisor of `n_heads` ({queries})")));
         }
-        let d = d.with_attention(|_, a| (a.fused, a.clip, a.heads.kv) = (true, clip, kv));
+        let d = d.with_heads(|_, a, h| {
+            (h.projection, a.heads.kv) = (Projection::Fused, kv);
+            h.with_dot(|s| s.clip = clip);
+        });
         let experts = experts(f, &d)?;
         Ok(Box::new(d.with_experts(|_| Some(experts))))
     },

@@ -17,8 +17,10 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let (mut e, near) = read(f, None)?;
         for layer in &mut e.layers {
-            let a = &mut layer.attention;
-            (a.by_group, a.qkv_bias, a.bare_biases, a.near) = (true, false, true, near);
+            layer.attention.change_heads(|_, h| {
+                (h.projection, h.qkv_bias, h.bare_bias) = (Projection::ByGroup, false, BareBias::QueriesAndValues);
+                h.scores = near.map_or(h.scores, ScoreForm::Near);
+            });
         }
         Ok(Box::new(e))
     },

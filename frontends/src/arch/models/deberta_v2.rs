@@ -2,7 +2,7 @@
 //! of queries and keys; a convolution may be beside the first layer.
 
 use crate::arch::blocks::attention::product;
-use crate::arch::blocks::disentangled_attention::{NEAR, NEAR_K, NEAR_NORM, NEAR_Q};
+use crate::arch::blocks::disentangled_attention::{NEAR, NEAR_K, NEAR_NORM, NEAR_Q, Near};
 use crate::arch::blocks::encoder::FIELDS_WITHOUT_TYPES;
 use crate::arch::blocks::families::disentangled_fields::{self, FIELDS, FIXED, whole};
 use crate::arch::blocks::neighbour_rows::neighbours;
@@ -48,10 +48,8 @@ fn read(f: &Fields) -> Result<Deberta, ConfigError> {
         return Err(f.invalid("layer_norm_eps", &eps, "more than 0".into()));
     }
     for layer in &mut encoder.layers {
-        layer.attention.near = near;
-        if let Some(near) = &mut layer.attention.near {
-            (near.norm, near.shared, near.key_bias) = (normed.then_some(eps), shared, true);
-        }
+        let near = near.map(|near| Near { norm: normed.then_some(eps), shared, key_bias: true, ..near });
+        layer.attention.change_heads(|_, h| h.scores = near.map_or(h.scores, ScoreForm::Near));
     }
     let convolved = match f.count("conv_kernel_size") {
         None | Some(0) => None,

@@ -31,7 +31,7 @@ pub(crate) const ARCH: Arch = Arch {
         let d = Decoder::read(f, &Defaults { vocab: Some(102_400), heads: Some(32), ..Defaults::LLAMA })?;
         let experts = second_experts(f, &d)?;
         let sparse = sparse_by_types_or_every(f, d.facts.layers)?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias));
+        let d = d.with_attention_bias(bias);
         Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },
 };

@@ -19,9 +19,9 @@ pub(crate) const ARCH: Arch = Arch {
             let expected = "even: this architecture has values of two heads together";
             return Err(f.invalid("num_key_value_heads", &heads, expected.into()));
         }
-        Ok(Box::new(d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias) = (bias, bias);
-            (a.differential, a.value_dim) = (Some(first_lambda(i)), Some(2 * a.heads.dim));
+        Ok(Box::new(d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias) = (bias, bias);
+            (h.scores, h.values.dim) = (ScoreForm::Differential(first_lambda(i)), Some(2 * a.heads.dim));
         })))
     },
 };

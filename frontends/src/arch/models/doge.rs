@@ -26,7 +26,7 @@ pub(crate) const ARCH: Arch = Arch {
         let defaults = Defaults { vocab: Some(32_768), heads: Some(8), window: WindowRule::Given, ..Defaults::LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let (bias, mlp_bias) = (f.flag("attention_bias"), f.flag("mlp_bias"));
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         let d = d.with_mlp(|m| m.bias = mlp_bias);
         let most = Selection { tokens: f.size("keep_window_size").or(2048), field: "keep_window_size" };
         Ok(Box::new(Doge(dense_of(f, d, most))))
@@ -92,13 +92,13 @@ fn kept(f: &mut Draft, part: Part, x: Value, y: Value) -> Value {
 fn attention(f: &mut Draft, a: &Attention, eps: Norm, h: Value, rope: Option<Value>) -> Value {
     let (hidden, heads, head_dim) = (f.facts().hidden, a.heads, a.heads.dim);
     let [queries, keys] = [heads.queries, heads.kv].map(|n| n * head_dim);
-    let q = linear(f, ATTN_Q, [queries, hidden], a.qkv_bias, h);
-    let k = linear(f, ATTN_K, [keys, hidden], a.qkv_bias, h);
-    let v = linear(f, ATTN_V, [keys, hidden], a.qkv_bias, h);
+    let q = linear(f, ATTN_Q, [queries, hidden], a.own().qkv_bias, h);
+    let k = linear(f, ATTN_K, [keys, hidden], a.own().qkv_bias, h);
+    let v = linear(f, ATTN_V, [keys, hidden], a.own().qkv_bias, h);
     let q = qk_norm(f, QkNorm::Head, ATTN_Q_NORM, a, heads.queries, eps, q);
     let k = qk_norm(f, QkNorm::Head, ATTN_K_NORM, a, heads.kv, eps, k);
     let [q, k] = [q, k].map(|x| rope.map_or(x, |rope| f.op(Op::Rope { head_dim }, &[x, rope])));
-    let steps = linear(f, STEPS, [heads.kv, keys], a.qkv_bias, v);
+    let steps = linear(f, STEPS, [heads.kv, keys], a.own().qkv_bias, v);
     let steps = f.unary(UnaryOp::Softplus, steps);
     let rates = f.weight(RATES, Kind::Bare, &[heads.kv]);
     let own = f.mul(steps, rates);
@@ -114,7 +114,7 @@ fn attention(f: &mut Draft, a: &Attention, eps: Norm, h: Value, rope: Option<Val
     let positions = f.input(Input::Positions);
     let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
     let y = attended(f, &Scoring::plain(heads.queries, a.scale), q, kv, positions);
-    linear(f, ATTN_OUT, [hidden, queries], a.out_bias, y)
+    linear(f, ATTN_OUT, [hidden, queries], a.own().out_bias, y)
 }
 
 /// `x`, each of its heads with [`MORE`] columns after it, all of them the column `of` the head of `x` and

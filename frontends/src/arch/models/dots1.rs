@@ -21,8 +21,8 @@ pub(crate) const ARCH: Arch = Arch {
         let d = Decoder::read(f, &defaults)?;
         let window = f.size("sliding_window").or_null(4096);
         let (first, sliding) = (f.count("max_window_layers").unwrap_or(62), common::sliding_layers(f, d.layers.len())?);
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head));
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head));
             a.window = window.filter(|_| sliding.as_ref().map_or(i >= first, |s| s[i]));
         });
         let chosen = Router::softmax(f.required_size("num_experts_per_tok")?, f.flag("norm_topk_prob"));

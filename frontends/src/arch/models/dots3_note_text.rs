@@ -44,7 +44,7 @@ pub(crate) const ARCH: Arch = Arch {
             let (latent, heads) = if slides { sliding } else { full };
             let larger = |rank: usize| (hidden / rank as f64).sqrt();
             let factor = Some(larger(latent.kv_rank) as f32).filter(|factor| *factor != 1.0);
-            (a.heads, a.latent, a.gate) = (heads, Some(Latent { factor, ..latent }), Some(Gate::Heads));
+            (a.heads, a.form, a.gate) = (heads, Form::Latent(Latent { factor, ..latent }), Some(Gate::Heads));
             a.scale = (latent.q_rank.map_or(1.0, larger) / (heads.dim as f64).sqrt()) as f32;
             (a.window, a.rotary) = (window.filter(|_| slides), Some(usize::from(slides)));
         });

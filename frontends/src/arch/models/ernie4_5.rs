@@ -12,6 +12,6 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[HUGGING_FACE]),
     read: |f| {
         let d = dense(f)?;
-        Ok(Box::new(d.with_attention(|_, a| a.neighbours = a.heads.dim)))
+        Ok(Box::new(d.with_heads(|_, a, h| h.neighbours = a.heads.dim)))
     },
 };

@@ -22,8 +22,8 @@ pub(crate) const ARCH: Arch = Arch {
         // Not used for embeddings.
         d.dense_head = Some(DenseHead { act: UnaryOp::Gelu, bias: true });
         let (bias, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
-        let d = d.with_attention(|_, a| {
-            (a.qkv_bias, a.out_bias, a.causal, a.qk_norm) = (bias, bias, false, Some(QkNorm::Row));
+        let d = d.with_heads(|_, a, h| {
+            (h.qkv_bias, h.out_bias, a.causal, h.qk_norm) = (bias, bias, false, Some(QkNorm::Row));
         });
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },

@@ -20,8 +20,7 @@ pub(crate) const ARCH: Arch = Arch {
         let mut e = Encoder::alike(facts, heads, (ffn, act), eps);
         (e.norm, e.norm_first, e.table_norm, e.ropes) = (Norm::rms(eps), true, false, vec![rope]);
         for layer in &mut e.layers {
-            let a = &mut layer.attention;
-            (a.qkv_bias, a.out_bias, a.rotary) = (bias, bias, Some(0));
+            layer.attention.change_heads(|a, h| (h.qkv_bias, h.out_bias, a.rotary) = (bias, bias, Some(0)));
             (layer.mlp.gated, layer.mlp.bias) = (true, mlp_bias);
         }
         let (pool, late) = match f.text("classifier_pooling") {

@@ -37,10 +37,11 @@ pub(crate) const ARCH: Arch = Arch {
         let (bias, alibi) = (f.flag("bias"), f.flag("alibi"));
         d.norm = Norm::layer(d.norm.eps);
         d.norms = if parallel { Norms::Parallel { own: two } } else { Norms::Before };
-        let d = d.with_attention(|_, a| {
-            (a.by_group, a.qkv_bias, a.out_bias) = (true, bias, bias);
+        let d = d.with_heads(|_, a, h| {
+            (h.projection, h.qkv_bias, h.out_bias) = (Projection::ByGroup, bias, bias);
             if alibi {
-                (a.rotary, a.distance) = (None, Some(Distance::RoundedSlopes));
+                a.rotary = None;
+                h.with_dot(|s| s.distance = Some(Distance::RoundedSlopes));
             }
             // Their number counts in newer files only, and there it alone.
             if !new {

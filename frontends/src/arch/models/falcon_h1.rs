@@ -39,9 +39,9 @@ pub(crate) const ARCH: Arch = Arch {
         let [gate, down] = multipliers::<2>(f, "mlp_multipliers")?;
         let mixer = mixer_of(f)?;
         d.layers.iter_mut().for_each(|l| (l.mixer, l.beside) = (Some(Mixer::Mamba2(mixer)), Some(beside)));
-        let d = d.with_attention(|_, a| {
+        let d = d.with_heads(|_, a, h| {
             // Keys times a number are scores times it.
-            (a.qkv_bias, a.out_bias, a.scale) = (attention, attention, a.scale * keys);
+            (h.qkv_bias, h.out_bias, a.scale) = (attention, attention, a.scale * keys);
         });
         Ok(Box::new(d.with_mlp(|m| (m.bias, m.gate_scale, m.scale) = (mlp, Some(gate), Some(down)))))
     },

@@ -27,8 +27,8 @@ pub(crate) const ARCH: Arch = Arch {
         let full = |i: usize| i < 2 || i % 4 == 1 || i + 1 == layers;
         let sliding = common::sliding_layers(f, layers)?.unwrap_or_else(|| (0..layers).map(|i| !full(i)).collect());
         let window = f.size("sliding_window").or(513);
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm, a.sinks) = (bias, bias, Some(QkNorm::Head), true);
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm, a.sinks) = (bias, bias, Some(QkNorm::Head), true);
             (a.rotary, a.window) = (sliding[i].then_some(0), sliding[i].then_some(window));
         });
         let experts = experts(f, &d, [6, 512, 256], f.flag_or("norm_topk_prob", true));

@@ -25,7 +25,7 @@ pub(crate) const ARCH: Arch = Arch {
         let mut d = Decoder::read(f, &defaults)?;
         d.norm.from_one = true;
         d.scales.embedding_root = true;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias)).both_ways_if_said(f);
+        let d = d.with_attention_bias(bias).both_ways_if_said(f);
         Ok(Box::new(d.with_mlp(|m| m.act = if m.act == UnaryOp::Gelu { act } else { m.act })))
     },
 };

@@ -29,8 +29,8 @@ pub(crate) const ARCH: Arch = Arch {
         (d.norms, d.norm.from_one, d.scales.embedding_root) = (Norms::Both, true, true);
         d.scales.cap = common::limit(f, "final_logit_softcapping")?;
         let scale = (1.0 / f.factor_or("query_pre_attn_scalar", 256.0)?.sqrt()) as f32;
-        Ok(Box::new(d.with_attention(|_, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm, a.scale) = (bias, bias, Some(QkNorm::Head), scale);
+        Ok(Box::new(d.with_heads(|_, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm, a.scale) = (bias, bias, Some(QkNorm::Head), scale);
             a.rotary = Some(usize::from(a.window.is_some()));
             // EmbeddingGemma (arXiv 2509.20354): half of the window on either side.
             if both_ways {

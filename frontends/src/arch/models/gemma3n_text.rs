@@ -45,8 +45,8 @@ pub(crate) const ARCH: Arch = Arch {
             Given::Absent => Some(30.0),
             Given::Null | Given::Value(_) => common::limit(f, "final_logit_softcapping")?,
         };
-        let mut d = d.with_attention(|_, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm, a.value_norm) = (bias, bias, Some(QkNorm::Head), true);
+        let mut d = d.with_heads(|_, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm, h.values.norm) = (bias, bias, Some(QkNorm::Head), true);
             (a.scale, a.rotary) = (1.0, Some(usize::from(a.window.is_some())));
         });
         mlps(f, &mut d)?;

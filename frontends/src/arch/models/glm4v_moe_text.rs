@@ -26,7 +26,7 @@ pub(crate) const ARCH: Arch = Arch {
             ..Defaults::LLAMA
         };
         let bias = f.flag_or("attention_bias", true);
-        let d = Decoder::read(f, &defaults)?.with_attention(|_, a| a.qkv_bias = bias);
+        let d = Decoder::read(f, &defaults)?.with_heads(|_, _, h| h.qkv_bias = bias);
         let experts = experts(f, &d, sigmoids(f, 8, 1.0)?, [128, 1, 1408])?;
         let experts = Experts { correction: Some(CORRECTION), ..experts };
         Ok(Box::new(with_dense(f, d, experts, 1).with_numbered_drafts()))

@@ -60,8 +60,9 @@ pub(crate) const ARCH: Arch = Arch {
         if latent.q_rank.is_none() {
             return Err(f.unsupported("q_lora_rank", "null".into(), "this architecture has a number there".into()));
         }
-        let d = d
-            .with_attention(|_, a| (a.heads, a.scale, a.rotary, a.latent) = (heads, heads.scale(), None, Some(latent)));
+        let d = d.with_attention(|_, a| {
+            (a.heads, a.scale, a.rotary, a.form) = (heads, heads.scale(), None, Form::Latent(latent))
+        });
         let limits = Some(Limits::Entering(f.factor_or("swiglu_limit", 10.0)? as f32));
         let d = d.with_mlp(|m| m.limits = limits);
         let (delta, linear) = (delta(f)?, linear_layers(f, d.facts.layers)?);

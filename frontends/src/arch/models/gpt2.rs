@@ -16,8 +16,9 @@ pub(crate) const ARCH: Arch = Arch {
         let mut d = Decoder::read_with(f, &Defaults::GPT2, |_, _| Ok(vec![]))?;
         (d.norm, d.learned) = (Norm::layer(d.norm.eps), Some(0));
         let (scaled, by_layer) = (f.flag_or("scale_attn_weights", true), f.flag("scale_attn_by_inverse_layer_idx"));
-        let d = d.with_attention(|i, a| {
-            (a.fused, a.transposed, a.qkv_bias, a.out_bias, a.rotary) = (true, true, true, true, None);
+        let d = d.with_heads(|i, a, h| {
+            (h.projection, h.transposed) = (Projection::Fused, true);
+            (h.qkv_bias, h.out_bias, a.rotary) = (true, true, None);
             a.scale = if scaled { a.scale } else { 1.0 } / if by_layer { (i + 1) as f32 } else { 1.0 };
         });
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.transposed, m.bias) = (false, true, true))))

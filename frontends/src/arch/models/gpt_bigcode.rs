@@ -18,10 +18,10 @@ pub(crate) const ARCH: Arch = Arch {
         let one = f.flag_or("multi_query", true);
         let mut d = Decoder::read_with(f, &Defaults::GPT2, |_, _| Ok(vec![]))?;
         (d.norm, d.learned) = (Norm::layer(d.norm.eps), Some(0));
-        let d = d.with_attention(|_, a| {
-            (a.qkv_bias, a.out_bias, a.rotary) = (true, true, None);
+        let d = d.with_heads(|_, a, h| {
+            (h.qkv_bias, h.out_bias, a.rotary) = (true, true, None);
             // Several are stored head by head.
-            (a.fused, a.by_group) = (one, !one);
+            h.projection = if one { Projection::Fused } else { Projection::ByGroup };
             a.heads.kv = if one { 1 } else { a.heads.queries };
         });
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))

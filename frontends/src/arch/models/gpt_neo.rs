@@ -19,8 +19,8 @@ pub(crate) const ARCH: Arch = Arch {
         let local = |kind: &str, i: usize| kind == if slides[i] { "local" } else { "global" };
         common::follow(f, "attention_layers", d.facts.layers, local)?;
         let window = f.size("window_size").or(256);
-        let d = d.with_attention(|i, a| {
-            (a.out_bias, a.rotary, a.scale) = (true, None, 1.0);
+        let d = d.with_heads(|i, a, h| {
+            (h.out_bias, a.rotary, a.scale) = (true, None, 1.0);
             a.window = slides[i].then_some(window);
         });
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))

@@ -27,7 +27,7 @@ pub(crate) const ARCH: Arch = Arch {
         if f.flag_or("use_parallel_residual", true) {
             d.norms = Norms::Parallel { own: true };
         }
-        let d = d.with_attention(|_, a| (a.by_group, a.qkv_bias, a.out_bias) = (true, bias, bias));
+        let d = d.with_heads(|_, _, h| (h.projection, h.qkv_bias, h.out_bias) = (Projection::ByGroup, bias, bias));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };

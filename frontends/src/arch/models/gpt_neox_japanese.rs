@@ -26,7 +26,10 @@ pub(crate) const ARCH: Arch = Arch {
         let mut d = Decoder::read(f, &defaults)?;
         d.norm = Norm::layer(d.norm.eps);
         let last = d.facts.layers.saturating_sub(1);
-        let d = d.with_attention(|i, a| (a.by_group, a.bare_bias) = (true, i == last));
+        let d = d.with_heads(|i, _, h| {
+            h.projection = Projection::ByGroup;
+            h.bare_bias = if i == last { BareBias::Out } else { BareBias::Absent };
+        });
         Ok(Box::new(d.with_mlp(|m| m.gated = false)))
     },
 };

@@ -33,8 +33,8 @@ pub(crate) const ARCH: Arch = Arch {
         let d = Decoder::read(f, &defaults)?;
         let window = f.size("sliding_window").or_null(128);
         let sliding = common::sliding_layers(f, d.layers.len())?;
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.sinks) = (bias, bias, true);
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, a.sinks) = (bias, bias, true);
             a.window = window.filter(|_| sliding.as_ref().map_or(i % 2 == 0, |s| s[i]));
         });
         let router = Router::softmax(f.size("num_experts_per_tok").or(4), false);

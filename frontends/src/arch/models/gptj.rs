@@ -24,7 +24,7 @@ pub(crate) const ARCH: Arch = Arch {
         (d.norm, d.norms) = (Norm::layer(d.norm.eps), Norms::Parallel { own: false });
         d.head_bias = true;
         let rotated = d.ropes.first().map_or(0, |rope| rope.dim);
-        let d = d.with_attention(|_, a| a.neighbours = rotated);
+        let d = d.with_heads(|_, _, h| h.neighbours = rotated);
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };

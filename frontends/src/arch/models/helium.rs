@@ -22,7 +22,7 @@ pub(crate) const ARCH: Arch = Arch {
         };
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read(f, &defaults)?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.neighbours) = (attention, a.heads.dim));
+        let d = d.with_heads(|_, a, h| (h.qkv_bias, h.neighbours) = (attention, a.heads.dim));
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },
 };

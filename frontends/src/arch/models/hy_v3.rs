@@ -33,7 +33,7 @@ pub(crate) const ARCH: Arch = Arch {
             return Err(f.unsupported("mlp_bias", "true".into(), help));
         }
         let d = Decoder::read(f, &defaults)?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         let router = Router {
             score: Score::Sigmoid,
             eps: F32::new(1e-20),

@@ -23,8 +23,8 @@ pub(crate) const ARCH: Arch = Arch {
             Some(_) => Some(common::factor(f, "attention_multiplier")?.unwrap_or(1.0)),
             None => None,
         };
-        let d = d.with_attention(|_, a| {
-            (a.qkv_bias, a.out_bias, a.scale) = (attention, attention, scale.unwrap_or(a.scale));
+        let d = d.with_heads(|_, a, h| {
+            (h.qkv_bias, h.out_bias, a.scale) = (attention, attention, scale.unwrap_or(a.scale));
         });
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },

@@ -15,7 +15,7 @@ pub(crate) const ARCH: Arch = Arch {
         let defaults = Defaults { vocab: Some(103_168), heads: Some(32), ..Defaults::LLAMA };
         let bias = f.flag_or("bias", true);
         let d = Decoder::read(f, &defaults)?;
-        Ok(Box::new(d.with_attention(|_, a| (a.by_group, a.qkv_bias, a.out_bias) = (true, bias, bias))))
+        Ok(Box::new(d.with_heads(|_, _, h| (h.projection, h.qkv_bias, h.out_bias) = (Projection::ByGroup, bias, bias))))
     },
 };
 

@@ -23,7 +23,7 @@ pub(crate) const ARCH: Arch = Arch {
         let (attention, mlp) = (f.flag_or("attention_bias", true), f.flag_or("mlp_bias", true));
         let mut d = Decoder::read(f, &defaults)?;
         d.norm = Norm::layer(d.norm.eps);
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
+        let d = d.with_attention_bias(attention);
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, mlp))))
     },
 };

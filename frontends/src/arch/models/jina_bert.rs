@@ -31,7 +31,7 @@ pub(crate) const ARCH: Arch = Arch {
         let normed = f.flag("qk_post_norm");
         for layer in &mut e.layers {
             layer.again = Some(normed);
-            layer.attention.distance = Some(Distance::BothWays);
+            layer.attention.change_heads(|_, h| h.with_dot(|s| s.distance = Some(Distance::BothWays)));
             if let Some(act) = gated {
                 let m = &mut layer.mlp;
                 (m.act, m.gated, m.fused, m.bias, m.out_bias) = (act, true, true, false, true);

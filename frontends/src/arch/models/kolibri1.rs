@@ -25,9 +25,9 @@ pub(crate) const ARCH: Arch = Arch {
         d.norms = Norms::Both;
         let window = f.size("sliding_window").or_null(513);
         let sliding = common::sliding_layers(f, d.facts.layers)?;
-        let d = d.with_attention(|i, a| {
+        let d = d.with_heads(|i, a, h| {
             let slides = sliding.as_ref().map_or(!(i + 1).is_multiple_of(5), |s| s[i]);
-            (a.qk_norm, a.window) = (Some(QkNorm::Head), window.filter(|_| slides));
+            (h.qk_norm, a.window) = (Some(QkNorm::Head), window.filter(|_| slides));
             a.rotary = (slides || window.is_none()).then_some(0);
         });
         let router = Router::softmax(f.size("num_experts_per_tok").or(6), f.flag("norm_topk_prob"));

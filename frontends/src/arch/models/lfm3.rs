@@ -40,8 +40,8 @@ pub(crate) const ARCH: Arch = Arch {
             d.norms = Norms::Both;
         }
         let conv = lfm2_layers::conv(f, 7)?;
-        let d = d.with_attention(|i, a| {
-            (a.qk_norm, a.qkv_bias, a.out_bias) = (Some(QkNorm::Head), bias, bias);
+        let d = d.with_heads(|i, a, h| {
+            (h.qk_norm, h.qkv_bias, h.out_bias) = (Some(QkNorm::Head), bias, bias);
             a.gate = gated.then_some(Gate::Heads);
             a.window = (types[i] == WINDOWED).then_some(window);
             a.rotary = Some(usize::from(types[i] == WINDOWED));

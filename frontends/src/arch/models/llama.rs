@@ -22,7 +22,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read(&f.by_default(SIZES), &Defaults::LLAMA)?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
+        let d = d.with_attention_bias(attention);
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp).both_ways_if_said(f)))
     },
 };

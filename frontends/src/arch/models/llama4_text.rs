@@ -38,11 +38,12 @@ pub(crate) const ARCH: Arch = Arch {
             |i: usize| listed.as_ref().map_or((i + 1).is_multiple_of(every), |list| list.contains(&(i as f64)));
         // MobileLLM-R1 has none, nor a number of them.
         let experts = (0..layers).any(sparse).then(|| experts(f, &d)).transpose()?;
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm, a.neighbours) = (bias, bias, qk_norm, a.heads.dim);
-            (a.window, a.chunked) = (chunks[i], true);
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm, h.neighbours) = (bias, bias, qk_norm, a.heads.dim);
+            a.window = chunks[i];
+            h.with_dot(|s| s.chunked = true);
             if !rotates[i] {
-                (a.rotary, a.qk_norm, a.neighbours, a.tuning) = (None, None, 0, tuning);
+                (a.rotary, h.qk_norm, h.neighbours, a.tuning) = (None, None, 0, tuning);
             }
         });
         let wide = f.size("intermediate_size_mlp").or(16_384);

@@ -34,7 +34,7 @@ pub(crate) const ARCH: Arch = Arch {
         let hidden = d.facts.hidden as f64;
         let root = |rank: usize| (hidden / rank.max(1) as f64).sqrt();
         let d = d.with_attention(|_, a| {
-            if let Some(latent) = &mut a.latent {
+            if let Form::Latent(latent) = &mut a.form {
                 latent.factor = Some(root(latent.kv_rank) as f32);
                 a.scale = (f64::from(a.scale) * latent.q_rank.map_or(1.0, root)) as f32;
             }
@@ -72,7 +72,7 @@ impl Longcat {
     ) -> Result<Vec<Carried>, FrontendError> {
         let (d, spec) = (&self.decoder, &self.decoder.layers[i]);
         let (a, hidden) = (&spec.attention, d.facts.hidden);
-        let Some(latent) = &a.latent else { return Ok(vec![]) };
+        let Form::Latent(latent) = &a.form else { return Ok(vec![]) };
         let mut f = l.half(["first", "second"][half], i, half);
         let x = f.carried("x", x);
         let more = more.map(|more| f.carried("more", more));

@@ -28,8 +28,8 @@ pub(crate) const ARCH: Arch = Arch {
         let d = Decoder::read_with(f, &defaults, |heads, max| read_two(f, heads.dim, max, TwoRopes::new([5e5, 1e4])))?;
         let window = f.size("sliding_window").or_null(1024);
         let sliding = common::sliding_layers(f, d.layers.len())?;
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head));
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head));
             let slides = sliding.as_ref().is_some_and(|s| s[i]);
             (a.window, a.rotary) = (window.filter(|_| slides), Some(usize::from(slides)));
         });

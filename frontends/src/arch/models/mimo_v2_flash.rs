@@ -57,8 +57,8 @@ pub(crate) const ARCH: Arch = Arch {
             Given::Null => None,
             Given::Value(_) | Given::Absent => Some(f.factor_or("attention_value_scale", 0.707)? as f32),
         };
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.value_dim, a.value_scale) = (bias, Some(value_dim), value_scale);
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.values.dim, h.values.scale) = (bias, Some(value_dim), value_scale);
             (a.window, a.sinks, a.rotary) = (sliding[i].then_some(window), sliding[i], Some(usize::from(sliding[i])));
             if sliding[i] {
                 a.heads.kv *= 2;

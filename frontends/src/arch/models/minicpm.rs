@@ -21,7 +21,7 @@ pub(crate) const ARCH: Arch = Arch {
         d.scales.residual = Some((depth / (d.facts.layers as f64).sqrt()) as f32);
         let base = f.factor_or("dim_model_base", 1.0)?;
         d.scales.logits = Some((base / d.facts.hidden as f64) as f32);
-        Ok(Box::new(d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias))))
+        Ok(Box::new(d.with_attention_bias(bias)))
     },
 };
 

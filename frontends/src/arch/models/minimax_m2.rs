@@ -38,7 +38,7 @@ pub(crate) const ARCH: Arch = Arch {
             }
             d.ropes.iter_mut().for_each(|rope| rope.dim = dim);
         }
-        let d = d.with_attention(|_, a| a.qk_norm = Some(QkNorm::Row));
+        let d = d.with_heads(|_, _, h| h.qk_norm = Some(QkNorm::Row));
         let router = Router { score: Score::Sigmoid, ..Router::softmax(f.size("num_experts_per_tok").or(8), true) };
         let experts =
             Experts { correction: Some(CORRECTION), ..Experts::like(&d, router, f.size("num_local_experts").or(256)) };

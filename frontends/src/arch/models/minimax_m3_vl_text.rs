@@ -36,7 +36,7 @@ pub(crate) const ARCH: Arch = Arch {
         let mut d = Decoder::read(f, &defaults)?;
         refuse_other_part(f, &d)?;
         d.norm.from_one = true;
-        let d = selected(f, d.with_attention(|_, a| a.qk_norm = Some(QkNorm::Head)))?;
+        let d = selected(f, d.with_heads(|_, _, h| h.qk_norm = Some(QkNorm::Head)))?;
         let alpha = f.factor_or("swiglu_alpha", 1.702)? as f32;
         let limits = Some(Limits::Clamped { alpha, limit: f.factor_or("swiglu_limit", 7.0)? as f32 });
         let shared = Shared { limits, fused: true, ..Shared::plain(f.size("shared_intermediate_size").or(3072)) };

@@ -41,8 +41,8 @@ pub(crate) const ARCH: Arch = Arch {
         let rotates = common::rotating_layers(f, layers)?;
         share(f, &mut d, &rotates)?;
         let mut d = d.with_attention(|i, a| {
-            a.head_tuning = true;
-            let Some(latent) = &mut a.latent else { return };
+            let Form::Latent(latent) = &mut a.form else { return };
+            latent.head_tuning = true;
             latent.eps = eps;
             if !rotates[i] {
                 (latent.whole, latent.nope, a.rotary) = (true, latent.nope + latent.rope, None);

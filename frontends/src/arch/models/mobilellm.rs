@@ -14,7 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = Decoder::read(f, &Defaults::LLAMA)?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
+        let d = d.with_attention_bias(attention);
         let mut decoder = d.with_mlp(|m| m.bias = mlp);
         decoder.facts.tied |= f.flag("share_embedding");
         Ok(Box::new(MobileLlm { decoder, times: if f.flag("layer_sharing") { 2 } else { 1 } }))

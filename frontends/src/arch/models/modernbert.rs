@@ -42,9 +42,11 @@ fn read(f: &Fields) -> Result<Encoder, ConfigError> {
     (e.norm, e.norm_first, e.ropes) = (Norm { bias: norm_bias, ..Norm::layer(eps) }, true, ropes);
     for (i, (layer, sliding)) in e.layers.iter_mut().zip(sliding).enumerate() {
         layer.attention_norm = i > 0;
-        let (a, bias) = (&mut layer.attention, f.flag("attention_bias"));
-        (a.fused, a.qkv_bias, a.out_bias) = (true, bias, bias);
-        (a.rotary, a.window) = (Some(usize::from(sliding)), sliding.then_some(window));
+        let bias = f.flag("attention_bias");
+        layer.attention.change_heads(|a, h| {
+            (h.projection, h.qkv_bias, h.out_bias) = (Projection::Fused, bias, bias);
+            (a.rotary, a.window) = (Some(usize::from(sliding)), sliding.then_some(window));
+        });
         (layer.mlp.gated, layer.mlp.fused, layer.mlp.bias) = (true, true, f.flag("mlp_bias"));
     }
     let pool = match f.text("classifier_pooling") {

@@ -57,8 +57,8 @@ fn read(f: &Fields) -> Result<Decoder, ConfigError> {
     // The norm of the embeddings stands in place of the first one.
     d.layers.first_mut().into_iter().for_each(|layer| layer.norms = Some(Norms::BeforeMlp));
     let (bias, mlp_bias) = (f.flag("attention_bias"), f.flag("mlp_bias"));
-    let d = d.with_attention(|i, a| {
-        (a.qkv_bias, a.out_bias) = (bias, bias);
+    let d = d.with_heads(|i, a, h| {
+        (h.qkv_bias, h.out_bias) = (bias, bias);
         (a.rotary, a.window) = (Some(usize::from(sliding[i])), sliding[i].then_some(window));
     });
     Ok(d.with_mlp(|m| (m.fused, m.bias) = (true, mlp_bias)))

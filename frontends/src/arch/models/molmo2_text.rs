@@ -36,8 +36,8 @@ pub(crate) const ARCH: Arch = Arch {
         // The layers whose rotations are scaled; none given: all.
         let scaled = common::layer_numbers(f, "rope_scaling_layers")?;
         let (bias, tables) = (f.flag("attention_bias"), d.ropes.len());
-        let d = d.with_attention(|i, a| {
-            (a.fused, a.qkv_bias, a.qk_norm) = (true, bias, Some(norm));
+        let d = d.with_heads(|i, a, h| {
+            (h.projection, h.qkv_bias, h.qk_norm) = (Projection::Fused, bias, Some(norm));
             let plain = scaled.as_ref().is_some_and(|list| !list.contains(&i));
             a.rotary = Some(usize::from(plain && tables > 1));
         });

@@ -28,9 +28,9 @@ pub(crate) const ARCH: Arch = Arch {
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         d.norm = Norm { bias: false, ..Norm::layer(d.norm.eps) };
         let Scores { clip, scale, slopes } = scores(f)?;
-        let d = d.with_attention(|_, a| {
-            (a.fused, a.rotary, a.clip) = (true, None, clip);
-            (a.distance, a.scale) = (Some(Distance::Slopes { max: slopes }), scale.unwrap_or(a.scale));
+        let d = d.with_heads(|_, a, h| {
+            (h.projection, a.rotary, a.scale) = (Projection::Fused, None, scale.unwrap_or(a.scale));
+            h.with_dot(|s| (s.clip, s.distance) = (clip, Some(Distance::Slopes { max: slopes })));
         });
         Ok(Box::new(d.with_mlp(|m| m.gated = false)))
     },

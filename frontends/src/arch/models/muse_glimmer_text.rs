@@ -47,8 +47,8 @@ pub(crate) fn decoder(
     if let Some(list) = bases.as_ref().filter(|list| list.len() != layers) {
         return Err(f.invalid(BASES, list, format!("{layers} bases, 0 where positions are not rotated")));
     }
-    Ok(d.with_attention(|i, a| {
-        (a.qkv_bias, a.out_bias, a.qk_norm, a.gate) = (bias, bias, Some(QkNorm::Bare), Some(Gate::Columns));
+    Ok(d.with_heads(|i, a, h| {
+        (h.qkv_bias, h.out_bias, h.qk_norm, a.gate) = (bias, bias, Some(QkNorm::Bare), Some(Gate::Columns));
         a.scale = (of_queries / (a.heads.dim as f64).sqrt()) as f32;
         let slides = sliding.as_ref().map_or(!full(i), |s| s[i]);
         let rotates = bases.as_ref().map_or(!full(i), |b| b[i] != 0.0);

@@ -27,7 +27,7 @@ pub(crate) const ARCH: Arch = Arch {
         };
         let multiplier = 0.176_776_695_296_636_9;
         let d = glimmer::decoder(f, &defaults, [multiplier, 5.473_006_486_387_5])?;
-        let d = d.with_attention(|_, a| a.found_norm = true);
+        let d = d.with_heads(|_, _, h| h.out_norm = Some(OutNorm::Heads));
         let [before, after] = d.block_norms.unwrap_or([d.norm; 2]);
         let router = Router {
             score: Score::Sigmoid,

@@ -29,8 +29,8 @@ pub(crate) const ARCH: Arch = Arch {
             // Backwards.
             rope.scaling = RopeScaling::Linear { factor: -1.0 };
         }
-        let d = d.with_attention(|_, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::BareAfter));
+        let d = d.with_heads(|_, _, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::BareAfter));
         });
         Ok(Box::new(d.with_mlp(|m| m.gated = false)))
     },

@@ -44,7 +44,7 @@ pub(crate) const ARCH: Arch = Arch {
             let first = matches!(*kind, KIND_MIXER | KIND_ATTENTION);
             layer.only = Some(if first { Half::First } else { Half::Second });
         }
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.rotary) = (attention, attention, None));
+        let d = d.with_heads(|_, a, h| (h.qkv_bias, h.out_bias, a.rotary) = (attention, attention, None));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, mlp))))
     },
 };

@@ -42,9 +42,10 @@ fn read(f: &Fields) -> Result<Encoder, ConfigError> {
     let mut e = Encoder::alike(facts, heads, (ffn, UnaryOp::Silu), eps);
     (e.norm, e.norm_first, e.table_norm, e.ropes) = (Norm::rms(eps), true, false, vec![rope]);
     for layer in &mut e.layers {
-        let a = &mut layer.attention;
-        (a.by_group, a.qkv_bias, a.out_bias) = (true, false, false);
-        (a.rotary, a.neighbours) = (Some(0), heads.dim);
+        layer.attention.change_heads(|a, h| {
+            (h.projection, h.qkv_bias, h.out_bias) = (Projection::ByGroup, false, false);
+            (a.rotary, h.neighbours) = (Some(0), heads.dim);
+        });
         (layer.mlp.gated, layer.mlp.fused, layer.mlp.bias) = (true, true, false);
     }
     e.spare = &["decoder."];

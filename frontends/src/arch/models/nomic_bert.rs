@@ -36,8 +36,9 @@ pub(crate) const ARCH: Arch = Arch {
         e.types = f.size("type_vocab_size").or(2);
         e.ropes = vec![rope];
         for layer in &mut e.layers {
-            let a = &mut layer.attention;
-            (a.fused, a.qkv_bias, a.out_bias, a.rotary) = (true, false, false, Some(0));
+            layer.attention.change_heads(|a, h| {
+                (h.projection, h.qkv_bias, h.out_bias, a.rotary) = (Projection::Fused, false, false, Some(0));
+            });
             (layer.mlp.gated, layer.mlp.bias) = (true, false);
         }
         e.spare = &["nomic_bert.pooler.", "pooler.", "cls."];

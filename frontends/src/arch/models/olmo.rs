@@ -14,7 +14,10 @@ pub(crate) const ARCH: Arch = Arch {
         let mut d = Decoder::read(f, &Defaults { eps: 1e-5, ..Defaults::LLAMA })?;
         d.norm = Norm { gain: false, bias: false, ..Norm::layer(d.norm.eps) };
         let clip = common::limit(f, "clip_qkv")?;
-        Ok(Box::new(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.clip) = (bias, bias, clip))))
+        Ok(Box::new(d.with_heads(|_, _, h| {
+            (h.qkv_bias, h.out_bias) = (bias, bias);
+            h.with_dot(|s| s.clip = clip);
+        })))
     },
 };
 

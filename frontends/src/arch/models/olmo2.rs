@@ -13,6 +13,6 @@ pub(crate) const ARCH: Arch = Arch {
         let bias = f.flag("attention_bias");
         let mut d = Decoder::read(f, &Defaults { eps: 1e-5, ..Defaults::LLAMA })?;
         d.norms = Norms::After;
-        Ok(Box::new(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Row)))))
+        Ok(Box::new(d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Row)))))
     },
 };

@@ -16,8 +16,8 @@ pub(crate) const ARCH: Arch = Arch {
         let defaults = Defaults { eps: 1e-5, window: WindowRule::Most(4096, 4), ..Defaults::LLAMA };
         let mut d = Decoder::read_with(f, &defaults, |heads, max| ropes(f, heads.dim, max))?;
         d.norms = Norms::After;
-        Ok(Box::new(d.with_attention(|_, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Row));
+        Ok(Box::new(d.with_heads(|_, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Row));
             a.rotary = Some(usize::from(a.window.is_some()));
         })))
     },

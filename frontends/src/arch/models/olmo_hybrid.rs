@@ -27,7 +27,7 @@ pub(crate) const ARCH: Arch = Arch {
         for (layer, linear) in d.layers.iter_mut().zip(&linear) {
             layer.norms = Some(if *linear { Norms::Before } else { Norms::After });
         }
-        Ok(Box::new(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Row)))))
+        Ok(Box::new(d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Row)))))
     },
 };
 

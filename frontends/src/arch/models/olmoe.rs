@@ -14,7 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let d = Decoder::read(f, &Defaults { max_position: 4096, eps: 1e-5, ..Defaults::LLAMA })?;
         let clip = common::limit(f, "clip_qkv")?;
-        let d = d.with_attention(|_, a| a.clip = clip);
+        let d = d.with_heads(|_, _, h| h.with_dot(|s| s.clip = clip));
         with_experts(f, d, 8, 64)
     },
 };

@@ -17,8 +17,9 @@ pub(crate) const ARCH: Arch = Arch {
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         (d.norm, d.norms, d.learned, d.last_norm) = (Norm::layer(d.norm.eps), Norms::Around, Some(0), false);
         let act = activation(f);
-        let d = d.with_attention(|_, a| {
-            (a.fused, a.transposed, a.qkv_bias, a.out_bias, a.rotary) = (true, true, true, true, None);
+        let d = d.with_heads(|_, a, h| {
+            (h.projection, h.transposed) = (Projection::Fused, true);
+            (h.qkv_bias, h.out_bias, a.rotary) = (true, true, None);
         });
         Ok(Box::new(d.with_mlp(|m| (m.act, m.gated, m.transposed, m.bias) = (act, false, true, true))))
     },

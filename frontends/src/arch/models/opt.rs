@@ -32,7 +32,7 @@ pub(crate) const ARCH: Arch = Arch {
             d.norms = Norms::Around;
         }
         d.narrow = f.size("word_embed_proj_dim").value().filter(|n| *n != d.facts.hidden);
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.rotary) = (bias, bias, None));
+        let d = d.with_heads(|_, a, h| (h.qkv_bias, h.out_bias, a.rotary) = (bias, bias, None));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, bias))))
     },
 };

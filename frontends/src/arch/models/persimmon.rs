@@ -24,7 +24,10 @@ pub(crate) const ARCH: Arch = Arch {
         let qk_norm = f.flag_or("qk_layernorm", true).then_some(QkNorm::Head);
         let mut d = Decoder::read(f, &defaults)?;
         d.norm = Norm::layer(d.norm.eps);
-        let d = d.with_attention(|_, a| (a.by_group, a.qkv_bias, a.out_bias, a.qk_norm) = (true, true, true, qk_norm));
+        let d = d.with_heads(|_, _, h| {
+            (h.projection, h.qk_norm) = (Projection::ByGroup, qk_norm);
+            (h.qkv_bias, h.out_bias) = (true, true);
+        });
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };

@@ -20,6 +20,6 @@ pub(crate) const ARCH: Arch = Arch {
         let defaults = Defaults { kv_heads: Some(32), max_position: 32_768, window, ..Defaults::LLAMA };
         let mut d = Decoder::read(f, &defaults)?;
         within_chunk(f, &mut d.facts)?;
-        Ok(Box::new(d.with_attention(|_, a| a.qkv_bias = true).both_ways_if_said(f)))
+        Ok(Box::new(d.with_heads(|_, _, h| h.qkv_bias = true).both_ways_if_said(f)))
     },
 };

@@ -23,6 +23,6 @@ pub(crate) const ARCH: Arch = Arch {
             ..Defaults::LLAMA
         };
         let d = Decoder::read(f, &defaults)?;
-        Ok(Box::new(d.with_attention(|_, a| a.qkv_bias = true)))
+        Ok(Box::new(d.with_heads(|_, _, h| h.qkv_bias = true)))
     },
 };

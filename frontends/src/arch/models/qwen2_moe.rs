@@ -14,7 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let bias = f.flag_or("qkv_bias", true);
         let d = Decoder::read(f, &Defaults { kv_heads: Some(16), max_position: 32_768, ..Defaults::LLAMA })?;
-        let d = d.with_attention(|_, a| a.qkv_bias = bias);
+        let d = d.with_heads(|_, _, h| h.qkv_bias = bias);
         let shared = Shared { mixed: true, ..Shared::plain(f.size("shared_expert_intermediate_size").or(5632)) };
         let experts = experts(f, &d, [4, 1408, 60], f.flag("norm_topk_prob"));
         in_layers(f, d, Experts { shared: Some(shared), ..experts })

@@ -15,7 +15,7 @@ pub(crate) const ARCH: Arch = Arch {
         let defaults =
             Defaults { kv_heads: Some(32), head_dim: Some(128), max_position: 32_768, window, ..Defaults::LLAMA };
         let d = Decoder::read(f, &defaults)?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         Ok(Box::new(d.both_ways_if_said(f)))
     },
 };

@@ -13,7 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let bias = f.flag("attention_bias");
         let d = Decoder::read(f, &Defaults { kv_heads: Some(4), max_position: 32_768, ..Defaults::LLAMA })?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         let experts = experts(f, &d, [8, 768, 128], f.flag("norm_topk_prob"));
         in_layers(f, d, experts)
     },

@@ -23,7 +23,7 @@ pub(crate) const ARCH: Arch = Arch {
             ..Defaults::LLAMA
         };
         let d = Decoder::read(f, &defaults)?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)));
         let experts = experts(f, &d, [8, 768, 128], f.flag_or("norm_topk_prob", true));
         in_layers(f, d, experts)
     },

@@ -24,6 +24,6 @@ pub(crate) const ARCH: Arch = Arch {
             ..Defaults::LLAMA
         };
         let d = Decoder::read(f, &defaults)?;
-        Ok(Box::new(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)))))
+        Ok(Box::new(d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Head)))))
     },
 };

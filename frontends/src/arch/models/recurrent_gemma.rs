@@ -41,7 +41,7 @@ pub(crate) const ARCH: Arch = Arch {
         d.scales.embedding = Some(half::bf16::from_f32((d.facts.hidden as f64).sqrt() as f32).to_f32());
         d.scales.cap = Some(f.factor_or("logits_soft_cap", 30.0)? as f32);
         let d = d.with_mixers(|i| (!kinds[i % kinds.len()]).then_some(Mixer::Linear(unit)));
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, true));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias) = (bias, true));
         // The two matrices of gate and input together have that width.
         Ok(Box::new(d.with_mlp(|m| (m.ffn, m.bias) = (m.ffn / 2, true))))
     },

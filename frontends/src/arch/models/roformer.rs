@@ -23,7 +23,7 @@ pub(crate) const ARCH: Arch = Arch {
                 let expected = format!("such that heads have an even number of elements, not {}", a.heads.dim);
                 return Err(f.invalid("num_attention_heads", &a.heads.queries, expected));
             }
-            (a.rotary, a.neighbours) = (Some(0), a.heads.dim);
+            a.change_heads(|a, h| (a.rotary, h.neighbours) = (Some(0), a.heads.dim));
             // Its classifiers activate as its layers do.
             e.classes = ClassHead { act: layer.mlp.act, ..ClassHead::BERT };
         }

@@ -15,7 +15,7 @@ pub(crate) const ARCH: Arch = Arch {
             f,
             &Defaults { kv_heads: Some(8), head_dim: Some(128), max_position: 524_288, ..Defaults::LLAMA },
         )?;
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (qkv, out));
+        let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias) = (qkv, out));
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },
 };

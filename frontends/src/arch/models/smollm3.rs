@@ -15,8 +15,8 @@ pub(crate) const ARCH: Arch = Arch {
         let defaults = Defaults { kv_heads: Some(4), max_position: 32_768, tied: true, theta: 2e6, ..Defaults::LLAMA };
         let d = Decoder::read(f, &defaults)?;
         let rotates = common::rotating_layers(f, d.facts.layers)?;
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.rotary) = (attention, attention, a.rotary.filter(|_| rotates[i]));
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, a.rotary) = (attention, attention, a.rotary.filter(|_| rotates[i]));
         });
         Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
     },

@@ -31,7 +31,7 @@ pub(crate) const ARCH: Arch = Arch {
             ..Defaults::LLAMA
         };
         let bias = f.flag("attention_bias");
-        let d = Decoder::read(f, &defaults)?.with_attention(|_, a| a.qkv_bias = bias);
+        let d = Decoder::read(f, &defaults)?.with_heads(|_, _, h| h.qkv_bias = bias);
         let experts = experts(f, &d, sigmoids(f, 8, 1.0)?, [128, 1, 1280])?;
         let experts = Experts { correction: Some(CORRECTION), ..experts };
         Ok(Box::new(d.with_experts(|_| Some(experts))))

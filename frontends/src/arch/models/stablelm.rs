@@ -28,7 +28,7 @@ pub(crate) const ARCH: Arch = Arch {
         if f.flag("use_parallel_residual") {
             d.norms = Norms::Parallel { own: false };
         }
-        Ok(Box::new(d.with_attention(|_, a| (a.qkv_bias, a.qk_norm) = (bias, qk_norm))))
+        Ok(Box::new(d.with_heads(|_, _, h| (h.qkv_bias, h.qk_norm) = (bias, qk_norm))))
     },
 };
 

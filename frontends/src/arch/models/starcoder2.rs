@@ -29,7 +29,7 @@ pub(crate) const ARCH: Arch = Arch {
         let bias = f.flag_or("use_bias", true);
         let mut d = Decoder::read(f, &defaults)?;
         d.norm = Norm::layer(d.norm.eps);
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias));
+        let d = d.with_attention_bias(bias);
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, bias))))
     },
 };

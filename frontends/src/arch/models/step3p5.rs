@@ -50,8 +50,8 @@ pub(crate) const ARCH: Arch = Arch {
         let queries = queries(f, &d, &slides)?;
         let scale =
             f.factor_or("query_pre_attn_scalar", d.layers.first().map_or(1, |l| l.attention.heads.dim) as f64)?;
-        let d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.qk_norm, a.gate) = (bias, bias, Some(QkNorm::Head), Some(Gate::Heads));
+        let d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, h.qk_norm, a.gate) = (bias, bias, Some(QkNorm::Head), Some(Gate::Heads));
             (a.window, a.rotary) = (window.filter(|_| slides[i]), Some(usize::from(slides[i])));
             a.scale = (1.0 / scale.sqrt()) as f32;
             a.heads.queries = queries[i];

@@ -25,7 +25,8 @@ pub(crate) const ARCH: Arch = Arch {
         (e.norm, e.norm_first, e.table_norm, e.ropes) = (Norm::rms(eps), true, false, ropes);
         for (layer, slides) in e.layers.iter_mut().zip(sliding) {
             let a = &mut layer.attention;
-            (a.qkv_bias, a.out_bias, a.rotary) = (bias, bias, Some(usize::from(slides)));
+            a.rotary = Some(usize::from(slides));
+            a.change_heads(|_, h| (h.qkv_bias, h.out_bias) = (bias, bias));
             // So many tokens on either side, and the token itself.
             a.window = slides.then_some(window.saturating_add(1));
             (layer.mlp.gated, layer.mlp.bias) = (true, mlp_bias);

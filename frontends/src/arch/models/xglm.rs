@@ -28,7 +28,7 @@ pub(crate) const ARCH: Arch = Arch {
         d.sines = Some(Sines { rates: Rates::ToLast, skip: 2, zero: f.count("pad_token_id").filter(|n| *n >= 2) });
         let scaled = f.flag_or("scale_embedding", true);
         d.scales.embedding = scaled.then(|| (d.facts.hidden as f64).sqrt() as f32);
-        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.rotary) = (true, true, None));
+        let d = d.with_heads(|_, a, h| (h.qkv_bias, h.out_bias, a.rotary) = (true, true, None));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },
 };

@@ -43,8 +43,8 @@ pub(crate) const ARCH: Arch = Arch {
         let dim = d.layers.first().map_or(0, |l| l.attention.heads.dim);
         d.ropes = ropes(f, dim, d.facts.max_position, &windows)?;
         d.head_bias = f.flag("lm_head_bias");
-        d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.window) = (bias, bias, windows[i]);
+        d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, a.window) = (bias, bias, windows[i]);
             // One kind of layers has one table.
             a.rotary = Some(usize::from(windows[i].is_some() && windows.contains(&None)));
         });
@@ -237,15 +237,15 @@ fn joined(f: &mut Draft, [bias, scale, of_x, by]: [Part; 4], x: Value, y: Value)
 fn attention(f: &mut Draft, a: &Attention, taps: [usize; 2], h: Value, rope: Option<Value>) -> Value {
     let (hidden, heads, head_dim) = (f.facts().hidden, a.heads, a.heads.dim);
     let [queries, keys] = [heads.queries, heads.kv].map(|n| n * head_dim);
-    let q = linear(f, ATTN_Q, [queries, hidden], a.qkv_bias, h);
-    let k = linear(f, ATTN_K, [keys, hidden], a.qkv_bias, h);
+    let q = linear(f, ATTN_Q, [queries, hidden], a.own().qkv_bias, h);
+    let k = linear(f, ATTN_K, [keys, hidden], a.own().qkv_bias, h);
     let [passed_q, passed_k] = passed(f, a, [q, k]);
     let all = f.op(Op::ConcatCols, &[q, k]);
     let all = over_heads(f, a, taps, all);
     let q = f.op(Op::SliceCols { start: 0, len: queries }, &[all]);
     let k = f.op(Op::SliceCols { start: queries, len: keys }, &[all]);
     let [q, k] = [(q, passed_q), (k, passed_k)].map(|(x, passed)| f.add(x, passed));
-    let v = values(f, keys / 2, a.qkv_bias, h);
+    let v = values(f, keys / 2, a.own().qkv_bias, h);
     // Heads of length √dim.
     let unit = Op::Normalize { eps: F32::new(f32::MIN_POSITIVE), width: head_dim };
     let [q, k] = [q, k].map(|x| f.op(unit.clone(), &[x]));
@@ -257,7 +257,7 @@ fn attention(f: &mut Draft, a: &Attention, taps: [usize; 2], h: Value, rope: Opt
     let positions = f.input(Input::Positions);
     let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
     let y = attended(f, &Scoring::plain(heads.queries, a.scale), q, kv, positions);
-    linear(f, ATTN_OUT, [hidden, queries], a.out_bias, y)
+    linear(f, ATTN_OUT, [hidden, queries], a.own().out_bias, y)
 }
 
 /// Addend of convolved queries and keys: the mean of a query and its key, and of these for a key.

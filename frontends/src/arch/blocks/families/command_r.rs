@@ -37,5 +37,5 @@ pub(crate) fn read_with(
     let mut d = Decoder::read_with(f, defaults, ropes)?;
     (d.norm, d.norms) = (Norm { bias: false, ..Norm::layer(d.norm.eps) }, Norms::Parallel { own: false });
     d.scales.logits = if f.number("logit_scale").is_some() { common::factor(f, "logit_scale")? } else { Some(0.0625) };
-    Ok(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.neighbours) = (bias, bias, a.heads.dim)))
+    Ok(d.with_heads(|_, a, h| (h.qkv_bias, h.out_bias, h.neighbours) = (bias, bias, a.heads.dim)))
 }

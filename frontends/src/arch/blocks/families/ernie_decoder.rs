@@ -17,7 +17,7 @@ pub(crate) const BIASES: &[Field] = fields! { use_bias };
 pub(crate) fn dense(f: &Fields) -> Result<Decoder, ConfigError> {
     let bias = f.flag("use_bias");
     let d = Decoder::read(f, &Defaults { heads: Some(16), kv_heads: Some(2), head_dim: Some(128), ..DEFAULTS })?;
-    let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias));
+    let d = d.with_attention_bias(bias);
     Ok(d.with_mlp(|m| m.bias = bias))
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn decoder(f: &Fields) -> Result<Decoder, ConfigError> {
         return Err(f.unsupported("use_bias", "true".into(), help));
     }
     let d = Decoder::read(f, &Defaults { heads: Some(20), kv_heads: Some(4), ..DEFAULTS })?;
-    Ok(d.with_attention(|_, a| a.neighbours = a.heads.dim))
+    Ok(d.with_heads(|_, a, h| h.neighbours = a.heads.dim))
 }
 
 /// Experts of this width, and an MLP for all tokens that is as wide as several of them.

@@ -38,7 +38,10 @@ pub(crate) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
     (d.norm.from_one, d.scales.embedding_root) = (true, true);
     d.scales.cap = cap(f, "final_logit_softcapping", 30.0)?;
     let scale = (1.0 / f.factor_or("query_pre_attn_scalar", 256.0)?.sqrt()) as f32;
-    Ok(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.scale, a.softcap) = (bias, bias, scale, scores)))
+    Ok(d.with_heads(|_, a, h| {
+        (h.qkv_bias, h.out_bias, a.scale) = (bias, bias, scale);
+        h.with_dot(|s| s.softcap = scores);
+    }))
 }
 
 /// A cap. Absent is not `null`, which is none.

@@ -77,12 +77,12 @@ pub(crate) fn decoder(
     let of_heads = d.layers.first().map(|l| l.attention.heads);
     let (one, full) = (f.flag("attention_k_eq_v"), wide.of(f, of_heads)?);
     let last = d.layers.len().saturating_sub(1);
-    let mut d = d.with_attention(|i, a| {
-        (a.qkv_bias, a.out_bias, a.qk_norm, a.value_norm) = (bias, bias, Some(QkNorm::Head), true);
+    let mut d = d.with_heads(|i, a, h| {
+        (h.qkv_bias, h.out_bias, h.qk_norm, h.values.norm) = (bias, bias, Some(QkNorm::Head), true);
         // The last layer sees everything, whatever is said.
         a.window = a.window.filter(|_| i != last);
         if a.window.is_none() {
-            (a.heads, a.value_is_key) = (full.unwrap_or(a.heads), one);
+            (a.heads, h.values.is_key) = (full.unwrap_or(a.heads), one);
         }
         (a.scale, a.rotary) = (1.0, Some(usize::from(a.window.is_some())));
     });

@@ -25,6 +25,6 @@ pub(crate) const DEFAULTS: Defaults = Defaults {
 pub(crate) fn read(f: &Fields, defaults: &Defaults, bias: bool) -> Result<Decoder, ConfigError> {
     let d = Decoder::read(f, defaults)?;
     let rotated = d.ropes.first().map_or(0, |rope| rope.dim);
-    let d = d.with_attention(|_, a| (a.qkv_bias, a.neighbours) = (bias, rotated));
+    let d = d.with_heads(|_, _, h| (h.qkv_bias, h.neighbours) = (bias, rotated));
     Ok(d.with_mlp(|m| m.fused = true))
 }

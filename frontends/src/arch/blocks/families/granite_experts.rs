@@ -31,7 +31,7 @@ fn decoder(f: &Fields, defaults: &Defaults) -> Result<Decoder, ConfigError> {
     d.scales.embedding = common::factor(f, "embedding_multiplier")?;
     d.scales.residual = common::factor(f, "residual_multiplier")?;
     d.scales.logits = common::factor(f, "logits_scaling")?.map(|x| 1.0 / x);
-    Ok(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.scale) = (bias, bias, scale)))
+    Ok(d.with_heads(|_, a, h| (h.qkv_bias, h.out_bias, a.scale) = (bias, bias, scale)))
 }
 
 /// The experts.

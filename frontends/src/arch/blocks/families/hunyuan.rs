@@ -28,5 +28,5 @@ pub(crate) fn read(f: &Fields, tied: bool) -> Result<Decoder, ConfigError> {
     let defaults = Defaults { vocab: Some(290_943), heads: Some(32), eps: 1e-5, tied, ..Defaults::LLAMA };
     let bias = f.flag("attention_bias");
     let d = Decoder::read_with(f, &defaults, |heads, max| Ok(vec![rope_base::read_alpha(f, heads.dim, max, 1e4)?]))?;
-    Ok(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::HeadAfter))))
+    Ok(d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::HeadAfter))))
 }

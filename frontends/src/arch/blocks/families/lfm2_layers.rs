@@ -39,7 +39,7 @@ pub(crate) fn read(f: &Fields) -> Result<Decoder, ConfigError> {
         theta: 1e6,
         ..Defaults::LLAMA
     };
-    Ok(Decoder::read(f, &defaults)?.with_attention(|_, a| a.qk_norm = Some(QkNorm::Head)))
+    Ok(Decoder::read(f, &defaults)?.with_heads(|_, _, h| h.qk_norm = Some(QkNorm::Head)))
 }
 
 /// The convolution; of so many tokens where nothing is said.

@@ -21,7 +21,7 @@ pub(crate) const EXPERTS: &[Field] = fields! { num_experts | num_local_experts, 
 /// `d` with both; `top` of `count` experts for absent fields.
 pub(crate) fn with_experts(f: &Fields, d: Decoder, top: usize, count: usize) -> Result<Box<dyn Shape>, ConfigError> {
     let bias = f.flag("attention_bias");
-    let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Row)));
+    let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (bias, bias, Some(QkNorm::Row)));
     let router = Router::softmax(f.size("num_experts_per_tok").or(top), f.flag("norm_topk_prob"));
     let experts = Experts::like(&d, router, f.size("num_experts").or(count));
     let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;

@@ -1,5 +1,6 @@
 //! The decoder of Phi-3, and of the text model of Phi-4-multimodal.
 
+use crate::arch::blocks::attention::Projection;
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::config::ConfigError;
 use crate::config::common::WindowRule;
@@ -24,7 +25,7 @@ pub(crate) fn decoder(f: &Fields, sizes: &Defaults) -> Result<Decoder, ConfigErr
         let help = "this architecture has it for longrope only".into();
         return Err(f.unsupported("original_max_position_embeddings", n.to_string(), help));
     }
-    Ok(d.with_attention(|_, a| a.fused = true).with_mlp(|m| m.fused = true))
+    Ok(d.with_heads(|_, _, h| h.projection = Projection::Fused).with_mlp(|m| m.fused = true))
 }
 
 /// Its rotary positions.

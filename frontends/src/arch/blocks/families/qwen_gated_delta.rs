@@ -24,8 +24,8 @@ pub(crate) fn decoder(f: &Fields, defaults: &Defaults, delta: GatedDelta) -> Res
     d.norm.from_one = true;
     let linear = linear_layers(f, d.facts.layers)?;
     let d = d.with_mixers(|i| linear.get(i).copied().unwrap_or(false).then_some(Mixer::Delta(delta)));
-    Ok(d.with_attention(|_, a| {
-        (a.gate, a.qk_norm, a.qkv_bias, a.out_bias) = (Some(Gate::BesideQueries), Some(QkNorm::Head), bias, bias);
+    Ok(d.with_heads(|_, a, h| {
+        (a.gate, h.qk_norm, h.qkv_bias, h.out_bias) = (Some(Gate::BesideQueries), Some(QkNorm::Head), bias, bias);
     }))
 }
 

@@ -102,8 +102,8 @@ pub(crate) fn read(f: &Fields, d: &Absent) -> Result<Encoder, ConfigError> {
     e.spare = &["encoder.embed_tokens.", "decoder.", "dec.", "lm_head."];
     for layer in &mut e.layers {
         let distance = Some(Distance::Buckets(BUCKETS));
-        layer.attention =
-            Attention { scale: 1.0, rotary: None, causal: false, distance, ..Attention::plain(heads, None) };
+        layer.attention = Attention { scale: 1.0, rotary: None, causal: false, ..Attention::plain(heads, None) };
+        layer.attention.change_heads(|_, h| h.with_dot(|s| s.distance = distance));
         (layer.mlp.gated, layer.mlp.bias) = (gated, false);
     }
     Ok(e)
