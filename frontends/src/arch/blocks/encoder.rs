@@ -38,22 +38,10 @@ pub(crate) struct Encoder {
     pub norm: Norm,
     /// Norms come before the blocks, with one more after the last; else after what a block adds to.
     pub norm_first: bool,
-    /// There is a norm of the embeddings.
-    pub table_norm: bool,
+    /// From token ids to the rows of the first layer.
+    pub embedding: Embedding,
     /// The layers.
     pub layers: Vec<Layer>,
-    /// Learned positions, if there are any.
-    pub positions: Option<Positions>,
-    /// Types of tokens; 0: there are none. Those of a single text are of the first, so only where
-    /// pairs of texts are compared are there inputs of which type they are.
-    pub types: usize,
-    /// Tasks that texts may be for; 0: nothing is added for them. All texts are for the first.
-    pub tasks: usize,
-    /// The token that is masked, where the others are scaled by how many tokens are: see
-    /// [`scaled_for_masks`]. Tables are as wide as the layers then.
-    pub dropped: Option<usize>,
-    /// Tables have so many columns, and a matrix with a bias to the width of the layers.
-    pub narrow: Option<usize>,
     /// Layers share their weights.
     pub groups: Option<Groups>,
     /// Rotary tables, which the layers share.
@@ -66,6 +54,25 @@ pub(crate) struct Encoder {
     pub spare: &'static [&'static str],
     /// Parts of the names of others that are not compiled.
     pub passes: &'static [&'static str],
+}
+
+/// From token ids to the rows of the first layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Embedding {
+    /// There is a norm of the embeddings.
+    pub norm: bool,
+    /// Learned positions, if there are any.
+    pub positions: Option<Positions>,
+    /// Types of tokens; 0: there are none. Those of a single text are of the first, so only where
+    /// pairs of texts are compared are there inputs of which type they are.
+    pub types: usize,
+    /// Tasks that texts may be for; 0: nothing is added for them. All texts are for the first.
+    pub tasks: usize,
+    /// The token that is masked, where the others are scaled by how many tokens are: see
+    /// [`scaled_for_masks`]. Tables are as wide as the layers then.
+    pub dropped: Option<usize>,
+    /// Tables have so many columns, and a matrix with a bias to the width of the layers.
+    pub narrow: Option<usize>,
 }
 
 /// `x` with the rows of its tokens' positions, of a table by these, and of their types.
@@ -196,8 +203,8 @@ impl Encoder {
         let (ffn, act) = (f.required_size("intermediate_size")?, common::activation(f, "hidden_act", d.act));
         let mut e = Encoder::alike(facts, heads, (ffn, act), common::eps(f, "layer_norm_eps", d.eps)?);
         let filler = first.checked_sub(1).filter(|filler| *filler < e.facts.vocab);
-        e.positions = Some(Positions { rows, first, filler });
-        e.types = f.size("type_vocab_size").or(d.types);
+        e.embedding.positions = Some(Positions { rows, first, filler });
+        e.embedding.types = f.size("type_vocab_size").or(d.types);
         e.spare = d.spare;
         Ok(e)
     }
@@ -225,13 +232,8 @@ impl Encoder {
         Encoder {
             norm: Norm::layer(eps),
             norm_first: false,
-            table_norm: true,
+            embedding: Embedding { norm: true, positions: None, types: 0, tasks: 0, dropped: None, narrow: None },
             layers: vec![Layer { attention, attention_norm: true, again: None, mlp, experts: None }; facts.layers],
-            positions: None,
-            types: 0,
-            tasks: 0,
-            dropped: None,
-            narrow: None,
             groups: None,
             ropes: vec![],
             turns: None,
@@ -275,7 +277,7 @@ impl Encoder {
 
     /// The tables of tokens, of positions, and of types less the first one.
     fn tables(&self, f: &mut Draft) -> (Value, Option<Value>, Option<Value>) {
-        let (vocab, width) = (self.facts.vocab, self.narrow.unwrap_or(self.facts.hidden));
+        let (vocab, width) = (self.facts.vocab, self.embedding.narrow.unwrap_or(self.facts.hidden));
         let mut table = f.weight(TABLE, Kind::Table, &[vocab, width]);
         let (learned, others) = self.tables_beside(f, &mut table, width);
         (table, learned, others)
@@ -289,7 +291,7 @@ impl Encoder {
         tokens: &mut Value,
         width: usize,
     ) -> (Option<Value>, Option<Value>) {
-        let mut learned = self.positions.map(|p| {
+        let mut learned = self.embedding.positions.map(|p| {
             let table = f.weight(POSITIONS, Kind::Table, &[p.rows, width]);
             match p.start() {
                 0 => table,
@@ -299,16 +301,16 @@ impl Encoder {
         // The first type's row is the same for all tokens of a single text: it may as well be in
         // another table. Others are added less that row, so that without them nothing is.
         let mut others = None;
-        if self.types > 0 {
-            let types = f.weight(TYPES, Kind::Table, &[self.types, width]);
+        if self.embedding.types > 0 {
+            let types = f.weight(TYPES, Kind::Table, &[self.embedding.types, width]);
             let first = f.op(Op::Row { index: 0 }, &[types]);
             let into = learned.as_mut().unwrap_or(tokens);
             *into = f.add(*into, first);
             let compares = matches!(f.output(), Output::Rows(Rows { name: RowsName::Scores, .. }));
-            others = (self.types > 1 && compares).then(|| f.op(Op::Binary(BinaryOp::Sub), &[types, first]));
+            others = (self.embedding.types > 1 && compares).then(|| f.op(Op::Binary(BinaryOp::Sub), &[types, first]));
         }
-        if self.tasks > 0 {
-            let tasks = f.weight(TASKS, Kind::Table, &[self.tasks, width]);
+        if self.embedding.tasks > 0 {
+            let tasks = f.weight(TASKS, Kind::Table, &[self.embedding.tasks, width]);
             let first = f.op(Op::Row { index: 0 }, &[tasks]);
             let into = learned.as_mut().unwrap_or(tokens);
             *into = f.add(*into, first);
@@ -318,14 +320,14 @@ impl Encoder {
 
     /// `embed`: the sum of all tables, normalized, and the rotary tables that layers share.
     pub(crate) fn embedding(&self, l: &mut Lifter) -> Result<(Carried, Vec<Carried>), FrontendError> {
-        let hidden = self.narrow.unwrap_or(self.facts.hidden);
+        let hidden = self.embedding.narrow.unwrap_or(self.facts.hidden);
         let mut f = l.func("embed");
         let (table, learned, others) = self.tables(&mut f);
         let tokens = f.input(Input::Tokens);
-        let filler = self.positions.and_then(|p| Some((p, p.filler?)));
-        let early = learned.is_some() && filler.is_none() || self.dropped.is_some();
+        let filler = self.embedding.positions.and_then(|p| Some((p, p.filler?)));
+        let early = learned.is_some() && filler.is_none() || self.embedding.dropped.is_some();
         let positions = early.then(|| f.input(Input::Positions));
-        let mut x = match self.dropped.zip(positions) {
+        let mut x = match self.embedding.dropped.zip(positions) {
             Some((mask, positions)) => scaled_for_masks(&mut f, table, tokens, positions, mask),
             None => f.op(Op::Embed, &[table, tokens]),
         };
@@ -338,10 +340,10 @@ impl Encoder {
             _ => learned.zip(positions),
         };
         x = placed(&mut f, x, counted, others);
-        if self.table_norm {
+        if self.embedding.norm {
             x = norm(&mut f, TABLE_NORM, self.norm, x, hidden);
         }
-        if let Some(width) = self.narrow {
+        if let Some(width) = self.embedding.narrow {
             x = linear(&mut f, WIDEN, [self.facts.hidden, width], true, x);
         }
         let mut results = vec![x];

@@ -6,13 +6,16 @@ pub(crate) use crate::arch::blocks::attention::{
 pub(crate) use crate::arch::blocks::attention_gates::Gate;
 pub(crate) use crate::arch::blocks::attention_scores::Distance;
 pub(crate) use crate::arch::blocks::clamps::Limits;
-pub(crate) use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
+pub(crate) use crate::arch::blocks::decoder::{Decoder, Defaults, Norms, Positions};
 pub(crate) use crate::arch::blocks::encoder::{ClassHead, Encoder};
 pub(crate) use crate::arch::blocks::entry::{Arch, Shape};
-pub(crate) use crate::arch::blocks::experts::{CORRECTION, Experts, Shared, Stored, mixture, sparse_by_types};
+pub(crate) use crate::arch::blocks::experts::{
+    CORRECTION, Experts, Place, Routing, Shared, Stored, mixture, sparse_by_types,
+};
 pub(crate) use crate::arch::blocks::latent_attention::{LATENT, Latent};
 pub(crate) use crate::arch::blocks::layer::Layer;
 pub(crate) use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+pub(crate) use crate::arch::blocks::mlp::Joined;
 pub(crate) use crate::arch::blocks::names::{
     ATTN_BIAS, ATTN_GATE, ATTN_K, ATTN_K_NORM, ATTN_NORM, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_Q_NORM, ATTN_QKV,
     ATTN_V, CLASSES, DEEPSEEK_EXPERTS, EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP, HEAD,

@@ -20,7 +20,7 @@ pub(crate) const ARCH: Arch = Arch {
         let spare = &["albert.pooler.", "pooler.", "predictions.", "sop_classifier."];
         let defaults = Defaults { spare, act: UnaryOp::GeluTanh, ..Defaults::BERT };
         let mut e = Encoder::read(f, &defaults)?;
-        e.narrow = Some(f.size("embedding_size").or(128));
+        e.embedding.narrow = Some(f.size("embedding_size").or(128));
         let groups = Groups { count: f.size("num_hidden_groups").or(1), inner: f.size("inner_group_num").or(1) };
         if groups.count > e.facts.layers {
             let help = format!("this architecture has at most as many groups as layers ({})", e.facts.layers);

@@ -29,8 +29,11 @@ pub(crate) const ARCH: Arch = Arch {
         let d = latent_decoder::decoder(f, defaults, latent)?;
         let groups = f.size("n_group").or(8);
         let router = Router { groups, kept: f.size("topk_group").or(4), pairs: groups > 1, ..sigmoids(f, 8, 2.5)? };
-        let experts =
-            Experts { correction: Some(CORRECTION_IF_ANY), out_norm: true, ..experts(f, &d, router, [192, 1, 2048])? };
+        let experts = Experts {
+            correction: Some(CORRECTION_IF_ANY),
+            place: Place { out_norm: true, ..Place::default() },
+            ..experts(f, &d, router, [192, 1, 2048])?
+        };
         let sparse = sparse_by_types_or_every(f, d.facts.layers)?;
         Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },

@@ -42,7 +42,7 @@ pub(crate) const ARCH: Arch = Arch {
             ..Latent::DEEPSEEK
         };
         let mut d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
-        d.norm_gates = Some(f.size("gated_norm_rank").or(16));
+        d.block_norms.gates = Some(f.size("gated_norm_rank").or(16));
         let d = d.with_attention(|_, a| a.gate = Some(Gate::BesideQueries));
         let router = sigmoids(f, 8, 2.5)?;
         let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [128, 1, 512])? };

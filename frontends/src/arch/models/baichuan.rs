@@ -30,7 +30,7 @@ pub(crate) const ARCH: Arch = Arch {
             false => Ok(vec![rope::read(f, heads.dim, max_position, defaults.theta)?]),
         })?;
         d.facts.max_position = d.facts.max_position.min(longest.unwrap_or(usize::MAX));
-        d.unit_head = d.facts.vocab == SECOND || f.number("z_loss_weight").is_some();
+        d.head.unit = d.facts.vocab == SECOND || f.number("z_loss_weight").is_some();
         Ok(Box::new(d.with_heads(|_, a, h| {
             h.projection = Projection::Fused;
             if sloped {

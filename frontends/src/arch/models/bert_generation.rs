@@ -26,8 +26,9 @@ pub(crate) const ARCH: Arch = Arch {
         };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         let norm = Norm::layer(d.norm.eps);
-        (d.norm, d.norms, d.learned, d.table_norm) = (norm, Norms::Around, Some(0), Some(norm));
-        (d.last_norm, d.head_bias) = (false, true);
+        (d.norm, d.norms, d.embedding.positions, d.embedding.norm) =
+            (norm, Norms::Around, Some(Positions::Learned(0)), Some(norm));
+        (d.head.norm, d.head.bias) = (false, true);
         let d = d.with_heads(|_, a, h| (h.qkv_bias, h.out_bias, a.rotary) = (true, true, None));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },

@@ -21,7 +21,7 @@ pub(crate) const ARCH: Arch = Arch {
             ..Defaults::LLAMA
         };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
-        (d.norm, d.learned) = (Norm::layer(d.norm.eps), Some(2));
+        (d.norm, d.embedding.positions) = (Norm::layer(d.norm.eps), Some(Positions::Learned(2)));
         let scaled = f.flag_or("scale_embedding", true);
         d.scales.embedding = scaled.then(|| (d.facts.hidden as f64).sqrt() as f32);
         let d = d.with_heads(|_, a, h| (h.qkv_bias, h.out_bias, a.rotary) = (true, true, None));

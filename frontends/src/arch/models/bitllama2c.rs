@@ -13,7 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let mut d = Decoder::read(f, &Defaults { eps: 1e-5, ..Defaults::LLAMA })?;
         let of_input = Norm { gain: false, ..Norm::rms(0.0) };
-        d.block_norms = Some([of_input; 2]);
+        d.block_norms.own = Some([of_input; 2]);
         let d = d.with_heads(|_, _, h| h.out_norm = Some(OutNorm::Row(of_input)));
         Ok(Box::new(d.with_mlp(|m| m.inner_norm = Some(of_input))))
     },

@@ -15,7 +15,7 @@ pub(crate) const ARCH: Arch = Arch {
         let defaults = Defaults { vocab: Some(250_880), heads: Some(8), max_position: 2048, ..Defaults::GPT2 };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         d.norm = Norm::layer(d.norm.eps);
-        d.table_norm = Some(d.norm);
+        d.embedding.norm = Some(d.norm);
         if f.flag("apply_residual_connection_post_layernorm") {
             d.norms = Norms::Entering;
         }

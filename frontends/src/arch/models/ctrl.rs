@@ -25,10 +25,10 @@ pub(crate) const ARCH: Arch = Arch {
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         d.norm = Norm::layer(d.norm.eps);
         // The file's value is for the last norm; the others have always had 1e-6.
-        d.block_norms = Some([Norm::layer(1e-6); 2]);
-        d.sines = Some(Sines { rates: Rates::BeforeNext, skip: 0, zero: None });
+        d.block_norms.own = Some([Norm::layer(1e-6); 2]);
+        d.embedding.positions = Some(Positions::Sines(Sines { rates: Rates::BeforeNext, skip: 0, zero: None }));
         d.scales.embedding = Some((d.facts.hidden as f64).sqrt() as f32);
-        d.head_bias = true;
+        d.head.bias = true;
         let d = d.with_heads(|_, a, h| (h.qkv_bias, h.out_bias, a.rotary) = (true, true, None));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },

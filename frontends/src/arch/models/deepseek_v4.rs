@@ -130,7 +130,8 @@ impl DeepseekV4 {
         let x = self.streams.block(l, (ATTEND, i), (x, by), given, attend)?;
         let by_token = self.by_token.get(i).copied().unwrap_or(false);
         let correction = if by_token { None } else { self.experts.correction };
-        let experts = Experts { by_token, correction, ..self.experts };
+        let routing = Routing { by_token, ..self.experts.routing };
+        let experts = Experts { routing, correction, ..self.experts };
         self.streams.block(l, (FEED, i), (&x, by), |_| (), |f, (), h| mixture(f, &experts, h, h))
     }
 }

@@ -25,7 +25,7 @@ pub(crate) const ARCH: Arch = Arch {
         let (ffn, act) = (f.size("hidden_dim").or(3072), common::activation(f, "activation", UnaryOp::Gelu));
         let rows = facts.max_position;
         let mut e = Encoder::alike(facts, heads, (ffn, act), 1e-12);
-        e.positions = Some(Positions { rows, first: 0, filler: None });
+        e.embedding.positions = Some(Positions { rows, first: 0, filler: None });
         e.classes = ClassHead { pool: Pool::First, act: UnaryOp::Relu, ..ClassHead::BERT };
         e.spare = &["vocab_transform.", "vocab_layer_norm.", "vocab_projector."];
         Ok(Box::new(e))

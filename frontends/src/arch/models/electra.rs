@@ -15,7 +15,7 @@ pub(crate) const ARCH: Arch = Arch {
         let spare = &["discriminator_predictions.", "generator_predictions.", "generator_lm_head."];
         let mut e = Encoder::read(f, &Defaults { spare, ..Defaults::BERT })?;
         // Where both are as wide there is no matrix between them.
-        e.narrow = Some(f.size("embedding_size").or(128)).filter(|width| *width != e.facts.hidden);
+        e.embedding.narrow = Some(f.size("embedding_size").or(128)).filter(|width| *width != e.facts.hidden);
         e.classes = ClassHead { act: UnaryOp::Gelu, ..ClassHead::BERT };
         Ok(Box::new(e))
     },

@@ -17,7 +17,7 @@ pub(crate) const ARCH: Arch = Arch {
         let mut d = decoder(f, [4, 2], [512, 262_144], Wide { rotated: 1.0, kv: Some(1) })?;
         let rows = LayerRows { width: f.size(ROWS).or(512), vocab: None };
         d.rows = Some(rows.checked(f, ROWS, d.facts.layers)?);
-        d.made = Some(f.size("embedding_dim").or(768));
+        d.head.made = Some(f.size("embedding_dim").or(768));
         // As far as a window says, on either side.
         Ok(Box::new(d.with_attention(|_, a| (a.causal, a.window) = (false, a.window.map(|w| w + 1)))))
     },

@@ -16,7 +16,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let mut e = Encoder::read(f, &Defaults { spare: &["ernie.pooler.", "pooler.", "cls."], ..Defaults::BERT })?;
         let tasks = f.size("task_type_vocab_size").or(3);
-        e.tasks = if f.flag("use_task_id") { tasks } else { 0 };
+        e.embedding.tasks = if f.flag("use_task_id") { tasks } else { 0 };
         Ok(Box::new(e))
     },
 };

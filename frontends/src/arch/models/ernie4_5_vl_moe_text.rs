@@ -20,9 +20,13 @@ pub(crate) const ARCH: Arch = Arch {
             return Err(f.unsupported("rope_scaling", "a scaling".into(), help));
         }
         let experts = experts(f, &d, width(f)?)?;
-        let experts = Experts { router_turned: true, correction: Some(CORRECTION_ROWS), ..experts };
+        let experts = Experts {
+            routing: Routing { transposed: true, ..Routing::default() },
+            correction: Some(CORRECTION_ROWS),
+            ..experts
+        };
         let sparse = sparse_by_types(f, d.layers.len(), 1)?;
-        d.of_text = Some(experts.count);
+        d.ignored.image_experts = Some(experts.count);
         Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },
 };

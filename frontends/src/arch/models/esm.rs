@@ -55,11 +55,11 @@ fn read(f: &Fields) -> Result<Encoder, ConfigError> {
     let first = if rotary { 0 } else { Defaults::ROBERTA.first };
     let defaults = Defaults { types: 0, first, max_position: 1026, spare: SPARE, ..Defaults::BERT };
     let mut e = Encoder::read(f, &defaults)?;
-    (e.norm_first, e.table_norm) = (true, f.flag("emb_layer_norm_before"));
+    (e.norm_first, e.embedding.norm) = (true, f.flag("emb_layer_norm_before"));
     if rotary {
         let heads = Heads::read(f, e.facts.hidden, DefaultHeads::default())?;
         e.ropes = vec![rope::read(f, heads.dim, e.facts.max_position, 10_000.0)?];
-        e.positions = None;
+        e.embedding.positions = None;
         e.layers.iter_mut().for_each(|layer| layer.attention.rotary = Some(0));
     }
     if f.flag("token_dropout") {
@@ -68,7 +68,7 @@ fn read(f: &Fields) -> Result<Encoder, ConfigError> {
             let expected = format!("a token id below `vocab_size` ({})", e.facts.vocab);
             return Err(f.invalid("mask_token_id", &mask, expected));
         }
-        e.dropped = Some(mask);
+        e.embedding.dropped = Some(mask);
     }
     Ok(e)
 }

@@ -17,10 +17,10 @@ pub(crate) const ARCH: Arch = Arch {
         let mut d = Decoder::read(f, &defaults)?;
         // The files say nothing of it.
         let plain = Norm { bias: false, ..Norm::layer(1e-5) };
-        (d.norm, d.block_norms) = (plain, Some([Norm::layer(1e-5); 2]));
+        (d.norm, d.block_norms.own) = (plain, Some([Norm::layer(1e-5); 2]));
         d.scales.residual = Some((36.0 / d.facts.layers as f64).sqrt() as f32).filter(|scale| *scale != 1.0);
         // Not used for embeddings.
-        d.dense_head = Some(DenseHead { act: UnaryOp::Gelu, bias: true });
+        d.head.dense = Some(DenseHead { act: UnaryOp::Gelu, bias: true });
         let (bias, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let d = d.with_heads(|_, a, h| {
             (h.qkv_bias, h.out_bias, a.causal, h.qk_norm) = (bias, bias, false, Some(QkNorm::Row));

@@ -18,7 +18,7 @@ pub(crate) const ARCH: Arch = Arch {
         let rope = rope::read(f, heads.dim, facts.max_position, 10_000.0)?;
         let (bias, mlp_bias) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let mut e = Encoder::alike(facts, heads, (ffn, act), eps);
-        (e.norm, e.norm_first, e.table_norm, e.ropes) = (Norm::rms(eps), true, false, vec![rope]);
+        (e.norm, e.norm_first, e.embedding.norm, e.ropes) = (Norm::rms(eps), true, false, vec![rope]);
         for layer in &mut e.layers {
             layer.attention.change_heads(|a, h| (h.qkv_bias, h.out_bias, a.rotary) = (bias, bias, Some(0)));
             (layer.mlp.gated, layer.mlp.bias) = (true, mlp_bias);

@@ -43,7 +43,7 @@ pub(crate) const ARCH: Arch = Arch {
             // Keys times a number are scores times it.
             (h.qkv_bias, h.out_bias, a.scale) = (attention, attention, a.scale * keys);
         });
-        Ok(Box::new(d.with_mlp(|m| (m.bias, m.gate_scale, m.scale) = (mlp, Some(gate), Some(down)))))
+        Ok(Box::new(d.with_mlp(|m| (m.bias, m.gate.scale, m.scale) = (mlp, Some(gate), Some(down)))))
     },
 };
 

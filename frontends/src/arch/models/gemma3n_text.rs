@@ -100,7 +100,7 @@ fn mlps(f: &Fields, d: &mut Decoder) -> Result<(), ConfigError> {
     }
     for (l, (ffn, part)) in d.layers.iter_mut().zip(widths.into_iter().zip(parts)) {
         l.mlp.ffn = ffn;
-        l.mlp.above = (part > 0.0).then(|| normal_quantile(part) as f32);
+        l.mlp.gate.above = (part > 0.0).then(|| normal_quantile(part) as f32);
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES]),
     read: |f| {
         let mut d = Decoder::read_with(f, &Defaults::GPT2, |_, _| Ok(vec![]))?;
-        (d.norm, d.learned) = (Norm::layer(d.norm.eps), Some(0));
+        (d.norm, d.embedding.positions) = (Norm::layer(d.norm.eps), Some(Positions::Learned(0)));
         let (scaled, by_layer) = (f.flag_or("scale_attn_weights", true), f.flag("scale_attn_by_inverse_layer_idx"));
         let d = d.with_heads(|i, a, h| {
             (h.projection, h.transposed) = (Projection::Fused, true);

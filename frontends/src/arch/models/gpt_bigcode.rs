@@ -17,7 +17,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let one = f.flag_or("multi_query", true);
         let mut d = Decoder::read_with(f, &Defaults::GPT2, |_, _| Ok(vec![]))?;
-        (d.norm, d.learned) = (Norm::layer(d.norm.eps), Some(0));
+        (d.norm, d.embedding.positions) = (Norm::layer(d.norm.eps), Some(Positions::Learned(0)));
         let d = d.with_heads(|_, a, h| {
             (h.qkv_bias, h.out_bias, a.rotary) = (true, true, None);
             // Several are stored head by head.

@@ -14,7 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let defaults = Defaults { heads: Some(16), max_position: 2048, ..Defaults::GPT2 };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
-        (d.norm, d.learned) = (Norm::layer(d.norm.eps), Some(0));
+        (d.norm, d.embedding.positions) = (Norm::layer(d.norm.eps), Some(Positions::Learned(0)));
         let slides = local_layers(f, d.facts.layers)?;
         let local = |kind: &str, i: usize| kind == if slides[i] { "local" } else { "global" };
         common::follow(f, "attention_layers", d.facts.layers, local)?;

@@ -45,7 +45,7 @@ pub(crate) const ARCH: Arch = Arch {
         };
         let experts = Experts {
             limits: Some(limits),
-            router_bias: true,
+            routing: Routing { bias: true, ..Routing::default() },
             stored: Stored::Turned,
             ..Experts::like(&d, router, f.size("num_local_experts").or(128))
         };

@@ -22,7 +22,7 @@ pub(crate) const ARCH: Arch = Arch {
             Ok(vec![RopeConfig { theta: 10_000.0, dim, scaling: RopeScaling::Default }])
         })?;
         (d.norm, d.norms) = (Norm::layer(d.norm.eps), Norms::Parallel { own: false });
-        d.head_bias = true;
+        d.head.bias = true;
         let rotated = d.ropes.first().map_or(0, |rope| rope.dim);
         let d = d.with_heads(|_, _, h| h.neighbours = rotated);
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))

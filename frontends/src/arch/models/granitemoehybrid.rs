@@ -33,7 +33,7 @@ pub(crate) const ARCH: Arch = Arch {
         }
         let beside = f.size("shared_intermediate_size").or(1024);
         if f.count("num_local_experts") == Some(0) {
-            return Ok(Box::new(d.with_mlp(|m| (m.ffn, m.fused) = (beside, true))));
+            return Ok(Box::new(d.with_mlp(|m| (m.ffn, m.joined) = (beside, Some(Joined::GateUp)))));
         }
         if f.count("num_experts_per_tok") == Some(0) {
             let help = "this architecture has at least one expert of each token, or no experts".to_string();

@@ -23,10 +23,10 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let facts = Facts::read(f, Some(250_048), 8192, true)?;
         let mut e = Encoder::rotated(f, facts, 3072, 1e-12, 160_000.0)?;
-        e.types = f.count("type_vocab_size").unwrap_or(1);
+        e.embedding.types = f.count("type_vocab_size").unwrap_or(1);
         for layer in &mut e.layers {
             let m = &mut layer.mlp;
-            (m.gated, m.fused, m.up_first, m.bias, m.out_bias) = (true, true, true, false, true);
+            (m.gated, m.joined, m.bias, m.out_bias) = (true, Some(Joined::UpGate), false, true);
         }
         // (The classifier of the multilingual one weighs single tokens.)
         e.spare = &["gte.pooler.", "new.pooler.", "pooler.", "lm_head.", "classifier."];

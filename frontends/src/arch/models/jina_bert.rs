@@ -21,7 +21,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES]),
     read: |f| {
         let mut e = Encoder::read(f, &Defaults::BERT)?;
-        e.positions = None;
+        e.embedding.positions = None;
         let gated = match f.text("feed_forward_type") {
             Some("geglu") => Some(UnaryOp::Gelu),
             Some("reglu") => Some(UnaryOp::Relu),
@@ -34,7 +34,7 @@ pub(crate) const ARCH: Arch = Arch {
             layer.attention.change_heads(|_, h| h.with_dot(|s| s.distance = Some(Distance::BothWays)));
             if let Some(act) = gated {
                 let m = &mut layer.mlp;
-                (m.act, m.gated, m.fused, m.bias, m.out_bias) = (act, true, true, false, true);
+                (m.act, m.gated, m.joined, m.bias, m.out_bias) = (act, true, Some(Joined::GateUp), false, true);
             }
         }
         Ok(Box::new(e))

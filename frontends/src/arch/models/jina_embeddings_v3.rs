@@ -15,7 +15,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let facts = Facts::read(f, Some(250_002), 8194, true)?;
         let mut e = Encoder::rotated(f, facts, 4096, 1e-5, 20_000.0)?;
-        e.types = f.size("type_vocab_size").or(1);
+        e.embedding.types = f.size("type_vocab_size").or(1);
         e.spare = &["roberta.pooler.", "pooler.", "lm_head."];
         Ok(Box::new(e))
     },

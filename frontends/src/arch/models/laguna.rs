@@ -71,10 +71,11 @@ fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
         scale: F32::new(f.factor_or("moe_routed_scaling_factor", 1.0)? as f32),
         ..Router::softmax(f.size("num_experts_per_tok").or(8), true)
     };
+    let cap = if f.number(CAP).is_some_and(|cap| cap <= 0.0) { None } else { common::limit(f, CAP)? };
     let experts = Experts {
         ffn: f.size("moe_intermediate_size").or(512),
         correction: Some(CORRECTION),
-        router_cap: if f.number(CAP).is_some_and(|cap| cap <= 0.0) { None } else { common::limit(f, CAP)? },
+        routing: Routing { cap, ..Routing::default() },
         shared: Some(Shared::plain(f.size("shared_expert_intermediate_size").or(512))),
         ..Experts::like(d, router, f.size("num_experts").or(256))
     };

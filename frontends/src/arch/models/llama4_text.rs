@@ -132,7 +132,11 @@ fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
         return Err(f.unsupported("num_local_experts", count.to_string(), help));
     }
     let router = Router { score: Score::Sigmoid, ..Router::softmax(1, false) };
-    let experts = Experts { weigh_input: true, stored: Stored::JoinedTurned, ..Experts::like(d, router, count) };
+    let experts = Experts {
+        place: Place { weigh_input: true, ..Place::default() },
+        stored: Stored::JoinedTurned,
+        ..Experts::like(d, router, count)
+    };
     let experts = Experts { shared: Some(Shared::plain(experts.ffn)), ..experts };
     experts.checked(f, ["num_local_experts", "num_experts_per_tok"])
 }

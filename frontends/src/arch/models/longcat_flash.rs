@@ -45,7 +45,7 @@ pub(crate) const ARCH: Arch = Arch {
         };
         let experts = Experts {
             correction: Some(CORRECTION),
-            zero: f.count("zero_expert_num").unwrap_or(256),
+            routing: Routing { zero: f.count("zero_expert_num").unwrap_or(256), ..Routing::default() },
             ffn: f.size("moe_intermediate_size").or(2048),
             ..Experts::like(&d, router, f.size("n_routed_experts").or(512))
         };
@@ -102,7 +102,7 @@ impl Shape for Longcat {
     /// Transformers' class has matrices of experts that compute nothing, and writes them.
     fn chooses(&self, tensor: &str) -> bool {
         let number = tensor.split_once(".mlp.experts.").and_then(|(_, rest)| rest.split('.').next()?.parse().ok());
-        let (count, zero) = (self.experts.count, self.experts.zero);
+        let (count, zero) = (self.experts.count, self.experts.routing.zero);
         number.is_some_and(|e: usize| e >= count && e - count < zero)
     }
 

@@ -12,7 +12,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES]),
     read: |f| {
         let mut e = Encoder::read(f, &Defaults::BERT)?;
-        (e.norm_first, e.table_norm) = (true, false);
+        (e.norm_first, e.embedding.norm) = (true, false);
         Ok(Box::new(e))
     },
 };

@@ -54,7 +54,7 @@ pub(crate) const ARCH: Arch = Arch {
         let experts = experts.checked(f, ["num_local_experts", "num_experts_per_tok"])?;
         let sparse = sparse(f, d.layers.len())?;
         let ffn = f.size("dense_intermediate_size").or(12_288);
-        let d = d.with_mlp(|m| (m.ffn, m.fused, m.limits) = (ffn, true, limits));
+        let d = d.with_mlp(|m| (m.ffn, m.joined, m.limits) = (ffn, Some(Joined::GateUp), limits));
         Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },
 };

@@ -35,7 +35,7 @@ pub(crate) const ARCH: Arch = Arch {
         let latent = Latent { bias: f.flag("attention_bias"), q_rank: None, nope: 64, ..Latent::DEEPSEEK };
         let mut d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
         d.scales.cap = common::limit(f, "final_logit_softcapping")?.or(Some(30.0));
-        d.learned_rope = true;
+        d.embedding.learned_rope = true;
         extended(f, &mut d)?;
         let (layers, eps) = (d.facts.layers, d.norm.eps);
         let rotates = common::rotating_layers(f, layers)?;

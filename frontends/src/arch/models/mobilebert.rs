@@ -75,9 +75,9 @@ fn read(f: &Fields) -> Result<MobileBert, ConfigError> {
     };
     let rows = facts.max_position;
     let mut encoder = Encoder::alike(facts, heads, (ffn, act), eps);
-    encoder.positions = Some(Positions { rows, first: 0, filler: None });
+    encoder.embedding.positions = Some(Positions { rows, first: 0, filler: None });
     encoder.classes = ClassHead { dense: f.flag_or("classifier_activation", true), ..ClassHead::BERT };
-    encoder.types = f.size("type_vocab_size").or(2);
+    encoder.embedding.types = f.size("type_vocab_size").or(2);
     encoder.spare = &["mobilebert.pooler.", "pooler.", "cls.", "mobilebert.embeddings.embedding_transformation."];
     Ok(MobileBert {
         encoder,

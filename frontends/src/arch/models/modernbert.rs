@@ -47,7 +47,7 @@ fn read(f: &Fields) -> Result<Encoder, ConfigError> {
             (h.projection, h.qkv_bias, h.out_bias) = (Projection::Fused, bias, bias);
             (a.rotary, a.window) = (Some(usize::from(sliding)), sliding.then_some(window));
         });
-        (layer.mlp.gated, layer.mlp.fused, layer.mlp.bias) = (true, true, f.flag("mlp_bias"));
+        (layer.mlp.gated, layer.mlp.joined, layer.mlp.bias) = (true, Some(Joined::GateUp), f.flag("mlp_bias"));
     }
     let pool = match f.text("classifier_pooling") {
         None | Some("cls") => Pool::First,

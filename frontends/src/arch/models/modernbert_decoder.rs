@@ -41,10 +41,10 @@ fn read(f: &Fields) -> Result<Decoder, ConfigError> {
     };
     let mut d = Decoder::read_with(f, &defaults, |heads, max_position| read_two(f, heads.dim, max_position, ROPES))?;
     d.norm = Norm { bias: f.flag("norm_bias"), ..Norm::layer(d.norm.eps) };
-    d.table_norm = Some(d.norm);
-    d.head_bias = f.flag_or("decoder_bias", true);
+    d.embedding.norm = Some(d.norm);
+    d.head.bias = f.flag_or("decoder_bias", true);
     let act = common::activation(f, "classifier_activation", UnaryOp::Gelu);
-    d.dense_head = Some(DenseHead { act, bias: f.flag("classifier_bias") });
+    d.head.dense = Some(DenseHead { act, bias: f.flag("classifier_bias") });
     let every = f.size("global_attn_every_n_layers").or(3);
     let sliding = common::sliding_layers(f, d.facts.layers)?
         .unwrap_or_else(|| (0..d.facts.layers).map(|i| !i.is_multiple_of(every)).collect());
@@ -61,7 +61,7 @@ fn read(f: &Fields) -> Result<Decoder, ConfigError> {
         (h.qkv_bias, h.out_bias) = (bias, bias);
         (a.rotary, a.window) = (Some(usize::from(sliding[i])), sliding[i].then_some(window));
     });
-    Ok(d.with_mlp(|m| (m.fused, m.bias) = (true, mlp_bias)))
+    Ok(d.with_mlp(|m| (m.joined, m.bias) = (Some(Joined::GateUp), mlp_bias)))
 }
 
 const NAMES: Table = names! {

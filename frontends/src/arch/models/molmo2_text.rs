@@ -41,7 +41,7 @@ pub(crate) const ARCH: Arch = Arch {
             let plain = scaled.as_ref().is_some_and(|list| !list.contains(&i));
             a.rotary = Some(usize::from(plain && tables > 1));
         });
-        Ok(Box::new(d.with_mlp(|m| (m.fused, m.up_first) = (true, true))))
+        Ok(Box::new(d.with_mlp(|m| m.joined = Some(Joined::UpGate))))
     },
 };
 

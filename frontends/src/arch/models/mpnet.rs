@@ -23,7 +23,7 @@ pub(crate) const ARCH: Arch = Arch {
         }
         let mut e =
             Encoder::read(f, &Defaults { spare: &["mpnet.pooler.", "pooler.", "lm_head."], ..Defaults::ROBERTA })?;
-        e.types = 0;
+        e.embedding.types = 0;
         e.layers.iter_mut().for_each(|l| {
             l.attention.change_heads(|_, h| h.with_dot(|s| s.distance = Some(Distance::Buckets(BUCKETS))))
         });

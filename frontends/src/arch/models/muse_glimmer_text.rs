@@ -34,8 +34,8 @@ pub(crate) fn decoder(
     let mut d = Decoder::read(f, default)?;
     let before = Norm { from_one: true, ..d.norm };
     let after = Norm { eps: common::eps(f, "post_norm_eps", 1e-8)?, ..before };
-    (d.norms, d.block_norms) = (Norms::Both, Some([before, after]));
-    d.table_norm = Some(Norm { gain: false, ..d.norm });
+    (d.norms, d.block_norms.own) = (Norms::Both, Some([before, after]));
+    d.embedding.norm = Some(Norm { gain: false, ..d.norm });
     d.scales.logits = Some(f.factor_or("output_multiplier", of_logits)? as f32);
     d.scales.cap = common::limit(f, "final_logit_softcapping")?.or(Some(20.0));
     let layers = d.facts.layers;

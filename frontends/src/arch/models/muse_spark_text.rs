@@ -28,7 +28,7 @@ pub(crate) const ARCH: Arch = Arch {
         let multiplier = 0.176_776_695_296_636_9;
         let d = glimmer::decoder(f, &defaults, [multiplier, 5.473_006_486_387_5])?;
         let d = d.with_heads(|_, _, h| h.out_norm = Some(OutNorm::Heads));
-        let [before, after] = d.block_norms.unwrap_or([d.norm; 2]);
+        let [before, after] = d.block_norms.own.unwrap_or([d.norm; 2]);
         let router = Router {
             score: Score::Sigmoid,
             eps: F32::new(1e-15),
@@ -42,7 +42,10 @@ pub(crate) const ARCH: Arch = Arch {
         };
         let experts = Experts {
             ffn: f.size("moe_intermediate_size").or(4096),
-            router_scale: Some(f.factor_or("output_multiplier", multiplier)? as f32),
+            routing: Routing {
+                scale: Some(f.factor_or("output_multiplier", multiplier)? as f32),
+                ..Routing::default()
+            },
             correction: Some(CORRECTION),
             row: Some(row),
             ..Experts::like(&d, router, f.size("num_local_experts").or(256))

@@ -40,13 +40,13 @@ fn read(f: &Fields) -> Result<Encoder, ConfigError> {
     let eps = common::eps(f, "norm_eps", 1e-6)?;
     let rope = rope::read(f, heads.dim, facts.max_position, 10_000.0)?;
     let mut e = Encoder::alike(facts, heads, (ffn, UnaryOp::Silu), eps);
-    (e.norm, e.norm_first, e.table_norm, e.ropes) = (Norm::rms(eps), true, false, vec![rope]);
+    (e.norm, e.norm_first, e.embedding.norm, e.ropes) = (Norm::rms(eps), true, false, vec![rope]);
     for layer in &mut e.layers {
         layer.attention.change_heads(|a, h| {
             (h.projection, h.qkv_bias, h.out_bias) = (Projection::ByGroup, false, false);
             (a.rotary, h.neighbours) = (Some(0), heads.dim);
         });
-        (layer.mlp.gated, layer.mlp.fused, layer.mlp.bias) = (true, true, false);
+        (layer.mlp.gated, layer.mlp.joined, layer.mlp.bias) = (true, Some(Joined::GateUp), false);
     }
     e.spare = &["decoder."];
     Ok(e)

@@ -33,7 +33,7 @@ pub(crate) const ARCH: Arch = Arch {
         let ffn = f.required_size("intermediate_size")?;
         let rope = rope::read(f, heads.dim, facts.max_position, 1000.0)?;
         let mut e = Encoder::alike(facts, heads, (ffn, act), common::eps(f, "layer_norm_eps", 1e-12)?);
-        e.types = f.size("type_vocab_size").or(2);
+        e.embedding.types = f.size("type_vocab_size").or(2);
         e.ropes = vec![rope];
         for layer in &mut e.layers {
             layer.attention.change_heads(|a, h| {

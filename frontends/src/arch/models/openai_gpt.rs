@@ -15,7 +15,8 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let defaults = Defaults { vocab: Some(40_478), max_position: 512, ..Defaults::GPT2 };
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
-        (d.norm, d.norms, d.learned, d.last_norm) = (Norm::layer(d.norm.eps), Norms::Around, Some(0), false);
+        (d.norm, d.norms, d.embedding.positions, d.head.norm) =
+            (Norm::layer(d.norm.eps), Norms::Around, Some(Positions::Learned(0)), false);
         let act = activation(f);
         let d = d.with_heads(|_, a, h| {
             (h.projection, h.transposed) = (Projection::Fused, true);

@@ -25,13 +25,13 @@ pub(crate) const ARCH: Arch = Arch {
         let (bias, affine) = (f.flag_or("enable_bias", true), f.flag_or("layer_norm_elementwise_affine", true));
         let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
         d.norm = Norm { gain: affine, bias: affine, ..Norm::layer(d.norm.eps) };
-        d.learned = Some(2);
+        d.embedding.positions = Some(Positions::Learned(2));
         let before = f.flag_or("do_layer_norm_before", true);
-        d.last_norm = before && !f.flag("_remove_final_layer_norm");
+        d.head.norm = before && !f.flag("_remove_final_layer_norm");
         if !before {
             d.norms = Norms::Around;
         }
-        d.narrow = f.size("word_embed_proj_dim").value().filter(|n| *n != d.facts.hidden);
+        d.embedding.narrow = f.size("word_embed_proj_dim").value().filter(|n| *n != d.facts.hidden);
         let d = d.with_heads(|_, a, h| (h.qkv_bias, h.out_bias, a.rotary) = (bias, bias, None));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, bias))))
     },

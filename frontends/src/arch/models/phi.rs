@@ -22,7 +22,7 @@ pub(crate) const ARCH: Arch = Arch {
         };
         let qk_norm = f.flag("qk_layernorm").then_some(QkNorm::Head);
         let mut d = Decoder::read(f, &defaults)?;
-        (d.norm, d.norms, d.head_bias) = (Norm::layer(d.norm.eps), Norms::Parallel { own: false }, true);
+        (d.norm, d.norms, d.head.bias) = (Norm::layer(d.norm.eps), Norms::Parallel { own: false }, true);
         let d = d.with_heads(|_, _, h| (h.qkv_bias, h.out_bias, h.qk_norm) = (true, true, qk_norm));
         Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, true))))
     },

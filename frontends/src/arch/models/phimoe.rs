@@ -28,7 +28,7 @@ pub(crate) const ARCH: Arch = Arch {
         };
         let bias = f.flag("attention_bias");
         let mut d = Decoder::read_with(f, &defaults, |heads, longest| Ok(vec![rotation(f, heads.dim, longest)?]))?;
-        (d.norm, d.head_bias) = (Norm::layer(d.norm.eps), f.flag("lm_head_bias"));
+        (d.norm, d.head.bias) = (Norm::layer(d.norm.eps), f.flag("lm_head_bias"));
         let d = d.with_attention_bias(bias);
         let eps = F32::new(f.number("router_jitter_noise").unwrap_or(0.01) as f32);
         let top = f.size("num_experts_per_tok").or(2);

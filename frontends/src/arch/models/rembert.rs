@@ -18,7 +18,7 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let mut e = Encoder::read(f, &Defaults { spare: &["rembert.pooler.", "pooler.", "cls."], ..Defaults::BERT })?;
         // The matrix between is there where both are as wide, too.
-        e.narrow = Some(f.size("input_embedding_size").or(256));
+        e.embedding.narrow = Some(f.size("input_embedding_size").or(256));
         Ok(Box::new(e))
     },
 };

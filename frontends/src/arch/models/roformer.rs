@@ -15,8 +15,8 @@ pub(crate) const ARCH: Arch = Arch {
     read: |f| {
         let mut e = Encoder::read(f, &Defaults { max_position: 1536, spare: &["cls."], ..Defaults::BERT })?;
         // Where both are as wide there is no matrix between them.
-        e.narrow = f.size("embedding_size").value().filter(|width| *width != e.facts.hidden);
-        e.turns = e.positions.take().map(|Positions { rows, .. }| rows);
+        e.embedding.narrow = f.size("embedding_size").value().filter(|width| *width != e.facts.hidden);
+        e.turns = e.embedding.positions.take().map(|Positions { rows, .. }| rows);
         for layer in &mut e.layers {
             let a = &mut layer.attention;
             if !a.heads.dim.is_multiple_of(2) {

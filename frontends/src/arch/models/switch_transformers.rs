@@ -17,8 +17,11 @@ pub(crate) const ARCH: Arch = Arch {
         let mlp = e.layers.first().map_or((0, UnaryOp::Relu), |l| (l.mlp.ffn, l.mlp.act));
         let experts = Experts {
             gated: false,
-            router_bias: f.flag_or("router_bias", false),
-            capacity: Some(f.size("expert_capacity").or(64)),
+            routing: Routing {
+                bias: f.flag_or("router_bias", false),
+                capacity: Some(f.size("expert_capacity").or(64)),
+                ..Routing::default()
+            },
             ..Experts::plain(router, f.size("num_experts").or(8), mlp)
         };
         let experts = experts.checked(f, ["num_experts", "num_experts"])?;

@@ -22,7 +22,7 @@ pub(crate) const ARCH: Arch = Arch {
         let ropes = read_two(f, heads.dim, facts.max_position, class)?;
         let (bias, mlp_bias) = (f.flag("attention_bias"), f.flag("mlp_bias"));
         let mut e = Encoder::alike(facts, heads, (ffn, act), eps);
-        (e.norm, e.norm_first, e.table_norm, e.ropes) = (Norm::rms(eps), true, false, ropes);
+        (e.norm, e.norm_first, e.embedding.norm, e.ropes) = (Norm::rms(eps), true, false, ropes);
         for (layer, slides) in e.layers.iter_mut().zip(sliding) {
             let a = &mut layer.attention;
             a.rotary = Some(usize::from(slides));

@@ -25,7 +25,11 @@ pub(crate) const ARCH: Arch = Arch {
         d.norm = Norm::layer(d.norm.eps);
         // The row of the number that padding has is one of zeros; published files have 1, which no position
         // gets.
-        d.sines = Some(Sines { rates: Rates::ToLast, skip: 2, zero: f.count("pad_token_id").filter(|n| *n >= 2) });
+        d.embedding.positions = Some(Positions::Sines(Sines {
+            rates: Rates::ToLast,
+            skip: 2,
+            zero: f.count("pad_token_id").filter(|n| *n >= 2),
+        }));
         let scaled = f.flag_or("scale_embedding", true);
         d.scales.embedding = scaled.then(|| (d.facts.hidden as f64).sqrt() as f32);
         let d = d.with_heads(|_, a, h| (h.qkv_bias, h.out_bias, a.rotary) = (true, true, None));

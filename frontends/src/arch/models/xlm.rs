@@ -35,7 +35,7 @@ fn read(f: &Fields) -> Result<Encoder, ConfigError> {
     let (rows, hidden) = (facts.max_position, facts.hidden);
     let eps = common::eps(f, "layer_norm_eps", 1e-12)?;
     let mut e = Encoder::alike(facts, heads, (hidden.saturating_mul(4), act), eps);
-    e.positions = Some(Positions { rows, first: 0, filler: None });
+    e.embedding.positions = Some(Positions { rows, first: 0, filler: None });
     e.classes = ClassHead { dense: false, ..ClassHead::BERT };
     e.spare = &["pred_layer.", "transformer.lang_embeddings.", "lang_embeddings."];
     Ok(e)

@@ -14,7 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
     names: Names(&[NAMES, ROBERTA]),
     read: |f| {
         let mut e = Encoder::read(f, &Defaults { types: 1, eps: 1e-5, max_position: 514, ..Defaults::ROBERTA })?;
-        (e.norm_first, e.table_norm) = (true, false);
+        (e.norm_first, e.embedding.norm) = (true, false);
         Ok(Box::new(e))
     },
 };

@@ -113,7 +113,7 @@ impl Xlstm {
             keys,
             values,
             fused,
-            mlp: Mlp { bias, fused, ..Mlp::gated(ffn, UnaryOp::Silu) },
+            mlp: Mlp { bias, joined: fused.then_some(Joined::GateUp), ..Mlp::gated(ffn, UnaryOp::Silu) },
             cap: cap("gate_soft_cap", 15.0, MOST_CAP)?,
             logit_cap: cap("output_logit_soft_cap", 30.0, 1e6)?,
             facts,

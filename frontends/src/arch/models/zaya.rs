@@ -42,7 +42,7 @@ pub(crate) const ARCH: Arch = Arch {
         let (bias, windows) = (f.flag("attention_bias"), windows(f, d.facts.layers)?);
         let dim = d.layers.first().map_or(0, |l| l.attention.heads.dim);
         d.ropes = ropes(f, dim, d.facts.max_position, &windows)?;
-        d.head_bias = f.flag("lm_head_bias");
+        d.head.bias = f.flag("lm_head_bias");
         d = d.with_heads(|i, a, h| {
             (h.qkv_bias, h.out_bias, a.window) = (bias, bias, windows[i]);
             // One kind of layers has one table.
@@ -54,7 +54,11 @@ pub(crate) const ARCH: Arch = Arch {
         }
         let ffn = f.size("moe_intermediate_size").or(2048);
         let count = f.size("num_experts").or(16);
-        let experts = Experts { ffn, zero: 1, ..Experts::like(&d, Router::softmax(1, false), count) };
+        let experts = Experts {
+            ffn,
+            routing: Routing { zero: 1, ..Routing::default() },
+            ..Experts::like(&d, Router::softmax(1, false), count)
+        };
         let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;
         let taps = [f.size("cca_time0").or(2), f.size("cca_time1").or(2)];
         for (field, n) in ["cca_time0", "cca_time1"].into_iter().zip(taps) {
@@ -190,7 +194,7 @@ impl Zaya {
         let x = joined(&mut f, JOINED[0], x, y);
         let h = norm(&mut f, MLP_NORM, d.norm, x, hidden);
         let (logits, read) = self.router(&mut f, h, before);
-        let balance = f.weight(BALANCE, Kind::Bare, &[self.experts.count + self.experts.zero]);
+        let balance = f.weight(BALANCE, Kind::Bare, &[self.experts.count + self.experts.routing.zero]);
         let routes = routes_with(&mut f, self.experts.router, [logits, balance]);
         let (routes, _) = apart(&mut f, &self.experts, routes, false);
         let y = mixed_by(&mut f, &self.experts, h, routes, None);
@@ -213,7 +217,7 @@ impl Zaya {
             y = linear(f, part, [width, width], true, y);
             y = f.unary(UnaryOp::Gelu, y);
         }
-        (linear(f, ROUTER, [self.experts.count + self.experts.zero, width], false, y), read)
+        (linear(f, ROUTER, [self.experts.count + self.experts.routing.zero, width], false, y), read)
     }
 }
 

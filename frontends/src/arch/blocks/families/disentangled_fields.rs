@@ -48,9 +48,9 @@ const WITHOUT_POSITIONS: &[&str] = &[
 /// distances.
 pub(crate) fn read(f: &Fields, buckets: Option<usize>) -> Result<(Encoder, Option<Near>), ConfigError> {
     let mut e = Encoder::read(f, &Defaults { eps: 1e-7, spare: SPARE, ..Defaults::BERT })?;
-    e.types = f.count("type_vocab_size").unwrap_or(0);
+    e.embedding.types = f.count("type_vocab_size").unwrap_or(0);
     if !f.flag_or("position_biased_input", true) {
-        (e.positions, e.spare) = (None, WITHOUT_POSITIONS);
+        (e.embedding.positions, e.spare) = (None, WITHOUT_POSITIONS);
     }
     let (near, products) = near_of(f, e.facts.max_position, buckets, e.facts.hidden)?;
     for layer in &mut e.layers {

@@ -4,7 +4,7 @@
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
 use crate::arch::blocks::entry::Shape;
-use crate::arch::blocks::experts::{Experts, Stored};
+use crate::arch::blocks::experts::{Experts, Place, Stored};
 use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{LAYER_SCALE, Table};
 use crate::arch::blocks::per_layer_embeddings::LayerRows;
@@ -195,7 +195,7 @@ fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
     let experts = Experts {
         ffn: f.required_size("moe_intermediate_size")?,
         stored: Stored::JoinedBare,
-        beside_mlp: true,
+        place: Place { beside_mlp: true, ..Place::default() },
         ..Experts::like(d, router, f.required_size("num_experts")?)
     };
     experts.checked(f, ["num_experts", "num_experts_per_tok"])

@@ -42,7 +42,7 @@ pub(crate) fn dense_of(f: &Fields, mut d: Decoder, Selection { tokens, field }: 
         f.leave(Unread { others, ..Unread::default() });
     }
     d.facts.max_position = d.facts.max_position.min(tokens);
-    d.indexed = true;
+    d.ignored.indexer = true;
     d
 }
 

@@ -2,6 +2,7 @@
 
 use crate::arch::blocks::attention::Projection;
 use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::mlp::Joined;
 use crate::config::ConfigError;
 use crate::config::common::WindowRule;
 use crate::config::dictionary::fields;
@@ -25,7 +26,7 @@ pub(crate) fn decoder(f: &Fields, sizes: &Defaults) -> Result<Decoder, ConfigErr
         let help = "this architecture has it for longrope only".into();
         return Err(f.unsupported("original_max_position_embeddings", n.to_string(), help));
     }
-    Ok(d.with_heads(|_, _, h| h.projection = Projection::Fused).with_mlp(|m| m.fused = true))
+    Ok(d.with_heads(|_, _, h| h.projection = Projection::Fused).with_mlp(|m| m.joined = Some(Joined::GateUp)))
 }
 
 /// Its rotary positions.

@@ -97,7 +97,7 @@ pub(crate) fn read(f: &Fields, d: &Absent) -> Result<Encoder, ConfigError> {
     let gated = f.flag_or("is_gated_act", named.starts_with("gated-"));
     let eps = common::eps(f, "layer_norm_epsilon", 1e-6)?;
     let mut e = Encoder::alike(facts, heads, (f.size("d_ff").or(d.ffn), act), eps);
-    (e.norm, e.norm_first, e.table_norm) = (Norm::rms(eps), true, false);
+    (e.norm, e.norm_first, e.embedding.norm) = (Norm::rms(eps), true, false);
     // The third is the name in GGUF files.
     e.spare = &["encoder.embed_tokens.", "decoder.", "dec.", "lm_head."];
     for layer in &mut e.layers {

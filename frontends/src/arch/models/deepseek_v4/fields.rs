@@ -91,7 +91,7 @@ pub(super) fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
         ffn,
         act: UnaryOp::Silu,
         limits,
-        root_softplus: true,
+        routing: Routing { root_softplus: true, ..Routing::default() },
         correction: Some(CORRECTION),
         shared: Some(Shared { limits, ..Shared::plain(ffn) }),
         ..Experts::like(d, router, f.size("n_routed_experts").or(256))
