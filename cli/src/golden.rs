@@ -22,14 +22,10 @@ pub use run::{Answer, Batching, OwnOrder, Ran, compute_in_child, device_of};
 pub use steps::{Computed, Distance, SCHEME, Step, compute, engine_options, entries, seed, steps};
 
 use crate::Error;
-use crate::digest::hex;
-use crate::loaded::{EngineOptions, Model};
 use crate::lowered::{Lowered, Version};
-use crate::numbers::split_mix;
 use crate::options::CompileOptions;
 use crate::shared::SharedWeights;
 use llmcc_abi::Span;
-use llmcc_abi::tree::Hash;
 use llmcc_codegen::artifact;
 use llmcc_codegen::link::WeightsPlace;
 use llmcc_codegen::locate::locate;
@@ -39,7 +35,6 @@ use llmcc_ir::quant::Format;
 use llmcc_ir::target::Family;
 use llmcc_passes::ActPolicy;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
