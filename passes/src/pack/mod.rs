@@ -446,7 +446,6 @@ pub(crate) fn located(
 
 /// The meaning of a value that is not finite. Formats do not matter: none stores it.
 fn not_finite(name: &str) -> String {
-    let folded =
-        if name.contains(" + ") { ", or the tensors that are multiplied here do not fit f32 together" } else { "" };
+    let folded = if name.contains(" + ") { ", or the product of the tensors overflows f32" } else { "" };
     format!("is not a finite number, so the checkpoint is damaged{folded}: download or convert it again")
 }
