@@ -1,15 +1,16 @@
 //! The command line as types.
 
 mod bench;
+mod engine;
 mod run;
 mod values;
 
-use crate::loaded::EngineOptions;
 pub use bench::BenchArgs;
 use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+pub use engine::EngineArgs;
 use llmcc_frontends::Adapter;
+use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::quant::Format;
-use llmcc_ir::target::Wish;
 pub use run::{RunArgs, SamplingArgs};
 use std::path::PathBuf;
 pub use values::parse_wish;
@@ -291,39 +292,6 @@ impl Stage {
             Stage::Llvm => Some("ll"),
             Stage::Ptx => Some("ptx"),
             Stage::Sass => Some("sass"),
-        }
-    }
-}
-
-/// How an artifact is opened.
-#[derive(Clone, Debug, Default, ClapArgs)]
-pub struct EngineArgs {
-    /// Threads; 0 = one per core
-    #[arg(long, default_value_t = 0)]
-    pub threads: u32,
-    /// Number of tokens in the cache of keys and values [default: the model's longest context, at
-    /// least 16384, or as many as fit in half of the memory]
-    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..))]
-    pub cache_tokens: Option<u64>,
-    /// Keep each thread on a processor of its own (which: see taskset)
-    #[arg(long)]
-    pub pin: bool,
-    /// The same bits on every processor, also of bf16 products, which those with AMX otherwise sum
-    /// in another order and faster
-    #[arg(long)]
-    pub portable: bool,
-}
-
-impl EngineArgs {
-    /// The options that they are.
-    pub fn options(&self) -> EngineOptions {
-        let max_tokens = self.cache_tokens.unwrap_or(0);
-        EngineOptions {
-            threads: self.threads,
-            max_tokens,
-            pin: self.pin,
-            portable: self.portable,
-            ..EngineOptions::default()
         }
     }
 }

@@ -34,7 +34,7 @@ impl Backends {
     fn of(&self, target: &TargetSpec) -> &dyn Backend {
         match target.family() {
             Family::Cpu => &self.cpu,
-            Family::Gpu => &self.gpu,
+            Family::Nvidia => &self.gpu,
         }
     }
 }

@@ -140,7 +140,7 @@ fn one_level(list: &str, first: (&str, &TargetSpec), second: (&str, &TargetSpec)
 /// # Errors
 /// [`Error::Usage`] saying how to get it.
 pub fn check_llvm(options: &CompileOptions) -> Result<(), Error> {
-    match options.targets.iter().find(|t| t.family() == Family::Gpu) {
+    match options.targets.iter().find(|t| t.family() == Family::Nvidia) {
         Some(t) if !HAS_LLVM => Err(Error::Usage(format!(
             "target `{}` needs an llmcc with LLVM: build it with `make GPU=1` (cargo feature `gpu`; Debian packages llvm-22-dev and libmlir-22-dev)",
             t.name

@@ -4,8 +4,8 @@
 use llmcc_ir::plan::{Plan, Regime};
 use llmcc_ir::target::{RowKind, TargetSpec};
 use llmcc_ir::ty::{Dim, Env};
+use llmcc_passes::cost::work;
 use llmcc_passes::cost::{CONTEXT, seconds_at};
-use llmcc_passes::work::work;
 use serde::{Deserialize, Serialize};
 
 /// Largest step that is predicted: as many tokens as the runtime takes through the kernels at once.

@@ -6,6 +6,7 @@
 
 pub mod artifact;
 pub mod cpu;
+mod descriptor;
 pub mod link;
 pub mod locate;
 pub mod sealed;

@@ -15,11 +15,13 @@
 //! is written to a file in the destination's folder that gets its name when complete. Before that
 //! it can be loaded and run ([`Linker::temporary`]), and its data replaced by results of that run.
 
+mod error;
 mod hashes;
 mod pending;
 mod place;
 
 use crate::artifact::{Data, bytes_of};
+pub use error::LinkError;
 use hashes::{Hashed, Range, Stream, descriptors, fill_gaps};
 use llmcc_abi::tree::{self, Hash, part};
 use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, IMAGE_MAGIC, ImageRef, SEGMENT_ALIGN};
@@ -47,22 +49,6 @@ pub enum WeightsPlace {
     External,
     /// As [`WeightsPlace::External`], but someone else makes that file.
     Absent,
-}
-
-/// Why an artifact could not be written.
-#[derive(Debug, thiserror::Error)]
-pub enum LinkError {
-    /// The runtime inside the compiler is damaged.
-    #[error("internal error: the runtime object is unusable ({0}); please report this")]
-    Runtime(String),
-    /// The output could not be written.
-    #[error("cannot write {path}: {source}")]
-    Io {
-        /// File.
-        path: PathBuf,
-        /// Reason.
-        source: io::Error,
-    },
 }
 
 /// An artifact being written. Dropped before [`Linker::finish`], it leaves nothing behind.

@@ -5,7 +5,7 @@
 //! can write the file can renew all hashes (as [`renew`] does), which only a root noted elsewhere
 //! shows.
 
-use crate::locate::{LocateError, find_image, open_regular, read_image};
+use crate::descriptor::{LocateError, find_image, open_regular, read_image};
 use llmcc_abi::tree::{self, BLOCK, Hash, LABEL_LEN, PartDesc, part, part_hash};
 use llmcc_abi::{ABI_VERSION, FLAG_EXTERNAL_WEIGHTS, FLAG_UNHASHED_WEIGHTS, ImageRef};
 use llmcc_ir::threads::try_beside;

@@ -4,6 +4,7 @@
 //! [`common`] and `rope` or by themselves, and [`known`] judges the rest.
 
 pub mod common;
+pub(crate) mod dictionary;
 mod error;
 pub mod fields;
 pub mod known;

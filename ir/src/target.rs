@@ -3,7 +3,7 @@
 mod rows;
 
 use crate::gpu::rates::{self, Rates};
-use crate::gpu::schedule::InputPlace;
+use crate::gpu::wish::Wish;
 use crate::kernel::{Kernel, Param, ParamKind};
 use llmcc_abi::layout::Packing;
 use rows::{float_rows, gpu_rows, int8_rows};
@@ -15,8 +15,8 @@ pub use rows::{CpuRows, GpuRows, MatrixUnit, RowKind, Unpack, integer_rows};
 pub enum Family {
     /// CPU code through Cranelift.
     Cpu,
-    /// NVIDIA GPUs through PTX.
-    Gpu,
+    /// GPUs of NVIDIA, through PTX.
+    Nvidia,
 }
 
 /// Instruction-set level of a CPU target.
@@ -80,30 +80,6 @@ pub struct GpuArch {
     pub l2_bandwidth: f64,
     /// Further rates that the cost model needs.
     pub rates: &'static Rates,
-    /// Requested properties of products' schedules, where they are not left to
-    /// [`crate::gpu::schedule`].
-    pub wish: Wish,
-}
-
-/// Parts of the schedule of a product that are given instead of derived: how others than the one
-/// that is chosen are tried. `None`: derived.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
-    /// Blocks on a multiprocessor.
-    pub resident: Option<usize>,
-    /// Warps of a block that compute.
-    pub warps: Option<usize>,
-    /// Units in a ring, of the phase that has the most.
-    pub stages: Option<usize>,
-    /// Where a block that streams weights finds its input.
-    pub place: Option<InputPlace>,
-    /// Whether output tiles are cut between blocks wherever they may be, or nowhere.
-    pub cut: Option<bool>,
-}
-
-impl Wish {
-    /// Nothing.
-    pub const NONE: Wish = Wish { resident: None, warps: None, stages: None, place: None, cut: None };
 }
 
 impl GpuArch {
@@ -167,6 +143,8 @@ pub struct TargetSpec {
     pub launch: f64,
     /// Cores assumed.
     pub cores: usize,
+    /// What schedules of products on a GPU are to be, where that is not left to [`crate::gpu::schedule`].
+    pub wish: Wish,
 }
 
 impl TargetSpec {
@@ -174,7 +152,7 @@ impl TargetSpec {
     pub const fn family(&self) -> Family {
         match self.arch {
             Arch::Cpu(_) => Family::Cpu,
-            Arch::Gpu(_) => Family::Gpu,
+            Arch::Gpu(_) => Family::Nvidia,
         }
     }
 
@@ -234,7 +212,7 @@ impl TargetSpec {
     /// The line of a GPU.
     const fn of_gpu(name: &'static str, about: &'static str, gpu: GpuArch, memory: f64, launch: f64) -> TargetSpec {
         let (cache, cores) = (gpu.l2_bandwidth / gpu.sms as f64, gpu.sms as usize);
-        TargetSpec { name, about, arch: Arch::Gpu(gpu), memory, cache, launch, cores }
+        TargetSpec { name, about, arch: Arch::Gpu(gpu), memory, cache, launch, cores, wish: Wish::NONE }
     }
 }
 
@@ -248,6 +226,7 @@ pub const TARGETS: &[TargetSpec] = &[
         cache: 40e9,
         launch: 1.2e-6,
         cores: 2,
+        wish: Wish::NONE,
     },
     TargetSpec {
         name: "x86-64-v3",
@@ -257,6 +236,7 @@ pub const TARGETS: &[TargetSpec] = &[
         cache: 80e9,
         launch: 1.2e-6,
         cores: 2,
+        wish: Wish::NONE,
     },
     TargetSpec {
         name: "x86-64-v4",
@@ -266,6 +246,7 @@ pub const TARGETS: &[TargetSpec] = &[
         cache: 100e9,
         launch: 1.2e-6,
         cores: 2,
+        wish: Wish::NONE,
     },
     TargetSpec {
         name: "x86-64-v4-amx",
@@ -275,6 +256,7 @@ pub const TARGETS: &[TargetSpec] = &[
         cache: 60e9,
         launch: 1.2e-6,
         cores: 2,
+        wish: Wish::NONE,
     },
     TargetSpec::of_gpu(
         "sm80",
@@ -392,7 +374,6 @@ const SM80: GpuArch = GpuArch {
     l2_bytes: 40 * MIB,
     l2_bandwidth: 4.5e12,
     rates: &rates::A100,
-    wish: Wish::NONE,
 };
 
 const SM86: GpuArch = GpuArch {
@@ -437,7 +418,6 @@ const SM90: GpuArch = GpuArch {
     l2_bytes: 50 * MIB,
     l2_bandwidth: 8.77e12,
     rates: &rates::H200,
-    wish: Wish::NONE,
 };
 
 const SM100: GpuArch = GpuArch {
@@ -505,7 +485,7 @@ mod tests {
             assert!(t.multiplies(RowKind::F32) && t.rows().is_sorted(), "{}", t.name);
             assert_eq!(find(t.name), Some(t));
             let Some(gpu) = t.gpu() else { continue };
-            assert_eq!((t.family(), t.packing(), t.cpu()), (Family::Gpu, Packing::Fragment, None));
+            assert_eq!((t.family(), t.packing(), t.cpu()), (Family::Nvidia, Packing::Fragment, None));
             assert_eq!(t.name.split(':').next(), Some(&*format!("sm{}", gpu.sm)));
             assert_eq!(gpu.processor.trim_end_matches('a'), format!("sm_{}", gpu.sm));
             // The system takes 1 KiB of each block.

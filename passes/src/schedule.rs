@@ -185,7 +185,10 @@ pub fn state_param(g: &Graph, class: Id) -> Option<usize> {
             return Some(i);
         }
         let before = g[at].nodes.iter().find_map(|t| match t {
-            Term::Op(head, children) => children.get(head.attributes().len() + head.facts().replaces()?).copied(),
+            Term::Op(..) => {
+                let (head, _, operands) = t.operation()?;
+                operands.get(head.facts().replaces()?).copied()
+            }
             Term::Store(_, _, [of]) => Some(*of),
             Term::Param(_)
             | Term::Int(_)

@@ -64,7 +64,13 @@ pub fn matrices(module: &Module, opts: &Options, func: usize, g: &Graph) -> Resu
                 let table = match reads {
                     Reads::Matrix => false,
                     Reads::Table => true,
-                    Reads::Any | Reads::Weight | Reads::Input(_) | Reads::State | Reads::Replaced | Reads::Updated => {
+                    Reads::Any
+                    | Reads::Deciding
+                    | Reads::Weight
+                    | Reads::Input(_)
+                    | Reads::State
+                    | Reads::Replaced
+                    | Reads::Updated => {
                         continue;
                     }
                 };
@@ -107,8 +113,8 @@ pub fn matrices(module: &Module, opts: &Options, func: usize, g: &Graph) -> Resu
 fn replaced(g: &Graph) -> BTreeSet<u32> {
     let mut out = BTreeSet::new();
     for t in g.classes().flat_map(|c| &c.nodes) {
-        let Term::Op(head, children) = t else { continue };
-        let state = head.facts().replaces().and_then(|arg| children.get(head.attributes().len() + arg));
+        let Some((head, _, operands)) = t.operation() else { continue };
+        let state = head.facts().replaces().and_then(|arg| operands.get(arg));
         for t in state.iter().flat_map(|id| &g[**id].nodes) {
             if let Term::Param(i) = t {
                 out.insert(*i);
@@ -133,13 +139,15 @@ fn coded(g: &Graph, w: Id) -> bool {
     g[w].data.ty.as_ref().and_then(ValueType::tensor).is_some_and(|t| t.dtype.coded().is_some())
 }
 
-/// Classes of matrices whose products, whatever is added to them, choose experts or mix streams.
+/// Classes of matrices whose products, whatever is added to them, decide something: they choose experts
+/// or mix streams ([`Reads::Deciding`]).
 fn routers(g: &Graph) -> BTreeSet<Id> {
     let mut logits: Vec<Id> = vec![];
     for t in g.classes().flat_map(|c| &c.nodes) {
-        if let Term::Op(head @ (Head::Route | Head::Sinkhorn), children) = t {
-            logits.extend(children.get(head.attributes().len()).map(|id| g.find(*id)));
-        }
+        let Some((head, _, operands)) = t.operation() else { continue };
+        let facts = head.facts();
+        let read = facts.each_arg().zip(operands);
+        logits.extend(read.filter(|((_, reads), _)| *reads == Reads::Deciding).map(|(_, id)| g.find(*id)));
     }
     let (mut seen, mut out) = (BTreeSet::new(), BTreeSet::new());
     while let Some(class) = logits.pop() {

@@ -3,7 +3,6 @@
 
 use llmcc_ir::kernel::{Kernel, Matmul, ParamKind, RowElem};
 use llmcc_ir::target::TargetSpec;
-use llmcc_ir::ty::Env;
 
 /// Work of one launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,13 +28,6 @@ impl Work {
     pub fn peak(&self, target: &TargetSpec) -> f64 {
         target.macs(self.elem)
     }
-}
-
-/// Work of a launch whose tokens attend to `context` tokens each. `env.rows` counts sequences: each
-/// wants the logits of its last token.
-pub fn work(kernel: &Kernel, env: Env, context: usize) -> Work {
-    let launched = Launched { kernel, m: kernel.rows.eval(env), sequences: env.rows, context };
-    crate::cost::of(&kernel.body).work(&launched)
 }
 
 /// A launch, whatever the machine.

@@ -120,7 +120,7 @@ fn every_kernel_assembles_for_every_target() {
     // The assembler works on one kernel at a time, so targets are taken side by side.
     let found: Vec<(String, Vec<String>)> = thread::scope(|scope| {
         let running: Vec<_> =
-            TARGETS.iter().filter(|t| t.family() == Family::Gpu).map(|target| scope.spawn(|| of(target))).collect();
+            TARGETS.iter().filter(|t| t.family() == Family::Nvidia).map(|target| scope.spawn(|| of(target))).collect();
         running.into_iter().map(|r| r.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
     });
     let all: String = found.iter().map(|(all, _)| all.as_str()).collect();
@@ -219,7 +219,7 @@ fn states_stay_in_registers() {
             .map(|(name, channels, width)| convolution(name, channels, width)),
     );
     let (mut all, mut wrong) = (String::new(), vec![]);
-    for target in TARGETS.iter().filter(|t| t.family() == Family::Gpu) {
+    for target in TARGETS.iter().filter(|t| t.family() == Family::Nvidia) {
         let arch = target.gpu().expect("a GPU");
         let _ = writeln!(all, "{}", target.name);
         for k in &kernels {

@@ -1,6 +1,6 @@
 //! Arguments of `llmcc run`.
 
-use super::EngineArgs;
+use super::engine::EngineArgs;
 use super::values::{parse_penalty, parse_scale, parse_share};
 use clap::{ArgGroup, Args as ClapArgs};
 use std::path::PathBuf;

@@ -2,10 +2,9 @@
 
 use llmcc_frontends::Adapter;
 use llmcc_frontends::slots::MOST_RANK;
-use llmcc_ir::gpu::schedule::InputPlace;
+use llmcc_ir::gpu::wish::{InputPlace, Wish};
 use llmcc_ir::quant::{FORMATS, Format, Packing};
 use llmcc_ir::state::AdapterSpec;
-use llmcc_ir::target::Wish;
 use std::path::Path;
 
 /// Reads `FOLDER` or `FOLDER=SCALE`.

@@ -3,6 +3,7 @@
 
 mod depth;
 mod kernels;
+mod prompt;
 mod stream;
 
 use crate::Error;
@@ -12,9 +13,11 @@ use crate::manifest::{Manifest, Version};
 use crate::predicted::Predicted;
 use crate::progress;
 use crate::report::{bytes, count};
+use depth::peak_rss;
 use kernels::{Measured, Shape};
 use llmcc_codegen::artifact::isa;
 use llmcc_ir::target::Family;
+use prompt::{prompt, token};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Instant;
@@ -52,7 +55,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Error> {
     let deep = |n: &usize| depth::decode(&model, args, *n).inspect(|_| bar.inc(1));
     let depth = args.depth.iter().map(deep).collect::<Result<_, _>>()?;
     let (version, state_bytes) = version_for(&model)?;
-    let gpu = version.spec().is_some_and(|t| t.family() == Family::Gpu);
+    let gpu = version.spec().is_some_and(|t| t.family() == Family::Nvidia);
     // This process cannot stream a GPU's memory; the target's line gives the kind's bandwidth.
     let roofline =
         if gpu { Roofline::Known(version.predicted.machine.memory) } else { Roofline::streamed(info.threads) };
@@ -170,10 +173,6 @@ fn decode_shape(batch: usize, steps: usize) -> Shape {
     Shape { tokens: batch, rows: batch, context: 1.0 + steps as f64 / 2.0 }
 }
 
-fn token(i: usize, vocab: usize) -> i32 {
-    ((i * 7919 + 13) % vocab) as i32
-}
-
 fn prefill(model: &Model, n: usize) -> Result<Rate, Error> {
     let vocab = model.info().vocab;
     let ids: Vec<i32> = (0..n).map(|i| token(i, vocab)).collect();
@@ -183,19 +182,6 @@ fn prefill(model: &Model, n: usize) -> Result<Rate, Error> {
     let seconds = start.elapsed().as_secs_f64();
     model.seq_free(seq)?;
     Ok(Rate { size: n, tokens_per_second: n as f64 / seconds, seconds, memory: 0.0 })
-}
-
-/// The passes of a prompt; the last gives a row of logits.
-fn prompt(model: &Model, seq: i32, ids: &[i32]) -> Result<(), Error> {
-    let (n, chunk) = (ids.len(), model.info().max_batch_tokens);
-    let mut at = 0;
-    while at < n {
-        let m = chunk.min(n - at);
-        let rows = [m as u32 - 1];
-        model.trial(&ids[at..at + m], &vec![seq; m], if at + m == n { &rows } else { &[] })?;
-        at += m;
-    }
-    Ok(())
 }
 
 fn decode(model: &Model, batch: usize, steps: usize) -> Result<Rate, Error> {
@@ -375,16 +361,6 @@ fn of_roofline(share: f64, memory: f64) -> String {
         true => format!("{share:.1} times as fast as memory ({:.1} GB/s): weights come from caches", memory / 1e9),
         false => format!("{:.0} % of the roofline ({:.1} GB/s)", share * 100.0, memory / 1e9),
     }
-}
-
-/// Peak resident bytes of this process.
-fn peak_rss() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kib = status
-        .lines()
-        .find_map(|l| l.strip_prefix("VmHWM:"))
-        .and_then(|l| l.trim().split(' ').next()?.parse::<f64>().ok());
-    kib.unwrap_or(0.0) * 1024.0
 }
 
 #[cfg(test)]

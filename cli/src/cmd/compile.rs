@@ -276,7 +276,7 @@ fn emit_gpu(stage: Stage, v: &Version, backends: &Backends) -> Result<String, Er
 /// The text of each kernel at a stage that has one, with its name.
 fn parts<'v>(stage: Stage, v: &'v Version, backends: &Backends) -> Result<Vec<(&'v str, String)>, Error> {
     let target = v.target;
-    if matches!(stage, Stage::Mlir | Stage::Llvm | Stage::Ptx | Stage::Sass) && target.family() != Family::Gpu {
+    if matches!(stage, Stage::Mlir | Stage::Llvm | Stage::Ptx | Stage::Sass) && target.family() != Family::Nvidia {
         return Err(Error::Usage(format!("{} is not a GPU: its stages are clif and asm", target.name)));
     }
     let text = |(k, o): (&'v Kernel, &Object)| {

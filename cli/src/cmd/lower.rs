@@ -12,10 +12,11 @@ use llmcc_codegen::link::Pending;
 use llmcc_codegen::{Backend, GpuCode, Object};
 use llmcc_ir::gpu;
 use llmcc_ir::gpu::schedule::{self, Input, MatmulSchedule, Phase};
+use llmcc_ir::gpu::wish::Wish;
 use llmcc_ir::kernel::{Body, Expr, Field, Kernel, Norm, Param, ParamKind, Prologue, RowElem, Segment, Store};
 use llmcc_ir::quant::Format;
 use llmcc_ir::state::StateSpec;
-use llmcc_ir::target::{Arch, Family, GpuArch, RowKind, TargetSpec, Wish};
+use llmcc_ir::target::{Family, RowKind, TargetSpec};
 use llmcc_ir::ty::Env;
 use llmcc_passes::cost;
 use serde_json::{Value, json};
@@ -29,7 +30,7 @@ use std::path::Path;
 pub fn run(args: &LowerArgs) -> Result<(), Error> {
     let found = options::find_target(&args.target)?;
     let target = &with_wish(found, args.schedule.unwrap_or_default());
-    if target.family() != Family::Gpu {
+    if target.family() != Family::Nvidia {
         return Err(Error::Usage(format!("`lower` is for GPU targets; `{}` is not one", target.name)));
     }
     if !HAS_LLVM {
@@ -58,18 +59,14 @@ pub fn run(args: &LowerArgs) -> Result<(), Error> {
 /// A target whose products have another schedule than the one chosen.
 #[must_use]
 pub fn with_wish(target: &TargetSpec, wish: Wish) -> TargetSpec {
-    let arch = match target.arch {
-        Arch::Gpu(gpu) => Arch::Gpu(GpuArch { wish, ..gpu }),
-        cpu => cpu,
-    };
-    TargetSpec { arch, ..*target }
+    TargetSpec { wish, ..*target }
 }
 
 /// Why a kernel has no schedule that satisfies the target's wish, and the schedules it can have;
 /// `None` if it has one, or there is no wish.
 #[must_use]
 pub fn unfit(kernel: &Kernel, target: &TargetSpec) -> Option<String> {
-    let wished = target.gpu().is_some_and(|gpu| gpu.wish != Wish::NONE);
+    let wished = target.wish != Wish::NONE;
     if !wished || schedule::matmul(kernel, target).is_some() {
         return None;
     }

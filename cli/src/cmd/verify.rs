@@ -180,7 +180,7 @@ impl Checked<'_> {
     /// The version and where it ran.
     fn place(&self) -> String {
         match self.version.spec().map(TargetSpec::family) {
-            Some(Family::Gpu) => format!("{} on {}", self.version.target, self.ran.device),
+            Some(Family::Nvidia) => format!("{} on {}", self.version.target, self.ran.device),
             _ => self.version.target.clone(),
         }
     }
@@ -239,7 +239,7 @@ impl Checked<'_> {
     fn computation(&self) -> Result<String, Error> {
         let Some(batching) = &self.ran.batching else { return Ok(String::new()) };
         let n = batching.tokens;
-        if self.version.spec().is_some_and(|t| t.family() == Family::Gpu) {
+        if self.version.spec().is_some_and(|t| t.family() == Family::Nvidia) {
             return Ok(self.batches(n, batching.apart, self.rounding(), "")? + "\n");
         }
         let Some(own) = batching.own else {

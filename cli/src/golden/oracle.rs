@@ -1,6 +1,6 @@
 //! The second opinion: the same steps by the plain f64 evaluator.
 
-use super::{Computed, Step, entries};
+use super::steps::{Computed, Step, entries, sequences};
 use crate::Error;
 use crate::loaded::stand_ins;
 use crate::numbers::split_mix;
@@ -281,7 +281,7 @@ fn apart(want: &[f32], got: &[f32], largest: f32) -> f64 {
 
 /// The steps with each token's position.
 fn batches(plan: &Plan, steps: &[Step]) -> Vec<Batch> {
-    let mut lengths = vec![0i32; super::sequences(steps)];
+    let mut lengths = vec![0i32; sequences(steps)];
     let mut position = |seq: usize| {
         lengths[seq] += 1;
         lengths[seq] - 1

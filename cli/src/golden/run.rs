@@ -1,7 +1,7 @@
 //! Running an artifact's golden steps in a child process: generated code cannot take this one down,
 //! and each kind of machine gets its turn.
 
-use super::{Computed, Distance, compute, engine_options};
+use super::steps::{Computed, Distance, compute, engine_options};
 use crate::Error;
 use crate::loaded::{EngineOptions, Model};
 use llmcc_codegen::artifact::isa;
@@ -170,7 +170,7 @@ pub fn device_of(target: &TargetSpec) -> &'static str {
         Family::Cpu => {
             llmcc_abi::isa::CPU_NAMES.iter().find(|(level, _)| *level == isa(target)).map_or("cpu", |(_, name)| *name)
         }
-        Family::Gpu => "gpu",
+        Family::Nvidia => "gpu",
     }
 }
 

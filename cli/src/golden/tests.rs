@@ -1,3 +1,4 @@
+use super::steps::sequences;
 use super::*;
 
 fn computed(tokens: usize, logits: &[f32], vocab: usize) -> Computed {

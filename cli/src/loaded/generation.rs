@@ -1,10 +1,13 @@
 //! Generations of an open model.
 
-use super::{HAS_DEFAULTS, Model, ffi};
+use super::{Model, ffi};
 use crate::Error;
 use llmcc_abi::capi::*;
 use std::ffi::{CString, c_char};
 use std::ptr;
+
+/// Minor version of the API since which models have defaults of generations.
+const HAS_DEFAULTS: u32 = 4;
 
 /// How to generate.
 #[derive(Clone, Debug)]
@@ -68,6 +71,28 @@ impl GenOptions {
 }
 
 impl Model {
+    /// Chooses a token from one row of logits as `options` say; `history` is the sequence so far,
+    /// `draw` numbers the choices of one seed.
+    ///
+    /// # Errors
+    /// What the artifact says.
+    pub fn sample(&self, logits: &[f32], options: &GenOptions, history: &[i32], draw: u64) -> Result<i32, Error> {
+        let (sampling, mut token) = (options.sampling(), -1);
+        // SAFETY: arrays have the lengths stated.
+        self.check(unsafe {
+            (self.api.llmcc_sample)(
+                logits.as_ptr(),
+                logits.len(),
+                &sampling,
+                history.as_ptr(),
+                history.len(),
+                draw,
+                &mut token,
+            )
+        })?;
+        Ok(token)
+    }
+
     /// Starts a generation after `prompt`, in sequence `seq` if given (whose cached prefix is
     /// reused), else in one of its own.
     ///

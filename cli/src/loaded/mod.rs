@@ -22,8 +22,6 @@ use std::ptr;
 
 /// `LLMCC_E_CPU` of the header: this machine runs no version of the model.
 const NOT_THIS_MACHINE: i32 = 3;
-/// Minor version of the API since which models have defaults of generations.
-const HAS_DEFAULTS: u32 = 4;
 /// Major ABI version of the header this file follows.
 const ABI_MAJOR: u32 = 1;
 
@@ -251,28 +249,6 @@ impl Model {
         // SAFETY: arrays have the lengths stated.
         self.check(unsafe { (self.api.llmcc_embed)(self.model, &given, out.as_mut_ptr(), out.len()) })?;
         Ok(out)
-    }
-
-    /// Chooses a token from one row of logits as `options` say; `history` is the sequence so far,
-    /// `draw` numbers the choices of one seed.
-    ///
-    /// # Errors
-    /// Errors of the artifact.
-    pub fn sample(&self, logits: &[f32], options: &GenOptions, history: &[i32], draw: u64) -> Result<i32, Error> {
-        let (sampling, mut token) = (options.sampling(), -1);
-        // SAFETY: arrays have the lengths stated.
-        self.check(unsafe {
-            (self.api.llmcc_sample)(
-                logits.as_ptr(),
-                logits.len(),
-                &sampling,
-                history.as_ptr(),
-                history.len(),
-                draw,
-                &mut token,
-            )
-        })?;
-        Ok(token)
     }
 
     /// Tokens of a text; `special` adds the special tokens around a plain prompt.

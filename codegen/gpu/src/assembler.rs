@@ -1,5 +1,6 @@
 //! NVIDIA's `ptxas` and disassemblers, where they are installed.
 
+use llmcc_ir::gpu::WARP;
 use llmcc_ir::target::GpuArch;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -60,7 +61,8 @@ impl Assembled {
     /// Blocks of so many threads and bytes of shared memory that a multiprocessor holds at once.
     /// Warps get registers by 256; each block loses 1 KiB of shared memory to the system.
     pub fn resident(&self, gpu: &GpuArch, threads: u32, shared: u32) -> u32 {
-        let registers = self.registers.max(1).next_multiple_of(8) * threads.next_multiple_of(32).max(32);
+        let registers =
+            self.registers.max(1).next_multiple_of(8) * threads.next_multiple_of(WARP as u32).max(WARP as u32);
         let room = (gpu.registers / registers).min(gpu.shared_per_sm / (shared + 1024));
         room.min(gpu.threads_per_sm / threads.max(1)).min(gpu.blocks_per_sm)
     }

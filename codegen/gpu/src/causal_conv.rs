@@ -23,7 +23,7 @@ pub const MOST: usize = 16;
 /// Emits the kernel.
 pub fn emit(cx: &Cx<'_>, k: &CausalConv) -> Source {
     let plan = Depthwise::new(cx, k);
-    let (mlir, program) = cx.function((WARPS as i32 * WARP) as u32, 1, |b, args| {
+    let (mlir, program) = cx.function((WARPS * WARP) as u32, 1, |b, args| {
         let m = cx.row_count(b, args);
         let t = plan.thread(b, args, m);
         let (count, rows) = (b.sreg("nctaid.y"), b.sreg("ctaid.y"));
@@ -43,17 +43,12 @@ pub fn emit(cx: &Cx<'_>, k: &CausalConv) -> Source {
             vec![]
         });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: (WARPS as i32 * WARP) as u32,
-        shared: 0,
-        grid: [blocks((plan.channels / plan.step).div_ceil(WARP as usize)), per_rows(WARPS), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(
+        cx.entry(),
+        (mlir, program),
+        (WARPS * WARP) as u32,
+        [blocks((plan.channels / plan.step).div_ceil(WARP)), per_rows(WARPS), blocks(1)],
+    )
 }
 
 struct Depthwise<'k> {
@@ -94,8 +89,8 @@ impl<'k> Depthwise<'k> {
 
     fn thread<'a>(&self, b: &mut Builder, args: Args<'a>, m: V) -> Channels<'a> {
         let (tid, block) = (b.sreg("tid.x"), b.sreg("ctaid.x"));
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, i64::from(WARP) - 1));
-        let first = b.mulc(block, i64::from(WARP));
+        let (warp, lane) = b.warp_and_lane(tid);
+        let first = b.mulc(block, WARP as i64);
         let number = b.add(first, lane);
         let channel = b.mulc(number, self.step as i64);
         let inside = b.cmpc(Cmp::Slt, channel, self.channels as i64);

@@ -9,7 +9,7 @@ use crate::tokens::{Tokens, each_sequence, sequence_grid};
 use llmcc_ir::kernel::{ParamId, RowElem};
 
 /// Warps of a block.
-const WARPS: i32 = 2;
+const WARPS: usize = 2;
 
 /// A thread's place.
 pub struct Channel<'a> {
@@ -25,11 +25,11 @@ pub struct Channel<'a> {
 
 /// Emits a kernel of so many channels.
 pub fn emit(cx: &Cx<'_>, channels: usize, body: impl FnOnce(&mut Builder, &Channel<'_>)) -> Source {
-    let threads = (WARPS * WARP) as usize;
+    let threads = WARPS * WARP;
     let (mlir, program) = cx.function(threads as u32, 1, |b, args| {
         let m = cx.row_count(b, args);
         let (tid, block) = (b.sreg("tid.x"), b.sreg("ctaid.x"));
-        let lane = b.andc(tid, i64::from(WARP) - 1);
+        let lane = b.lane_of(tid);
         let first = b.mulc(block, threads as i64);
         let channel = b.add(first, tid);
         let inside = b.cmpc(Cmp::Slt, channel, channels as i64);
@@ -37,17 +37,7 @@ pub fn emit(cx: &Cx<'_>, channels: usize, body: impl FnOnce(&mut Builder, &Chann
         let channel = b.min(channel, last);
         body(b, &Channel { args, m, lane, inside, channel, channels });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: threads as u32,
-        shared: 0,
-        grid: sequence_grid(channels.div_ceil(threads)),
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), threads as u32, sequence_grid(channels.div_ceil(threads)))
 }
 
 impl Channel<'_> {

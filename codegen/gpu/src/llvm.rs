@@ -4,7 +4,7 @@
 //! A fatal error inside LLVM ends the process it happens in; [`crate::worker`] therefore runs this
 //! in child processes.
 
-pub use crate::worker::Stage;
+pub use crate::stage::Stage;
 use inkwell::OptimizationLevel;
 use inkwell::attributes::{Attribute, AttributeLoc};
 use inkwell::context::Context as LlvmContext;

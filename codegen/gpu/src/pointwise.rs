@@ -40,14 +40,7 @@ pub fn emit(cx: &Cx<'_>, body: &Pointwise) -> Source {
         });
     });
     Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: THREADS,
         shared: shared_bytes(cx, body) as u32,
-        grid: [per_rows(1), blocks(1), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
+        ..Source::new(cx.entry(), (mlir, program), THREADS, [per_rows(1), blocks(1), blocks(1)])
     }
 }

@@ -38,24 +38,14 @@ pub const MOST: usize = 1024;
 /// Emits the kernel.
 pub fn emit(cx: &Cx<'_>, k: &Recurrence) -> Source {
     let plan = Division::new(cx, k);
-    let threads = (plan.warps as i32 * WARP) as u32;
+    let threads = (plan.warps * WARP) as u32;
     let (mlir, program) = cx.function(threads, 1, |b, args| {
         let m = cx.row_count(b, args);
         let t = plan.thread(b, args, m);
         each_sequence(b, args, |b, seq| plan.sequence(b, &t, seq));
     });
     let of_sequence = plan.state.heads * plan.blocks();
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads,
-        shared: 0,
-        grid: sequence_grid(of_sequence),
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), threads, sequence_grid(of_sequence))
 }
 
 /// How the work is divided.
@@ -106,7 +96,7 @@ impl<'k> Division<'k> {
         let piece = piece::widest(4, [rows, q.unit(), key.unit(), k.q_start, k.k_start]);
         let pieces = rows / piece;
         let few = pieces.next_power_of_two().min(LANES);
-        let lanes = rows.div_ceil(ROWS).next_power_of_two().clamp(few, WARP as usize);
+        let lanes = rows.div_ceil(ROWS).next_power_of_two().clamp(few, WARP);
         let decays = decay.cols.unwrap_or_else(|| cx.kernel.vector(k.decay));
         let per_row = decays != heads;
         let mut plan = Division { k, state, q, key, v, decay, with, write, per_row, piece, lanes, width: 1, warps: 1 };
@@ -115,9 +105,7 @@ impl<'k> Division<'k> {
         let held = if k.update == Update::Scan { HELD / 2 } else { HELD };
         let sms = cx.gpu.sms as usize;
         // Fewer columns of a lane where there are few lanes: then the time of the last one matters.
-        while plan.width > 1
-            && (plan.held() > held || heads * (cols / plan.width) * lanes < sms * WARPS * WARP as usize)
-        {
+        while plan.width > 1 && (plan.held() > held || heads * (cols / plan.width) * lanes < sms * WARPS * WARP) {
             plan.width /= 2;
         }
         plan.warps = cols.div_ceil(plan.of_warp()).min(WARPS);
@@ -136,7 +124,7 @@ impl<'k> Division<'k> {
 
     /// Columns of a warp.
     fn of_warp(&self) -> usize {
-        WARP as usize / self.lanes * self.width
+        WARP / self.lanes * self.width
     }
 
     /// Blocks of a head.
@@ -146,7 +134,7 @@ impl<'k> Division<'k> {
 
     fn thread<'a>(&self, b: &mut Builder, args: Args<'a>, m: V) -> Owner<'a> {
         let (tid, block) = (b.sreg("tid.x"), b.sreg("ctaid.x"));
-        let lane = b.andc(tid, i64::from(WARP) - 1);
+        let lane = b.lane_of(tid);
         let shift = i64::from(self.lanes.trailing_zeros());
         let (team, part) = (b.shrc(tid, shift), b.andc(tid, self.lanes as i64 - 1));
         let (head, within) = (b.divc(block, self.blocks() as i64), b.remc(block, self.blocks() as i64));

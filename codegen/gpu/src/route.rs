@@ -34,17 +34,7 @@ pub fn emit(cx: &Cx<'_>, k: &Route) -> Source {
             });
         });
     });
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: WARP as u32,
-        shared: 0,
-        grid: [per_rows(1), blocks(1), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source::new(cx.entry(), (mlir, program), WARP as u32, [per_rows(1), blocks(1), blocks(1)])
 }
 
 /// A lane's knowledge of the experts of a token.
@@ -70,7 +60,7 @@ impl Token {
         let lane = b.sreg("tid.x");
         let line = row_at(b, args.operand(k.x), experts, RowElem::F32, row);
         let mut t = Token { lane, experts, logits: vec![], biases: vec![], open: vec![] };
-        for i in 0..experts.div_ceil(WARP as usize) {
+        for i in 0..experts.div_ceil(WARP) {
             let e = t.number(b, i);
             let there = b.cmpc(Cmp::Slt, e, experts as i64);
             let last = b.i32(experts as i64 - 1);
@@ -86,7 +76,7 @@ impl Token {
 
     /// Number of the lane's expert `i`.
     fn number(&self, b: &mut Builder, i: usize) -> V {
-        b.addc(self.lane, (i * WARP as usize) as i64)
+        b.addc(self.lane, (i * WARP) as i64)
     }
 
     /// Stores the numbers of the chosen experts; gives their weights, in every lane.

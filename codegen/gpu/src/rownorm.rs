@@ -38,15 +38,8 @@ pub fn emit(cx: &Cx<'_>, k: &RowNorm) -> Source {
         when_below(b, row, m, |b| rows(&shape, b, args, row));
     });
     Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: shape.threads as u32,
         shared: if shape.warps() > 1 { 4 * (shape.stages() * shape.warps()) as u32 } else { 0 },
-        grid: [per_rows(1), blocks(1), blocks(1)],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
+        ..Source::new(cx.entry(), (mlir, program), shape.threads as u32, [per_rows(1), blocks(1), blocks(1)])
     }
 }
 
@@ -79,7 +72,7 @@ impl<'k> Shape<'k> {
         let (gain, bias) = (vector(gain), vector(bias));
         let lengths = [gain, bias].into_iter().flatten().map(|(_, len)| len);
         let step = piece::widest(4, [cols, width].into_iter().chain(lengths));
-        let warp = WARP as usize;
+        let warp = WARP;
         let (threads, team) = if width == cols {
             let all = (cols / step).next_power_of_two().clamp(warp, MAX_THREADS);
             (all, all)
@@ -93,7 +86,7 @@ impl<'k> Shape<'k> {
 
     /// Warps that share a sum.
     fn warps(&self) -> usize {
-        self.team / WARP as usize
+        self.team / WARP
     }
 
     /// Words of shared memory that a warp may need.
@@ -119,8 +112,8 @@ fn rows(s: &Shape<'_>, b: &mut Builder, args: Args<'_>, row: V) {
         let first = b.i32(0);
         return Run { s, x, y, gain, bias, residual, first, lane: tid }.emit(b);
     }
-    let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, i64::from(WARP) - 1));
-    let (runs, warps) = (b.i32((s.cols / s.width) as i64), (s.threads / WARP as usize) as i64);
+    let (warp, lane) = b.warp_and_lane(tid);
+    let (runs, warps) = (b.i32((s.cols / s.width) as i64), (s.threads / WARP) as i64);
     b.for_range(warp, runs, warps, |b, i| {
         let first = b.mulc(i, s.width as i64);
         Run { s, x, y, gain, bias, residual, first, lane }.emit(b);
@@ -429,7 +422,7 @@ fn magnitude(b: &mut Builder, most: V, values: &[V]) -> V {
 /// `4·warps` bytes of shared memory from word `from` on.
 fn across_warps(b: &mut Builder, sum: V, warps: usize, from: usize, join: impl Fn(&mut Builder, V, V) -> V) -> V {
     let tid = b.sreg("tid.x");
-    let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, i64::from(WARP) - 1));
+    let (warp, lane) = b.warp_and_lane(tid);
     let shared = b.shared();
     let shared = b.atc(shared, 4 * from as i64);
     let first = b.cmpc(Cmp::Eq, lane, 0);

@@ -172,3 +172,23 @@ fn take(b: &mut Builder, end: End, mask: V, first: V, found: &[V]) -> Vec<V> {
     }
     out
 }
+
+/// Whether a token of a step of `m` is alone of its sequence: those of a sequence are side by side.
+/// (Where they are not, each is taken to be alone.) `usual`: what is tried when the kernel's skeleton
+/// is verified.
+pub fn is_lone(b: &mut Builder, args: Args<'_>, (token, m): (V, V), usual: bool) -> V {
+    let seq = args.seq(b, token);
+    b.assume(seq, &[0]);
+    let (zero, last, one) = (b.i32(0), b.addc(m, -1), b.i32(1));
+    let before = b.addc(token, -1);
+    let after = b.add(token, one);
+    let others = [b.smax(before, zero), b.min(after, last)].map(|other| {
+        let of_other = args.seq(b, other);
+        b.assume(of_other, &[i64::from(usual)]);
+        let (is_other, same) = (b.cmp(Cmp::Ne, other, token), b.cmp(Cmp::Eq, of_other, seq));
+        b.and(is_other, same)
+    });
+    let some = b.or(others[0], others[1]);
+    let (yes, no) = (b.yes(), b.no());
+    b.select(some, no, yes)
+}

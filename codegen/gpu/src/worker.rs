@@ -3,35 +3,12 @@
 //! A request is three texts (the stage, chip and features, MLIR), an answer a byte (0: done, 1:
 //! refused) and a text; texts are preceded by their length, four bytes, low byte first.
 
+pub use crate::stage::Stage;
+
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
-
-/// The stage to lower a module to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// MLIR in the `llvm` dialect.
-    Lowered,
-    /// Optimized LLVM IR.
-    LlvmIr,
-    /// PTX.
-    Ptx,
-}
-
-impl Stage {
-    const NAMES: [(Stage, &'static str); 3] =
-        [(Stage::Lowered, "lowered"), (Stage::LlvmIr, "llvm"), (Stage::Ptx, "ptx")];
-
-    fn name(self) -> &'static str {
-        Stage::NAMES.iter().find(|(s, _)| *s == self).map_or("", |(_, n)| n)
-    }
-
-    #[cfg(feature = "llvm")]
-    fn parse(name: &str) -> Option<Stage> {
-        Stage::NAMES.iter().find(|(_, n)| *n == name).map(|(s, _)| *s)
-    }
-}
 
 /// Where LLVM runs.
 #[derive(Clone, Debug)]

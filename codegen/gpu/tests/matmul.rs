@@ -8,10 +8,11 @@ mod support;
 use llmcc_gpu::assembler::{Ptxas, wanted_resident};
 use llmcc_gpu::llvm::Compiler;
 use llmcc_gpu::worker::Stage;
-use llmcc_ir::gpu::schedule::{self, Input, InputPlace, Variant};
+use llmcc_ir::gpu::schedule::{self, Input, Variant};
+use llmcc_ir::gpu::wish::{InputPlace, Wish};
 use llmcc_ir::kernel::RowElem;
 use llmcc_ir::quant::{Format, Packing};
-use llmcc_ir::target::{Arch, TargetSpec, find};
+use llmcc_ir::target::{TargetSpec, find};
 use product::{Product, check, check_on, small};
 use support::Emulated;
 
@@ -160,11 +161,7 @@ fn rows_beyond_the_step_share_what_they_repeat() {
 
 /// A target whose streamed products have their input in one place.
 fn placed(place: InputPlace) -> TargetSpec {
-    let mut target = *find("sm90").unwrap();
-    if let Arch::Gpu(gpu) = &mut target.arch {
-        gpu.wish.place = Some(place);
-    }
-    target
+    TargetSpec { wish: Wish { place: Some(place), ..Wish::NONE }, ..*find("sm90").unwrap() }
 }
 
 /// Inputs around the number of rows that fit in shared memory beside the weights: as many as do,

@@ -16,7 +16,7 @@ use llmcc_ir::kernel::{
 };
 use llmcc_ir::kv::{KvDType, KvSpec};
 use llmcc_ir::quant::{Format, Packing};
-use llmcc_ir::target::{Arch, TargetSpec, find};
+use llmcc_ir::target::{TargetSpec, find};
 use llmcc_ir::ty::Dim;
 use llmcc_test_support::Rng;
 
@@ -252,9 +252,7 @@ fn nothing_can_be_left_out_of_rings() {
     // Partial sums are in the workspace before they are counted; skeletons do not cover the
     // workspace; and the next output tile begins with a barrier of its own.
     let mut cut = *find("sm80").unwrap();
-    if let Arch::Gpu(gpu) = &mut cut.arch {
-        gpu.wish.cut = Some(true);
-    }
+    cut.wish.cut = Some(true);
     check_missed(&source_on(&kernel(32), &cut).program, &[" Barrier(Block)", " Barrier(Block)"]);
     check_missed(&source(&kernel(32), "sm80").program, &[" Barrier(Block)"]);
 }

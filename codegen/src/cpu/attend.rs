@@ -15,10 +15,10 @@
 use super::attention::{Item, tokens};
 use super::emit::{Emit, I32, I64};
 use super::frame::Frame;
+use super::microkernel::Microkernel;
 use super::{Lowering, quant, wide};
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Value};
-use cranelift_codegen::isa::CallConv;
+use cranelift_codegen::ir::{InstBuilder, Value};
 use llmcc_abi::layout::{self, Page};
 use llmcc_abi::{
     ATTEND_PARTS, ATTEND_SPLIT_TOKENS, AttendArgs, AttendMore, AttendWith, PAGE_TOKENS, StepCtx, Uk, attend_shared,
@@ -349,16 +349,11 @@ impl Plan {
         for (offset, value) in values {
             e.store(value, call, offset);
         }
-        let mut signature = Signature::new(CallConv::SystemV);
-        signature.params.push(AbiParam::new(I64));
-        signature.returns.push(AbiParam::new(I64));
-        let signature = e.b.import_signature(signature);
         if self.with {
             self.store_more(low, e, call, (at, q, results));
         }
         let which = if self.with { Uk::AttendWith } else { Uk::Attend };
-        let function = super::rope::microkernel(low, e, which);
-        let called = e.b.ins().call_indirect(signature, function, &[call]);
+        let called = Microkernel::new(low, e, which, &[I64], &[I64]).call(e, &[call]);
         let complete = e.b.inst_results(called)[0];
         if let Some(group) = self.out_elem.group() {
             e.when(complete, |e| self.quantize(low, e, out, work, results, group));

@@ -17,10 +17,11 @@
 
 use super::Lowering;
 use super::emit::{Emit, F32, F32X4, I32, I64};
-use super::expr::{Program, Slot, Span};
+use super::expr::Program;
 use super::frame::Frame;
 use super::matmul::{Lane, accumulators, panel_args};
 use super::panel::Panel;
+use super::span::{Slot, Span};
 use super::store::Dest;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, StackSlot, Value};

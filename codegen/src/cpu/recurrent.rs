@@ -6,13 +6,10 @@
 
 use super::Lowering;
 use super::emit::{Emit, F32, LANES};
-use super::rope::microkernel;
+use super::microkernel::Microkernel;
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::types::I64;
-use cranelift_codegen::ir::{
-    AbiParam, InstBuilder, MemFlagsData, Signature, StackSlot, StackSlotData, StackSlotKind, Value,
-};
-use cranelift_codegen::isa::CallConv;
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, StackSlot, StackSlotData, StackSlotKind, Value};
 use llmcc_abi::recur::{RecurArgs, Update};
 use llmcc_abi::{StepCtx, Uk};
 use llmcc_ir::kernel::{CHANNELS, CausalConv, ParamId, ParamKind, Recurrence, WindowMeans, Wkv};
@@ -335,11 +332,7 @@ impl Token {
         for (offset, value) in addresses {
             e.store(value, args, offset);
         }
-        let mut signature = Signature::new(CallConv::SystemV);
-        signature.params.push(AbiParam::new(I64));
-        let signature = e.b.import_signature(signature);
-        let function = microkernel(low, e, Uk::Recur);
-        e.b.ins().call_indirect(signature, function, &[args]);
+        Microkernel::new(low, e, Uk::Recur, &[I64], &[]).call(e, &[args]);
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::Lowering;
 use super::emit::{Emit, LANES};
-use super::expr::{Program, Span};
+use super::expr::Program;
 use super::frame::Frame;
 use super::quant;
+use super::span::Span;
 use super::wide::{self, Halves};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};

@@ -1,7 +1,6 @@
 //! The kernels CPUs support: everything that the backend refuses is refused here, before code is
 //! made.
 
-use super::multiplied;
 use crate::CodegenError;
 use llmcc_ir::kernel::{Attention, Body, Checked, ParamKind, RowElem};
 use llmcc_ir::quant::{Float, Format, Packing};
@@ -84,4 +83,10 @@ fn multiplies(kernel: Checked<'_>, portable: bool) -> Result<(), CodegenError> {
         "{rows} rows cannot be multiplied by its weights: among 16-bit and fp8 rows, only bf16 microkernels exist"
     );
     Err(CodegenError::unsupported(&kernel, what))
+}
+
+/// Storage of the rows that a product multiplies; `None` of what is no product.
+pub(super) fn multiplied(kernel: Checked<'_>) -> Option<RowElem> {
+    let product = kernel.body.product()?;
+    Some(product.prologue.map_or_else(|| kernel.rows(product.x).elem, |p| p.elem))
 }

@@ -6,15 +6,11 @@
 
 use super::error::ConfigError;
 use super::fields::{Accepts, Field, Fields, Given};
-use super::known::Neutral;
+use crate::config::dictionary::fields;
 use llmcc_ir::graph::UnaryOp;
 use serde_json::Value;
 
 const MAX_WIDTH: usize = 1 << 20;
-const MAX_VOCAB: usize = 1 << 24;
-const MAX_LAYERS: usize = 4096;
-const MAX_HEADS: usize = 1 << 14;
-const MAX_HEAD_DIM: usize = 1 << 14;
 const MAX_CONTEXT: usize = 1 << 28;
 
 /// A width of matrices.
@@ -23,115 +19,74 @@ pub const WIDTH: Accepts = Accepts::Size(MAX_WIDTH);
 pub const TOKENS: Accepts = Accepts::Size(MAX_CONTEXT);
 
 /// Fields of all models: see [`Facts`].
-pub const MODEL: &[Field] = &[
-    Field::new("_name_or_path", Accepts::Text).unless(Neutral::Any),
-    Field::new("quantization_config", Accepts::Any),
-    Field::new("vocab_size", Accepts::Size(MAX_VOCAB)),
-    Field::new("hidden_size", WIDTH),
-    Field::new("num_hidden_layers", Accepts::Size(MAX_LAYERS)),
-    Field::new("max_position_embeddings", TOKENS),
-    Field::new("tie_word_embeddings", Accepts::Flag).or(&["tie_embedding"]),
-    Field::new("bos_token_id", Accepts::Tokens).unless(Neutral::Any),
-    Field::new("eos_token_id", Accepts::Tokens).unless(Neutral::Any),
-];
+pub const MODEL: &[Field] = fields! {
+    _name_or_path, quantization_config, vocab_size, hidden_size, num_hidden_layers, max_position_embeddings,
+    tie_word_embeddings | tie_embedding, bos_token_id, eos_token_id,
+};
 
-/// Fields of all models, under GPT-2's names.
-pub const GPT_MODEL: &[Field] = &[
-    Field::new("_name_or_path", Accepts::Text).unless(Neutral::Any),
-    Field::new("quantization_config", Accepts::Any),
-    Field::new("vocab_size", Accepts::Size(MAX_VOCAB)),
-    Field::new("hidden_size", WIDTH).or(&["n_embd"]),
-    Field::new("num_hidden_layers", Accepts::Size(MAX_LAYERS)).or(&["n_layer"]),
-    Field::new("max_position_embeddings", TOKENS).or(&["n_positions"]).unless(Neutral::Any),
-    Field::new("tie_word_embeddings", Accepts::Flag),
-    Field::new("bos_token_id", Accepts::Tokens).unless(Neutral::Any),
-    Field::new("eos_token_id", Accepts::Tokens).unless(Neutral::Any),
-    Field::new("num_attention_heads", Accepts::Size(MAX_HEADS)).or(&["n_head"]),
-    Field::new("intermediate_size", WIDTH).or(&["n_inner"]),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)).or(&["activation_function"]),
-];
+/// The sizes of any model with attention, as GPT-2 called them.
+pub const GPT_MODEL: &[Field] = fields! {
+    _name_or_path, quantization_config, vocab_size, hidden_size | n_embd, num_hidden_layers | n_layer,
+    max_position_embeddings | n_positions, tie_word_embeddings, bos_token_id, eos_token_id,
+    num_attention_heads | n_head,
+};
 
-/// Those without the MLP.
-pub const GPT_SIZES: &[Field] = GPT_MODEL.split_at(10).0;
+/// An MLP, as GPT-2 called its fields.
+pub const GPT_MLP: &[Field] = fields! { intermediate_size | n_inner, hidden_act | activation_function };
 
 /// Attention of several heads, of as many for keys and values as for queries.
-pub const HEADS: &[Field] = &[Field::new("num_attention_heads", Accepts::Size(MAX_HEADS))];
+pub const HEADS: &[Field] = fields! { num_attention_heads };
 
 /// Attention of several heads, among which the width of the model is divided.
-pub const DIVIDED: &[Field] = &[
-    Field::new("num_attention_heads", Accepts::Size(MAX_HEADS)),
-    Field::new("num_key_value_heads", Accepts::Size(MAX_HEADS)),
-];
+pub const DIVIDED: &[Field] = fields! { num_attention_heads, num_key_value_heads };
 
 /// An MLP, and LayerNorm before the blocks.
-pub const LAYER_NORM_MLP: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("layer_norm_eps", Accepts::Number),
-];
+pub const LAYER_NORM_MLP: &[Field] = fields! { intermediate_size, hidden_act, layer_norm_eps };
 
 /// Attention of several heads.
-pub const ATTENTION: &[Field] = &[
-    Field::new("num_attention_heads", Accepts::Size(MAX_HEADS)),
-    Field::new("num_key_value_heads", Accepts::Size(MAX_HEADS)),
-    Field::new("head_dim", Accepts::Size(MAX_HEAD_DIM)),
-];
+pub const ATTENTION: &[Field] = fields! { num_attention_heads, num_key_value_heads, head_dim };
 
 /// Rotary positions.
-pub const ROTARY: &[Field] = &[
-    Field::new("rope_theta", Accepts::Number),
-    Field::new("rope_scaling", Accepts::Object),
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("original_max_position_embeddings", TOKENS),
-];
+pub const ROTARY: &[Field] = fields! { rope_theta, rope_scaling, rope_parameters, original_max_position_embeddings };
 
 /// An MLP, and RMSNorm before the blocks.
-pub const MLP: &[Field] =
-    &[Field::new("intermediate_size", WIDTH), Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)), RMS_NORM];
+pub const MLP: &[Field] = fields! { intermediate_size, hidden_act, rms_norm_eps };
 
 /// Rotary positions of a part of each head.
-pub const PARTIAL_ROTARY: &[Field] = &[
-    Field::new("rope_theta", Accepts::Number),
-    Field::new("rope_scaling", Accepts::Object),
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("original_max_position_embeddings", TOKENS),
-    Field::new("partial_rotary_factor", Accepts::Number).unless(Neutral::One),
-];
+pub const PARTIAL_ROTARY: &[Field] = fields! {
+    rope_theta, rope_scaling, rope_parameters, original_max_position_embeddings, partial_rotary_factor,
+};
 
 /// Rotary positions of two kinds of layers: members that an object for a kind omits are not taken
 /// from beside it.
-pub const ROTARY_OF_KINDS: &[Field] = ROTARY.split_at(3).0;
+pub const ROTARY_OF_KINDS: &[Field] = fields! { rope_theta, rope_scaling, rope_parameters };
 
 /// The same, of a part of each head.
-pub const PARTIAL_ROTARY_OF_KINDS: &[Field] = &[ROTARY[0], ROTARY[1], ROTARY[2], PARTIAL_ROTARY[4]];
+pub const PARTIAL_ROTARY_OF_KINDS: &[Field] = fields! {
+    rope_theta, rope_scaling, rope_parameters, partial_rotary_factor,
+};
 
 /// RMSNorm's addend to the mean square.
 pub const RMS_NORM: Field = Field::new("rms_norm_eps", Accepts::Number);
 
 /// Attention that sees later tokens too where this is false: in embedders whose files otherwise
 /// describe a model for text.
-pub const CAUSAL: &[Field] = &[Field::new("is_causal", Accepts::Flag).unless(Neutral::On)];
+pub const CAUSAL: &[Field] = fields! { is_causal };
 
 /// Attention with biases, if they are asked for.
-pub const ATTENTION_BIAS: &[Field] = &[Field::new("attention_bias", Accepts::Flag)];
+pub const ATTENTION_BIAS: &[Field] = fields! { attention_bias };
 
 /// An MLP with biases, if they are asked for.
-pub const MLP_BIAS: &[Field] = &[Field::new("mlp_bias", Accepts::Flag)];
+pub const MLP_BIAS: &[Field] = fields! { mlp_bias };
 
 /// Kinds of attention by their names in Transformers.
-const LAYER_TYPES: &[&str] = &["full_attention", "sliding_attention"];
+pub(super) const LAYER_TYPES: &[&str] = &["full_attention", "sliding_attention"];
 
 /// One window for all layers.
-pub const WINDOW: &[Field] =
-    &[Field::new("sliding_window", TOKENS), Field::new("layer_types", Accepts::ListOf(LAYER_TYPES))];
+pub const WINDOW: &[Field] = fields! { sliding_window, layer_types };
 
 /// Windows that are switched on, in some layers.
-pub const OPTIONAL_WINDOWS: &[Field] = &[
-    Field::new("use_sliding_window", Accepts::Flag),
-    Field::new("sliding_window", TOKENS),
-    Field::new("max_window_layers", Accepts::Count),
-    Field::new("layer_types", Accepts::ListOf(LAYER_TYPES)),
-];
+pub const OPTIONAL_WINDOWS: &[Field] = fields! { use_sliding_window, sliding_window, max_window_layers, layer_types };
 
 /// Activations of the MLP by their names in Transformers.
 pub const ACTIVATIONS: &[&str] = &[
@@ -449,8 +404,7 @@ pub(crate) fn layer_numbers(f: &Fields, field: &str) -> Result<Option<Vec<usize>
 }
 
 /// Which layers rotate positions, where some do not: the fields of [`rotating_layers`].
-pub(crate) const UNROTATED: &[Field] =
-    &[Field::new("no_rope_layers", Accepts::Numbers), Field::new("no_rope_layer_interval", Accepts::Size(4096))];
+pub(crate) const UNROTATED: &[Field] = fields! { no_rope_layers, no_rope_layer_interval };
 
 /// The layers that rotate: those that [`UNROTATED`] lists, despite its name, as 1, or all but every so
 /// many.

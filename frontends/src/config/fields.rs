@@ -57,6 +57,11 @@ impl Field {
         Field { name, accepts, also: &[], neutral: Neutral::Off }
     }
 
+    /// The same with other values.
+    pub const fn accepting(self, accepts: Accepts) -> Field {
+        Field { accepts, ..self }
+    }
+
     /// The same under other names as well.
     pub const fn or(self, also: &'static [&'static str]) -> Field {
         Field { also, ..self }

@@ -97,6 +97,17 @@ fn same(a: &Value, b: &Value) -> bool {
     a == b || a.as_f64().is_some() && a.as_f64() == b.as_f64()
 }
 
+/// Fields whose values a class decides by itself, as pairs of a name and the values that agree with the class:
+/// `fixed! { On => use_qk_norm qk_norm; Words(&["silu"]) => hidden_act; }`.
+macro_rules! fixed {
+    ($($rule:expr => $($name:ident)+;)+) => {{
+        #[allow(unused_imports, reason = "a list may need only some of the rules")]
+        use $crate::config::known::Neutral::*;
+        &[$($((stringify!($name), $rule)),+),+]
+    }};
+}
+pub(crate) use fixed;
+
 /// Numbers of experts by all their names.
 const EXPERTS: &str =
     "num_experts num_local_experts n_routed_experts num_routed_experts moe_num_experts num_moe_experts n_experts";

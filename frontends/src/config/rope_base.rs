@@ -1,22 +1,16 @@
 //! Rotary embeddings whose base a factor multiplies, whatever the length.
 
 use super::error::ConfigError;
-use super::fields::{Accepts, Field, Fields};
+use super::fields::{Field, Fields};
 use super::rope::{ROPE, base, kind, object, part_of_head, read_object};
+use crate::config::dictionary::fields;
 use crate::rope::{RopeConfig, RopeScaling};
 
 /// Fields of a larger base. The others are in files of this scaling, but have no effect.
-const ALPHA: &[Field] = &[
-    Field::new("alpha", Accepts::Number),
-    Field::new("factor", Accepts::Number),
-    Field::new("beta_fast", Accepts::Number),
-    Field::new("beta_slow", Accepts::Number),
-    Field::new("mscale", Accepts::Number),
-    Field::new("mscale_all_dim", Accepts::Number),
-];
+const ALPHA: &[Field] = fields! { alpha, factor, beta_fast, beta_slow, mscale, mscale_all_dim };
 
 /// Fields of a base and of frequencies that are scaled by a fixed factor.
-const NTK: &[Field] = &[Field::new("factor", Accepts::Number), Field::new("mixed_b", Accepts::Number)];
+const NTK: &[Field] = fields! { factor, mixed_b };
 
 /// A kind of scaling by a factor.
 struct ByFactor<'a> {

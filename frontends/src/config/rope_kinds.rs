@@ -5,8 +5,9 @@
 //! the fields that a class reads are refused.
 
 use super::error::{ConfigError, show};
-use super::fields::{Accepts, Field, Fields};
+use super::fields::{Field, Fields};
 use super::rope::{COMPRESS, ROPE, base, kind, object, part_of_head, plain, read_described, read_object};
+use crate::config::dictionary::fields;
 use crate::rope::{RopeConfig, RopeScaling};
 use serde_json::{Map, Value};
 
@@ -20,7 +21,7 @@ const BASE: &str = "rope_theta";
 const PART: &str = "partial_rotary_factor";
 
 /// Fields of a rotation of the first pairs of whole heads.
-const PROPORTIONAL: &[Field] = &[Field::new(PART, Accepts::Number), Field::new("factor", Accepts::Number)];
+const PROPORTIONAL: &[Field] = fields! { partial_rotary_factor, factor };
 
 /// How a class reads two rotary embeddings: of layers that see everything, and of layers with a window.
 #[derive(Clone, Copy, Debug)]

@@ -14,9 +14,10 @@
 //! Where two of them are alike, both show: they are joined by a norm (`SHARPNESS`). Counts come
 //! from the schedule; rates from [`super::rates`].
 
+use super::WARP;
 use super::rates::Rates;
-use super::schedule::{Input, factor_runs};
-use super::schedule::{MatmulSchedule, Phase, TILE_K, Variant, has_f32_factors, is_fp8, unit_bytes};
+use super::schedule::{Input, MatmulSchedule, Phase, Variant, unit_bytes};
+use super::weights::{TILE_K, factor_runs, has_f32_factors, is_fp8};
 use crate::kernel::{Kernel, Matmul, ParamKind, RowElem};
 use crate::quant::{BLOCK, Code, Float, Format};
 use crate::target::{GpuArch, RowKind, TargetSpec};
@@ -25,8 +26,6 @@ use crate::target::{GpuArch, RowKind, TargetSpec};
 const SHARPNESS: i32 = 3;
 /// Schedulers of a multiprocessor.
 const SCHEDULERS: f64 = 4.0;
-/// Threads of a warp.
-const WARP: usize = 32;
 /// Instructions of a turn beside the units': addresses, places in rings, waits. Counted in the
 /// machine code of sm90, as in [`decoding`].
 const TURN: f64 = 45.0;

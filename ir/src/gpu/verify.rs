@@ -2,6 +2,7 @@
 //! where turns are counted instead, for all trip counts up to twice its deepest ring and a few
 //! more.
 
+use super::WARP;
 use super::layout::conflict_degree;
 use super::program::{Arrivals, Atom, Op, Phase, Program, Slot, Source, Stmt, Trips};
 use super::run::{Finding, Pass, run};
@@ -252,7 +253,7 @@ fn actors<'a>(program: &'a Program, choice: &Choice, pass: Pass) -> Vec<(Option<
     if pass == Pass::Threads {
         let of_warp = |warp: u32| {
             (0..lanes(program, choice, warp))
-                .map(move |lane| (Some(warp as usize), unroll(program, choice, Who::Thread(32 * warp + lane))))
+                .map(move |lane| (Some(warp as usize), unroll(program, choice, Who::Thread(WARP as u32 * warp + lane))))
         };
         return (0..program.warps).flat_map(of_warp).collect();
     }
@@ -276,7 +277,9 @@ fn lanes(program: &Program, choice: &Choice, warp: u32) -> u32 {
     if !Ops::of(program).0.iter().any(|op| matches!(op, Op::BulkCopy(..))) {
         return 2;
     }
-    let last = (2..32).rev().find(|lane| copies(&unroll_turns(program, choice, Who::Thread(32 * warp + lane), FEW)));
+    let last = (2..WARP as u32)
+        .rev()
+        .find(|lane| copies(&unroll_turns(program, choice, Who::Thread(WARP as u32 * warp + lane), FEW)));
     last.map_or(2, |lane| (lane + 1).next_power_of_two())
 }
 
@@ -387,7 +390,7 @@ fn check_patterns(program: &Program, ops: &Ops<'_>, out: &mut Findings<'_>) {
         let buffer = &program.buffers[slot.buffer];
         let Pattern { lanes, width } = p;
         let inside = lanes.iter().all(|o| o.checked_add(*width).is_some_and(|end| end <= buffer.bytes));
-        if lanes.is_empty() || lanes.len() > 32 || !(1..=16).contains(width) || !inside {
+        if lanes.is_empty() || lanes.len() > WARP || !(1..=16).contains(width) || !inside {
             out.op(
                 "pattern-range",
                 number,
@@ -410,9 +413,9 @@ fn check_banks(program: &Program, choice: &Choice, out: &mut Findings<'_>) {
     let mut lanes: BTreeMap<usize, (Vec<u32>, u32)> = BTreeMap::new();
     for warp in [0, program.warps - 1] {
         let mut of_warp: BTreeMap<usize, (Vec<u32>, u32)> = BTreeMap::new();
-        for lane in 0..32 {
+        for lane in 0..WARP as u32 {
             let mut seen = BTreeSet::new();
-            for step in unroll_turns(program, choice, Who::Thread(32 * warp + lane), FEW) {
+            for step in unroll_turns(program, choice, Who::Thread(WARP as u32 * warp + lane), FEW) {
                 let (Op::Read { slot, .. } | Op::Write { slot, .. }) = step.op else { continue };
                 let (Part::Bytes(width) | Part::Apart(width) | Part::Lanes(width)) = slot.part else { continue };
                 if program.buffers[slot.buffer].conflict_free
@@ -439,7 +442,7 @@ fn check_banks(program: &Program, choice: &Choice, out: &mut Findings<'_>) {
 
 /// Registers that warps take and leave, where they are counted by thread.
 fn check_shares(program: &Program, actors: &[(Option<usize>, Vec<Step<'_>>)], out: &mut Findings<'_>) {
-    let all = registers_of(program.warps * 32);
+    let all = registers_of(program.warps * WARP as u32);
     let last = |steps: &[Step<'_>]| {
         steps.iter().rev().find_map(|s| if let Op::Registers(n) = s.op { Some((s.number, *n)) } else { None })
     };
@@ -455,7 +458,7 @@ fn check_shares(program: &Program, actors: &[(Option<usize>, Vec<Step<'_>>)], ou
         out.op(
             "register-budget",
             *number,
-            format!("{} registers where the block has {}", sum * 32, program.warps * all * 32),
+            format!("{} registers where the block has {}", sum * WARP as u32, program.warps * all * WARP as u32),
         );
     }
 }
@@ -481,7 +484,7 @@ fn check_registers(program: &Program, out: &mut Findings<'_>) {
     if !program.values.is_empty() {
         return;
     }
-    let all = registers_of(program.warps * 32);
+    let all = registers_of(program.warps * WARP as u32);
     let mut number = 0;
     for stmt in &program.body {
         let Stmt::Roles(roles) = stmt else {
@@ -504,7 +507,8 @@ fn check_registers(program: &Program, out: &mut Findings<'_>) {
             number += count(&role.body);
         }
         if let Some(last) = last.filter(|_| sum > program.warps * all) {
-            let message = format!("{} registers where the block has {}", sum * 32, program.warps * all * 32);
+            let message =
+                format!("{} registers where the block has {}", sum * WARP as u32, program.warps * all * WARP as u32);
             out.op("register-budget", last, message);
         }
     }

@@ -1,10 +1,12 @@
 //! The use products make of packed weights: operands of tensor cores or numbers, and the places of
 //! their factors.
 
-use super::schedule::TILE_K;
 use crate::kernel::RowElem;
 use crate::quant::{BLOCK, Code, Encoding, Float, Format, Per, Scale, ScaleKind};
-use llmcc_abi::layout::Block;
+use llmcc_abi::layout::{Block, FRAGMENT_K};
+
+/// Columns of a unit.
+pub const TILE_K: usize = FRAGMENT_K;
 
 /// 32-bit words of codes that each lane of a warp has of a tile of 16 rows and 64 columns.
 pub fn lane_words(format: Format) -> usize {

@@ -1,7 +1,7 @@
 //! Common parts of the parsers of all levels: the token cursor, errors and recovery, names,
 //! numbers, types.
 
-use super::lex::{Kind, Token, lex};
+use super::lex::{Kind, MAX_ERRORS, Token, lex};
 use super::names::unescape;
 use crate::diag::{Diagnostic, Place};
 use crate::graph::{Attr, AttrKind, AttrType, F32};
@@ -9,9 +9,6 @@ use crate::ty::{DType, Dim, TensorType};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
-
-/// Errors after which reading stops.
-pub(super) const MAX_ERRORS: usize = 50;
 
 /// A parsed thing, or the error that ends its statement.
 pub(crate) type Parsed<T> = Result<T, Box<Diagnostic>>;

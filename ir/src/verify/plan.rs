@@ -47,7 +47,7 @@ pub fn verify_plan(plan: &Plan) -> Vec<Diagnostic> {
 /// multiplies. Returns all findings.
 pub fn verify_target(plan: &Plan, target: &TargetSpec) -> Vec<Diagnostic> {
     let mut sink = Sink::default();
-    let gpu = target.family() == Family::Gpu;
+    let gpu = target.family() == Family::Nvidia;
     for (weight, w) in plan.weights.iter().enumerate() {
         if let Storage::Matrix { format, .. } = w.storage
             && format.packing != target.packing()

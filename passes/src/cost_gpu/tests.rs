@@ -83,7 +83,7 @@ fn rows(kernels: &BTreeMap<String, Kernel>) -> Vec<Row<'_>> {
         let columns: Vec<&str> = line.split('\t').collect();
         let kernel = kernels.get(columns[0]).unwrap_or_else(|| panic!("no kernel {}", columns[0]));
         let k = match &kernel.body {
-            Body::Matmul(body) => super::super::cost::cols(kernel, body.x),
+            Body::Matmul(body) => crate::cost::cpu::cols(kernel, body.x),
             _ => 0,
         };
         let us: f64 = columns[5].parse().expect("microseconds");

@@ -44,6 +44,13 @@ impl fmt::Display for Form {
 }
 
 impl Term {
+    /// Of an operation its head, its attributes and its operands.
+    pub fn operation(&self) -> Option<(Head, &[Id], &[Id])> {
+        let Term::Op(head, children) = self else { return None };
+        let (attributes, operands) = children.split_at(head.attributes().len().min(children.len()));
+        Some((*head, attributes, operands))
+    }
+
     /// The leaf of an attribute.
     pub fn attribute(value: Attr) -> Term {
         match value {

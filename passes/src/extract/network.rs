@@ -2,12 +2,9 @@
 
 use super::budget::Failure;
 use super::eliminate::{Network, Prices, Values, Weighed};
-use super::{Alive, Decision, Goal, MARGIN, Problem, SOLUTION};
+use super::problem::{Alive, Cut, Decision, Goal, MARGIN, Problem, SOLUTION};
 use egg::Id;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Candidates that are not all chosen together.
-pub(super) type Cut = Vec<(Id, usize)>;
 
 /// The variables of a class.
 struct Class {

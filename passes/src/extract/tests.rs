@@ -1,6 +1,7 @@
 //! Exactness of extraction with decisions, against enumeration.
 
 use super::eliminate::{Network, Prices, Weighed};
+use super::problem::MARGIN;
 use super::*;
 use proptest::prelude::*;
 

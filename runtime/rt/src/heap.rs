@@ -15,6 +15,8 @@ use std::hint::spin_loop;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
+#[cfg(feature = "heap")]
+use crate::reserve::RESERVE;
 use crate::reserve::Reserve;
 
 const LISTS: usize = 64;
@@ -316,10 +318,6 @@ unsafe impl GlobalAlloc for Heap {
         }
     }
 }
-
-/// Memory that calls have set aside.
-#[cfg(feature = "heap")]
-pub static RESERVE: Reserve = Reserve::new();
 
 #[cfg(feature = "heap")]
 #[global_allocator]

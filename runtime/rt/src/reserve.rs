@@ -76,11 +76,14 @@ impl Drop for Call {
     }
 }
 
+/// What calls have put by.
+#[cfg(feature = "heap")]
+pub static RESERVE: Reserve = Reserve::new();
+
 #[cfg(feature = "heap")]
 mod calls {
-    use super::{BASE, exhausted};
+    use super::{BASE, RESERVE, exhausted};
     use crate::error::Result;
-    use crate::heap::RESERVE;
     use std::cell::Cell;
 
     thread_local! {

@@ -24,6 +24,9 @@
 //!
 //! Pages of a latent cache are always widened, however many rows there are: a key's second part is
 //! the value, and lies the other way round.
+//!
+//! The files of this folder use each other (`tests/tests/circles.rs`): they are steps of one function,
+//! inlined into it.
 
 use core::mem::MaybeUninit;
 

@@ -3,6 +3,9 @@
 //! [`run`] walks the tiles; a [`Kernel`] computes one tile over the whole of `k`, so that every
 //! output element is accumulated in the same order in registers, whatever the tile it falls into.
 //! Many f32 rows are an exception: [`many`].
+//!
+//! The files of this folder use each other (`tests/tests/circles.rs`): tiles and panels are generic over
+//! each other.
 
 pub(crate) mod amx;
 pub(crate) mod decode;

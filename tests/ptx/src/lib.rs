@@ -61,6 +61,9 @@
 //! for another on a different path is reported as a deadlock. Not emulated: calls, indirect
 //! branches, tensor maps (`cp.async.bulk.tensor`), sparse and block-scaled products. Buffers beyond
 //! 32 MiB are not watched for races between blocks.
+//!
+//! The files of this crate use each other (`tests/tests/circles.rs`): instructions are closures over the
+//! machine, whose state is made of what they need.
 
 mod access;
 mod ast;

@@ -1,7 +1,7 @@
 //! `llmcc run --chat`: a conversation, line by line, that goes on whatever happens to a single answer.
 
 use super::lines::{Line, Lines};
-use super::{Made, Speaker, stats};
+use super::speaker::{Made, Speaker, stats};
 use crate::Error;
 use crate::args::RunArgs;
 use crate::loaded::{GenOptions, Model};

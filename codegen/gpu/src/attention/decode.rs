@@ -5,11 +5,13 @@
 //! slots that the token does not see are filled with zeros by the copy: whatever their memory holds
 //! is never multiplied.
 
-use super::Shape;
 use super::pool::Pool;
 use super::results::{Results, joined_bytes};
-use super::split::{Chunks, Item, Split};
-use super::tiles::{Lane, PageAt, Queries, Range, State, Tile};
+use super::shape::Range;
+use super::shape::Shape;
+use super::share::{Item, Split};
+use super::split::Chunks;
+use super::tiles::{Lane, PageAt, Queries, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, Memory, V};

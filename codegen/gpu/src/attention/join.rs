@@ -6,9 +6,9 @@
 //! shared memory, or by the last of several teams, from the workspace: by the same operations, so
 //! that it makes no difference.
 
-use super::Shape;
 use super::results::{Results, slot_floats, width};
-use super::split::{Item, Split};
+use super::shape::Shape;
+use super::share::{Item, Split};
 use crate::COUNTER_BYTES;
 use crate::cx::Args;
 use crate::mlir::{Builder, Cmp, Elem, F32, I32, I64, Ty, V};

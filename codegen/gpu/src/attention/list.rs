@@ -2,13 +2,13 @@
 //! order of each sequence's first token. Usually it is one.
 
 use super::rows::Block;
-use super::tiles::Range;
-use crate::mlir::{Builder, Cmp, I32, Memory, V, V4I32};
+use super::shape::Range;
+use crate::mlir::{Builder, Cmp, I32, Memory, V, V4I32, WARP};
 use llmcc_abi::PAGE_TOKENS;
 
 /// Bytes of an entry: sequence, first position, position after the last.
 const ENTRY: usize = 16;
-const LANES: usize = 32;
+const LANES: usize = WARP;
 const NONE: i64 = i32::MAX as i64;
 
 /// The list, in shared memory: the number of walks, then their entries.

@@ -13,10 +13,10 @@
 //! no such token. They come last, when there may be room for them already while the longest prompts
 //! are not through.
 
-use super::Shape;
 use super::deal::Served;
 use super::decode::{self, Plan};
-use super::split::Split;
+use super::shape::Shape;
+use super::share::Split;
 use crate::cx::{Args, Cx};
 use crate::mlir::{Builder, Cmp, V};
 use crate::{COUNTER_BYTES, blocks, per_rows};

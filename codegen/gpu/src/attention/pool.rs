@@ -1,10 +1,11 @@
 //! Pages of the cache on their way to shared memory.
 
-use super::Shape;
 use super::codes::{self, SCALE_BYTES};
-use super::tiles::{PageAt, Range, Tile};
+use super::shape::Range;
+use super::shape::Shape;
+use super::tiles::{PageAt, Tile};
 use crate::cx::Args;
-use crate::mlir::{Builder, Cache, Cmp, I32, I64, V};
+use crate::mlir::{Builder, Cache, Cmp, I32, I64, V, WARP};
 
 /// One KV head of one sequence.
 pub(super) struct Pool<'a> {
@@ -55,7 +56,7 @@ impl<'a> Pool<'a> {
         range: Range,
         (piece, warps): (V, usize),
     ) {
-        let step = 32 * warps as i64;
+        let step = (WARP * warps) as i64;
         let wide = b.zext(entry, I64);
         let page = b.mulc(wide, self.shape.page.bytes as i64);
         if let Some(scales) = self.scales {

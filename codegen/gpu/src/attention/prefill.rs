@@ -15,15 +15,16 @@
 //! spilled. They take 255 all the same: reading ahead is limited by hand, and rows and blocks are
 //! found anew when results are stored. Heads of 224 of int8 caches spill some words on sm90.
 
-use super::Shape;
 use super::list::{List, Walk};
 use super::lone::{Grid, Lone};
 use super::pool::Pool;
 use super::rows::{Block, Row};
-use super::tiles::{Lane, PageAt, Queries, Range, State, Tile};
+use super::shape::Range;
+use super::shape::Shape;
+use super::tiles::{Lane, PageAt, Queries, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
-use crate::mlir::{Builder, Cmp, Memory, V};
+use crate::mlir::{Builder, Cmp, Memory, V, WARP};
 
 /// Most rows of a block.
 const MAX_ROWS: usize = 128;
@@ -76,7 +77,7 @@ impl Plan {
     }
 
     fn threads(&self) -> u32 {
-        self.warps as u32 * 32
+        self.warps as u32 * WARP as u32
     }
 
     /// Most shared memory of a block that leaves room for as many blocks on a multiprocessor; and,
@@ -96,17 +97,7 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
         grid.layers(b, |b| prompts(b, (cx, shape, args), &grid, plan), |b, lone| lone.serve(b, cx, shape, args));
     });
     let (shared, scratch) = grid.bytes(shape, plan.list().at + plan.list().bytes());
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: plan.threads(),
-        shared,
-        grid: grid.dims(),
-        scratch,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source { shared, scratch, ..Source::new(cx.entry(), (mlir, program), plan.threads(), grid.dims()) }
 }
 
 /// Emits a block's work on its tokens.
@@ -123,7 +114,7 @@ fn prompts(b: &mut Builder, (cx, shape, args): (&Cx<'_>, &Shape, Args<'_>), grid
         plan.list().declare(b);
         let lane = Lane::new(b, &plan.tile);
         let tid = b.sreg("tid.x");
-        let warp = b.shrc(tid, 5);
+        let warp = b.own_warp(tid);
         let first = b.cmpc(Cmp::Eq, warp, 0);
         b.if_(first, |b| plan.list().write(b, &block, lane.lane));
         b.barrier();
@@ -247,7 +238,7 @@ impl Pass<'_> {
             let offset = b.mulc(which, plan.tile.page_bytes() as i64);
             let base = b.at(base, offset);
             let to = plan.tile.page_at(b, base);
-            let skip = b.mulc(which, warps as i64 * 32);
+            let skip = b.mulc(which, warps as i64 * WARP as i64);
             let piece = b.sub(self.attend.tid, skip);
             self.pool.copy(b, (number, entry), to, self.walk.range, (piece, warps));
         });

@@ -1,6 +1,6 @@
 //! Where results of attention lie between warps, chunks and blocks.
 
-use super::split::{Split, Team};
+use super::share::{Split, Team};
 use crate::mlir::{Builder, Memory, V};
 
 /// Floats per row of a warp's values: padded so that the eight rows of a tensor-core tile fall into

@@ -1,11 +1,12 @@
 //! The query rows of a block of prompt attention: some adjacent tokens with all query heads of one
 //! KV head, numbered token by token.
 
-use super::Shape;
 use super::lone::Grid;
-use super::tiles::Range;
+use super::shape::Range;
+use super::shape::Shape;
 use crate::cx::{Args, Cx, when_below};
 use crate::mlir::{Builder, Cmp, I32, V};
+use crate::tokens::is_lone;
 
 /// Tokens of a block.
 #[derive(Clone, Copy)]
@@ -138,24 +139,4 @@ impl<'a> Block<'a> {
     pub(super) fn column(&self, b: &mut Builder, head: V) -> V {
         b.mulc(head, self.shape.spec.key_dim as i64)
     }
-}
-
-/// Whether a token of a step of `m` is alone in its sequence: tokens of a sequence are side by
-/// side. (Where they are not, each is taken to be alone.) `usual`: the value tried when the
-/// kernel's skeleton is verified.
-pub(super) fn is_lone(b: &mut Builder, args: Args<'_>, (token, m): (V, V), usual: bool) -> V {
-    let seq = args.seq(b, token);
-    b.assume(seq, &[0]);
-    let (zero, last, one) = (b.i32(0), b.addc(m, -1), b.i32(1));
-    let before = b.addc(token, -1);
-    let after = b.add(token, one);
-    let others = [b.smax(before, zero), b.min(after, last)].map(|other| {
-        let of_other = args.seq(b, other);
-        b.assume(of_other, &[i64::from(usual)]);
-        let (is_other, same) = (b.cmp(Cmp::Ne, other, token), b.cmp(Cmp::Eq, of_other, seq));
-        b.and(is_other, same)
-    });
-    let some = b.or(others[0], others[1]);
-    let (yes, no) = (b.yes(), b.no());
-    b.select(some, no, yes)
 }

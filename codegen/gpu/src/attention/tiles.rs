@@ -8,8 +8,8 @@
 //! eight rows are used) and tokens `2t`, `2t + 1` of every eight, where `g = lane / 4` and `t =
 //! lane % 4`. For int8 pages it has other tokens and columns: see [`codes`](super::codes).
 
-use super::Scores;
 use super::codes::{self, Scales};
+use super::shape::{Range, Scores};
 use crate::mlir::{Builder, Cmp, Elem, I1, I32, Ty, V};
 use llmcc_abi::PAGE_TOKENS;
 
@@ -71,13 +71,6 @@ pub(super) struct PageAt {
     pub(super) scales: V,
 }
 
-/// Positions that a row sees.
-#[derive(Clone, Copy)]
-pub(super) struct Range {
-    pub(super) first: V,
-    pub(super) count: V,
-}
-
 /// The online softmax of a warp's rows: maximum and (the lane's part of the) sum of each half of
 /// each tile, then their weighted values.
 #[derive(Clone)]
@@ -93,7 +86,7 @@ impl Lane {
 
     /// The lane of the thread with this number in its warps.
     pub(super) fn of_thread(b: &mut Builder, tile: &Tile, thread: V) -> Lane {
-        let lane = b.andc(thread, 31);
+        let lane = b.lane_of(thread);
         let g = b.shrc(lane, 2);
         let t = b.andc(lane, 3);
         let t2 = b.shlc(t, 1);

@@ -33,13 +33,15 @@
 //! a line per token, an odd number of 16-byte pieces apart. Steps of keys are dealt to the warps in
 //! turns; a warp that has one less than others multiplies the last one by zeros.
 
-use super::Shape;
 use super::results::{Results, joined_bytes, slot_floats};
-use super::split::{Chunks, Item, Split};
-use super::tiles::{Lane, Range, State, Tile};
+use super::shape::Range;
+use super::shape::{Rows, Shape};
+use super::share::{Item, Split};
+use super::split::Chunks;
+use super::tiles::{Lane, State, Tile};
 use crate::Source;
 use crate::cx::{Args, Cx};
-use crate::mlir::{Builder, Cache, Cmp, Elem, I32, I64, Memory, Ty, V};
+use crate::mlir::{Builder, Cache, Cmp, Elem, I32, I64, Memory, Ty, V, WARP};
 use crate::ring;
 use llmcc_abi::PAGE_TOKENS;
 
@@ -114,7 +116,7 @@ impl WidePlan {
 
     /// Bytes of the partial scores of a tile: four of each lane of each warp, for eight tokens each.
     fn score_bytes(&self) -> usize {
-        self.warps * self.pages * 2 * 32 * 16
+        self.warps * self.pages * 2 * WARP * 16
     }
 
     /// Shared memory beside the results.
@@ -242,7 +244,7 @@ impl<'a> WideWalk<'a> {
     }
 
     /// The left operand of 16 columns of the heads' queries in `rows`.
-    fn query(&self, b: &mut Builder, rows: super::Rows, heads: &[V], column: V) -> Vec<V> {
+    fn query(&self, b: &mut Builder, rows: Rows, heads: &[V], column: V) -> Vec<V> {
         let lines: Vec<V> = heads
             .iter()
             .map(|head| {
@@ -330,7 +332,7 @@ impl<'a> WideWalk<'a> {
         let from = b.at(from, mine);
         let each = d / 8;
         for i in 0..each / 2 {
-            let piece = b.addc(self.lane.lane, i * 32);
+            let piece = b.addc(self.lane.lane, i * WARP as i64);
             let (token, column) = (b.divc(piece, each), b.remc(piece, each));
             let column = b.shlc(column, 4);
             let (line, place) =

@@ -92,19 +92,13 @@ pub fn emit(cx: &Cx<'_>, k: &ExpertMatmul) -> Source {
         }
     });
     Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads: THREADS,
         shared: map.bytes as u32,
-        grid: [
-            blocks(tiles * if few { k.top } else { k.experts }),
-            if few { per_rows(1) } else { blocks(1) },
-            blocks(1),
-        ],
-        scratch: 0,
-        scratch_per_m: 0,
-        generic: None,
+        ..Source::new(
+            cx.entry(),
+            (mlir, program),
+            THREADS,
+            [blocks(tiles * if few { k.top } else { k.experts }), if few { per_rows(1) } else { blocks(1) }, blocks(1)],
+        )
     }
 }
 
@@ -259,7 +253,7 @@ impl<'a> Plan<'a> {
         pair: &dyn Fn(&mut Builder, V) -> V,
     ) {
         let tid = b.sreg("tid.x");
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let (warp, lane) = b.warp_and_lane(tid);
         let th = Thread { warp, lane, g: b.shrc(lane, 2), t: b.andc(lane, 3) };
         let sums = if self.tensor {
             self.tensor_sums(b, args, th, (expert, tile), rows, pair)

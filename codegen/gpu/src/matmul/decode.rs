@@ -6,7 +6,7 @@
 //! does not: f16 of groups in half precision, all others in f32, with one rounding to half.
 
 use super::input::halves;
-use super::table;
+use super::table::{self, prmt};
 use crate::codes;
 use crate::mlir::{BF16, Builder, Elem as Scalar, F16, F32, I32, Ty, V};
 use llmcc_abi::layout::{by_fours, fragment_bits};
@@ -110,16 +110,6 @@ fn w4(b: &mut Builder, half: Scalar, word: V, zero: u32) -> [V; 4] {
             b.bitcast(x, I32)
         }
     })
-}
-
-/// Four bytes of two words, by a selector.
-pub fn prmt(b: &mut Builder, x: V, y: V, selector: u32) -> V {
-    b.asm(I32, &format!("prmt.b32 $0, $1, $2, {selector:#06x};"), "=r,r,r", &[x, y])
-}
-
-/// Four bytes of two words, by a selector that is known when running.
-pub fn permute_bytes(b: &mut Builder, x: V, y: V, selector: V) -> V {
-    b.asm(I32, "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r", &[x, y, selector])
 }
 
 /// Four pairs of 8-bit codes minus `zero`.

@@ -191,7 +191,7 @@ impl<'a> Stream<'a> {
     fn thread(&self, b: &mut Builder, share: Share, staged: Staged) -> Thread<'a> {
         let phase = self.p.phase;
         let tid = b.sreg("tid.x");
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let (warp, lane) = b.warp_and_lane(tid);
         let (g, t) = (b.shrc(lane, 2), b.andc(lane, 3));
         let part = b.divc(warp, phase.columns as i64);
         let skip = b.mulc(part, phase.columns as i64);

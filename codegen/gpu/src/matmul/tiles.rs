@@ -30,7 +30,7 @@ use super::work::{self, Block, Repeated, Room, Share};
 use super::{PhaseCx, Plan, input};
 use crate::Source;
 use crate::cx::Args;
-use crate::mlir::{Builder, Cache, Cmp, Elem, I32, Memory, V, V4I32};
+use crate::mlir::{Builder, Cache, Cmp, Elem, I32, Memory, V, V4I32, WARP};
 use llmcc_abi::layout::round_up;
 use llmcc_ir::gpu::schedule::{self, TILE_K};
 
@@ -187,7 +187,7 @@ impl<'a> Tiles<'a> {
     fn thread(&self, b: &mut Builder, share: Share) -> Thread<'a> {
         let phase = self.p.phase;
         let tid = b.sreg("tid.x");
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let (warp, lane) = b.warp_and_lane(tid);
         let (g, t) = (b.shrc(lane, 2), b.andc(lane, 3));
         let part = b.divc(warp, phase.columns as i64);
         let skip = b.mulc(part, phase.columns as i64);
@@ -248,7 +248,7 @@ impl<'a> Tiles<'a> {
 
     /// The pieces of a stage that a thread copies.
     fn copies(&self, b: &mut Builder, tid: V) -> Vec<(V, V)> {
-        let threads = self.plan.schedule.warps * 32;
+        let threads = self.plan.schedule.warps * WARP;
         let repeated = Repeated::new(b, self.block.rows, self.plan.schedule.rows);
         let (pieces, of_tile) = (self.line() / 16, self.tile_bytes() / 16);
         (0..self.pieces().div_ceil(threads))
@@ -305,7 +305,7 @@ impl<'a> Tiles<'a> {
             let to = b.at(base, to);
             let column = b.mulc(kt, depth * self.line());
             let pieces = self.pieces();
-            let threads = self.plan.schedule.warps * 32;
+            let threads = self.plan.schedule.warps * WARP;
             for (i, (from, at)) in th.copies.iter().enumerate() {
                 let copy = |b: &mut Builder| {
                     let (from, to) = (b.at(*from, column), b.at(to, *at));

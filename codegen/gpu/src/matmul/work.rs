@@ -9,7 +9,7 @@ use super::{PhaseCx, Plan};
 use crate::cx::{Args, share_out};
 use crate::epilogue::{self, Tile};
 use crate::expr::{InputScales, RowScales, SharedTile};
-use crate::mlir::{Builder, Cmp, F32, I32, Memory, V};
+use crate::mlir::{Builder, Cmp, F32, I32, Memory, V, WARP};
 use crate::{COUNTER_BYTES, Source, blocks, per_rows};
 use llmcc_ir::gpu::schedule::{self, Variant, sums_stride};
 
@@ -128,7 +128,7 @@ pub fn kernel(
 /// The same, with the block as a whole.
 pub fn block_kernel(plan: &Plan<'_>, bytes: usize, body: impl FnOnce(&mut Builder, Args<'_>, Block)) -> Source {
     let s = &plan.schedule;
-    let threads = (s.warps + s.producers) as u32 * 32;
+    let threads = (s.warps + s.producers) as u32 * WARP as u32;
     // Streams of weights begin before the kernels before have ended.
     let early = matches!(s.variant, Variant::Gemv | Variant::Fma);
     let (mlir, program) = plan.cx.function_that_waits(threads, s.resident as u32, |b, args| {
@@ -168,15 +168,11 @@ pub fn block_kernel(plan: &Plan<'_>, bytes: usize, body: impl FnOnce(&mut Builde
     });
     let (scratch, scratch_per_m) = workspace(plan);
     Source {
-        entry: plan.cx.entry(),
-        mlir,
-        program,
-        threads,
         shared: bytes as u32,
-        grid: [blocks(s.blocks), per_rows(s.rows), blocks(1)],
         scratch,
         scratch_per_m,
         generic: s.slow,
+        ..Source::new(plan.cx.entry(), (mlir, program), threads, [blocks(s.blocks), per_rows(s.rows), blocks(1)])
     }
 }
 
@@ -306,7 +302,7 @@ fn each_sum(
 ) {
     let columns = p.columns();
     let n = b.mulc(block.rows, columns as i64);
-    share_out(b, n, plan.schedule.warps as u32 * 32, |b, i| {
+    share_out(b, n, plan.schedule.warps as u32 * WARP as u32, |b, i| {
         let row = b.divc(i, columns as i64);
         // Rows are padded by 4.
         let skip = b.shlc(row, 2);
@@ -432,7 +428,7 @@ fn result(b: &mut Builder, args: Args<'_>, plan: &Plan<'_>, p: &PhaseCx<'_>, blo
                 cols,
                 max_cols: p.tile_n,
                 spare: room.spare,
-                threads: plan.schedule.warps as u32 * 32,
+                threads: plan.schedule.warps as u32 * WARP as u32,
                 slots: None,
             };
             epilogue::run(plan.cx, b, args, s, &tile);

@@ -7,6 +7,9 @@
 //!
 //! Values are typed [`V`]; a mistake in types is a bug of an emitter and shows as an MLIR error
 //! with the operation's text.
+//!
+//! [`Builder`] is one type whose methods fill several files, each with the part of its state that
+//! belongs to them: these files use each other (`tests/tests/circles.rs`).
 
 mod asm;
 mod constants;

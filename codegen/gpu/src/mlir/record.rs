@@ -9,6 +9,7 @@
 //! ([`Builder::apart`]).
 
 use super::{Builder, F32, I1, I32, Left, Products, Ty, V};
+use llmcc_ir::gpu::WARP;
 use llmcc_ir::gpu::program::{
     Arrivals, Buffer, BufferId, Counter, Index, Op, Part, Phase, Program, Recorder, RegisterId, Scope, Slot, Source,
     Sync,
@@ -85,7 +86,7 @@ pub(super) struct Recording {
 impl Recording {
     pub(super) fn new(name: &str, threads: u32) -> Recording {
         Recording {
-            r: Recorder::new(name, threads.div_ceil(32)),
+            r: Recorder::new(name, threads.div_ceil(WARP as u32)),
             known: HashMap::new(),
             constants: HashMap::new(),
             places: HashMap::new(),

@@ -1,8 +1,10 @@
 //! Results of blocks: left in the workspace, joined by the last block of a row, stored as the row's
 //! candidates.
 
-use super::{Block, Shape, THREADS, finite_logit, joined, logit, token};
-use crate::mlir::{Builder, Cmp, F32, I32, I64, V};
+use super::composite::{finite_logit, logit, token};
+use super::search::THREADS;
+use super::slice::{Block, Shape, joined};
+use crate::mlir::{Builder, Cmp, F32, I32, I64, V, WARP};
 use crate::piece::row_at;
 use llmcc_abi::layout::candidate_cols;
 use llmcc_ir::kernel::RowElem;
@@ -227,7 +229,7 @@ impl<'a> Row<'a> {
     /// are larger.
     fn rank(&self, b: &mut Builder) {
         let k = self.shape().k;
-        let team = (THREADS / k.next_power_of_two()).min(32);
+        let team = (THREADS / k.next_power_of_two()).min(WARP);
         let (shared, tid) = (&self.block.shared, self.block.tid);
         let (index, lane) = (b.divc(tid, team as i64), b.andc(tid, team as i64 - 1));
         let last = b.i32(k as i64 - 1);

@@ -175,7 +175,7 @@ pub fn small(sms: u32) -> TargetSpec {
     let mut target = *find("sm90").unwrap();
     if let llmcc_ir::target::Arch::Gpu(gpu) = &mut target.arch {
         gpu.sms = sms;
-        gpu.wish.cut = Some(true);
+        target.wish.cut = Some(true);
     }
     target
 }

@@ -3,6 +3,7 @@
 
 use crate::arch::blocks::attention::{linear, scaled};
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{Kind, Part, Table};
 use crate::arch::blocks::row_statistics::mean_square;
 use crate::error::FrontendError;
@@ -23,15 +24,13 @@ const CORRECTION: Part = Part("altup.correction");
 /// Multiplies the corrected stream where a layer's embeddings are added.
 const CORRECTED: Part = Part("altup.corrected");
 
-pub(crate) const ALTUP: Table = &[
-    (STREAM, "model.altup_projections.{e}"),
-    (STREAM_OUT, "model.altup_unembed_projections.{e}"),
-    (ROUTER_NORM, "model.layers.{}.altup.router_norm"),
-    (ROUTER, "model.layers.{}.altup.modality_router"),
-    (PREDICTION, "model.layers.{}.altup.prediction_coefs"),
-    (CORRECTION, "model.layers.{}.altup.correction_coefs"),
-    (CORRECTED, "model.layers.{}.altup.correct_output_scale"),
-];
+pub(crate) const ALTUP: Table = names! {
+    "model." { STREAM => "altup_projections.{e}", STREAM_OUT => "altup_unembed_projections.{e}" }
+    "model.layers.{}." {
+        ROUTER_NORM => "altup.router_norm", ROUTER => "altup.modality_router", PREDICTION => "altup.prediction_coefs",
+        CORRECTION => "altup.correction_coefs", CORRECTED => "altup.correct_output_scale",
+    }
+};
 
 /// Mean squares are at least this where streams are brought to one magnitude.
 const LEAST: f32 = 1e-5;

@@ -8,6 +8,7 @@ use crate::arch::blocks::attention::norm;
 use crate::arch::blocks::decoder::{self, Decoder, feed};
 use crate::arch::blocks::entry::Shape;
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{ATTN_NORM, Kind, MLP_NORM, NORM, Part, Table};
 use crate::arch::blocks::outputs::Yields;
 use crate::arch::blocks::token_mixer::{Context, mixed};
@@ -32,14 +33,13 @@ const MLP_SITE: Site = Site { norm: Part("mlp.sources.norm"), query: Part("mlp.s
 /// Before the last norm.
 const LAST_SITE: Site = Site { norm: Part("head.sources.norm"), query: Part("head.sources.query") };
 
-pub(crate) const NAMES: Table = &[
-    (ATTN_SITE.norm, "model.layers.{}.self_attention_res_norm"),
-    (ATTN_SITE.query, "model.layers.{}.self_attention_res_proj"),
-    (MLP_SITE.norm, "model.layers.{}.mlp_res_norm"),
-    (MLP_SITE.query, "model.layers.{}.mlp_res_proj"),
-    (LAST_SITE.norm, "model.output_attn_res_norm"),
-    (LAST_SITE.query, "model.output_attn_res_proj"),
-];
+pub(crate) const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_SITE.norm => "self_attention_res_norm", ATTN_SITE.query => "self_attention_res_proj",
+        MLP_SITE.norm => "mlp_res_norm", MLP_SITE.query => "mlp_res_proj",
+    }
+    "model." { LAST_SITE.norm => "output_attn_res_norm", LAST_SITE.query => "output_attn_res_proj" }
+};
 
 /// A decoder whose blocks read means of earlier sums.
 #[derive(Debug)]

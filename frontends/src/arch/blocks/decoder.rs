@@ -1,7 +1,7 @@
 //! Decoders: embedding, layers of attention and an MLP, head. Data describe the differences of
 //! their architectures.
 
-use crate::arch::blocks::attention::{Attention, Norm, capped, linear, norm, product, scaled};
+use crate::arch::blocks::attention::{Attention, HeadForm, Norm, capped, linear, norm, product, scaled};
 pub(crate) use crate::arch::blocks::defaults::Defaults;
 use crate::arch::blocks::drafts::Drafts;
 use crate::arch::blocks::embedding_and_head::{picked, projected, table_with};
@@ -32,56 +32,92 @@ use llmcc_ir::output::{Output, Pool, Rows, RowsName};
 /// A decoder.
 #[derive(Clone, Debug)]
 pub(crate) struct Decoder {
-    /// What is known of any model.
+    /// Sizes and token ids that any model has.
     pub facts: Facts,
     /// All norms.
     pub norm: Norm,
     /// Where the norms of a block are.
     pub norms: Norms,
+    /// How the norms of the blocks differ from `norm`.
+    pub block_norms: BlockNorms,
     /// The layers.
     pub layers: Vec<Layer>,
     /// Rotary tables, which the layers share.
     pub ropes: Vec<RopeConfig>,
-    /// Frequencies of the first of these are multiplied by the exponentials of learned numbers.
-    pub learned_rope: bool,
+    /// From token ids to the rows of the first layer.
+    pub embedding: Embedding,
+    /// From the rows of the last layer to logits.
+    pub head: Head,
+    /// Factors and limits of embeddings, of the residual stream and of logits.
+    pub scales: Scales,
+    /// Embeddings for each layer.
+    pub rows: Option<LayerRows>,
+    /// Tensors of parts that are not compiled.
+    pub ignored: Ignored,
+    /// Names of the layers that predict further tokens, where those are compiled.
+    pub draft: Option<Drafts>,
+}
+
+/// From token ids to the rows of the first layer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Embedding {
     /// Rows of the table after those of the vocabulary, of tokens that no text has.
     pub more_rows: usize,
-    /// Embeddings of positions are added to those of tokens, so many rows after the first of their
-    /// table.
-    pub learned: Option<usize>,
-    /// The same with a table that is computed.
-    pub sines: Option<Sines>,
-    /// Rows of the table and of the head have so many columns, and a matrix each to the width of the
-    /// layers and back.
+    /// Added to the embeddings of tokens, by position.
+    pub positions: Option<Positions>,
+    /// Columns of the table and of the head, where a matrix leads to the width of the layers and another back.
     pub narrow: Option<usize>,
-    /// Rows of an embedding have so many columns, which a matrix makes of those of the layers.
-    pub made: Option<usize>,
-    /// What blocks read is what they have added so far, divided by the root of how much that is.
-    pub averaged: bool,
-    /// Norms before attention and before experts have gates of this rank.
-    pub norm_gates: Option<usize>,
-    /// Norms of the blocks, before and after them, where they are not `norm`.
-    pub block_norms: Option<[Norm; 2]>,
-    /// Embeddings are normalized.
-    pub table_norm: Option<Norm>,
-    /// What the last layer gives is normalized.
-    pub last_norm: bool,
+    /// Norm of the embeddings.
+    pub norm: Option<Norm>,
+    /// Frequencies of the first rotary table are multiplied by the exponentials of learned numbers.
+    pub learned_rope: bool,
+}
+
+/// Embeddings of positions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Positions {
+    /// Rows of a stored table, from this row on.
+    Learned(usize),
+    /// Rows of a computed table.
+    Sines(Sines),
+}
+
+/// From the rows of the last layer to logits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    /// The output of the last layer is normalized.
+    pub norm: bool,
     /// A matrix, an activation and a norm before the head.
-    pub dense_head: Option<DenseHead>,
+    pub dense: Option<DenseHead>,
     /// The head has a bias.
-    pub head_bias: bool,
+    pub bias: bool,
     /// The rows of the head have a norm of 1.
-    pub unit_head: bool,
-    /// Multiply embeddings, what a block adds, and logits.
-    pub scales: Scales,
-    /// Tokens have embeddings for each layer.
-    pub rows: Option<LayerRows>,
-    /// Its attention has an indexer, which leaves no token out of contexts as long as these.
-    pub indexed: bool,
-    /// Experts from this number on are for tokens of images, and have a router of their own.
-    pub of_text: Option<usize>,
-    /// What its checkpoints call the layers that predict further tokens, where those are compiled.
-    pub draft: Option<Drafts>,
+    pub unit: bool,
+    /// Columns of the rows of an embedding, where a matrix makes them from those of the layers.
+    pub made: Option<usize>,
+}
+
+impl Head {
+    /// A norm and a matrix.
+    pub(crate) const PLAIN: Head = Head { norm: true, dense: None, bias: false, unit: false, made: None };
+}
+
+/// How the norms of the blocks differ from those of the whole model.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BlockNorms {
+    /// Norms before and after a block.
+    pub own: Option<[Norm; 2]>,
+    /// Rank of the gates of norms before attention and before experts.
+    pub gates: Option<usize>,
+}
+
+/// Tensors of parts that are not compiled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ignored {
+    /// The indexer of attention, which leaves no token out of contexts as long as those compiled for.
+    pub indexer: bool,
+    /// Experts from this index on are for tokens of images, and have a router of their own.
+    pub image_experts: Option<usize>,
 }
 
 /// What stands before a head as masked tokens have it: `norm(act(dense(x)))`.
@@ -117,8 +153,10 @@ pub(crate) struct Scales {
     pub embedding_root: bool,
     /// Logits.
     pub logits: Option<f32>,
-    /// Logits come closer to this than to any larger number: `cap·tanh(x/cap)`.
+    /// Logits are `cap·tanh(x/cap)`.
     pub cap: Option<f32>,
+    /// Blocks read the sum so far over the root of the number of summands.
+    pub averaged: bool,
 }
 
 impl Decoder {
@@ -166,24 +204,12 @@ impl Decoder {
             norms,
             layers,
             ropes,
-            learned_rope: false,
-            more_rows: 0,
-            learned: None,
-            sines: None,
-            narrow: None,
-            made: None,
-            averaged: false,
-            norm_gates: None,
-            block_norms: None,
-            table_norm: None,
-            last_norm: true,
-            dense_head: None,
-            head_bias: false,
-            unit_head: false,
+            block_norms: BlockNorms::default(),
+            embedding: Embedding::default(),
+            head: Head::PLAIN,
             scales,
             rows: None,
-            indexed: false,
-            of_text: None,
+            ignored: Ignored::default(),
             draft: None,
         })
     }
@@ -192,6 +218,17 @@ impl Decoder {
     pub(crate) fn with_attention(mut self, change: impl Fn(usize, &mut Attention)) -> Decoder {
         self.layers.iter_mut().enumerate().for_each(|(i, l)| change(i, &mut l.attention));
         self
+    }
+
+    /// Changes the attention of every layer that has heads of its own, and their form.
+    pub(crate) fn with_heads(mut self, change: impl Fn(usize, &mut Attention, &mut HeadForm)) -> Decoder {
+        self.layers.iter_mut().enumerate().for_each(|(i, l)| l.attention.change_heads(|a, h| change(i, a, h)));
+        self
+    }
+
+    /// Gives queries, keys, values and the output of attention a bias, if they are to have one.
+    pub(crate) fn with_attention_bias(self, bias: bool) -> Decoder {
+        self.with_heads(|_, _, h| (h.qkv_bias, h.out_bias) = (bias, bias))
     }
 
     /// Attention sees later tokens too if [`common::CAUSAL`] says so; then those as far away as the window
@@ -222,7 +259,7 @@ impl Decoder {
             let help = format!("this architecture has a head of fewer rows than its {tables}");
             return Err(f.unsupported("tie_word_embeddings", "true".into(), help));
         }
-        self.more_rows = rows;
+        self.embedding.more_rows = rows;
         Ok(self)
     }
 
@@ -239,7 +276,7 @@ impl Shape for Decoder {
     }
 
     fn columns(&self) -> usize {
-        self.made.or(self.narrow).unwrap_or(self.facts.hidden)
+        self.head.made.or(self.embedding.narrow).unwrap_or(self.facts.hidden)
     }
 
     fn yields(&self) -> Yields {
@@ -260,7 +297,7 @@ impl Shape for Decoder {
     }
 
     fn spare(&self) -> &'static [&'static str] {
-        if self.dense_head.is_some() { &["lm_head.", "decoder."] } else { &[] }
+        if self.head.dense.is_some() { &["lm_head.", "decoder."] } else { &[] }
     }
 
     fn shares_keys(&self, layer: usize) -> bool {
@@ -273,7 +310,8 @@ impl Shape for Decoder {
             tensor.ends_with(".mlp.gate.weight_1") || expert.is_some_and(|e: usize| e >= *count && e < 2 * *count)
         };
         let indexer = [".self_attn.indexer.", ".self_attn.index_", ".attention.indexer."];
-        self.indexed && indexer.iter().any(|part| tensor.contains(part)) || self.of_text.as_ref().is_some_and(of_images)
+        self.ignored.indexer && indexer.iter().any(|part| tensor.contains(part))
+            || self.ignored.image_experts.as_ref().is_some_and(of_images)
     }
 
     fn passes(&self, layer: usize) -> bool {
@@ -284,31 +322,31 @@ impl Shape for Decoder {
 /// `embed`: rows of the table, and the rotary tables that layers share.
 pub(crate) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Carried>), FrontendError> {
     let mut f = l.func("embed");
-    let table = table_with(&mut f, d.more_rows, d.narrow.unwrap_or(d.facts.hidden));
+    let table = table_with(&mut f, d.embedding.more_rows, d.embedding.narrow.unwrap_or(d.facts.hidden));
     let mut frequencies: Vec<(Value, Op)> =
         d.ropes.iter().enumerate().map(|(i, rope)| inv_freq(&mut f, rope, i)).collect();
-    if let (true, Some((first, _)), Some(rope)) = (d.learned_rope, frequencies.first_mut(), d.ropes.first()) {
+    if let (true, Some((first, _)), Some(rope)) = (d.embedding.learned_rope, frequencies.first_mut(), d.ropes.first()) {
         let powers = f.weight(ROPE_POWERS, Kind::Bare, &[rope.dim / 2]);
         let factors = f.unary(UnaryOp::Exp, powers);
         *first = f.mul(*first, factors);
     }
     let tokens = f.input(Input::Tokens);
     let x = f.op(Op::Embed, &[table, tokens]);
-    let x = match d.narrow {
+    let x = match d.embedding.narrow {
         Some(width) => linear(&mut f, WIDEN, [d.facts.hidden, width], false, x),
         None => x,
     };
     let x = scaled(&mut f, x, d.scales.embedding);
     let root = d.scales.embedding_root.then(|| root_of_width(&f, table, d.facts.hidden));
     let mut x = scaled(&mut f, x, root);
-    let placed = d.learned.is_some() || d.sines.is_some();
+    let placed = d.embedding.positions.is_some();
     let positions = (placed || !frequencies.is_empty()).then(|| f.input(Input::Positions));
     if let Some(positions) = positions.filter(|_| placed) {
         let table = positions_table(&mut f, d);
         let rows = f.op(Op::EmbedPositions, &[table, positions]);
         x = f.add(x, rows);
     }
-    if let Some(spec) = d.table_norm {
+    if let Some(spec) = d.embedding.norm {
         x = norm(&mut f, TABLE_NORM, spec, x, d.facts.hidden);
     }
     let mut results = vec![x];
@@ -322,10 +360,11 @@ pub(crate) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Car
 
 /// The table of positions.
 fn positions_table(f: &mut Draft, d: &Decoder) -> Value {
-    if let Some(sines) = d.sines {
-        return sines.table(f, d.facts.hidden);
-    }
-    let (skip, len) = (d.learned.unwrap_or(0), d.facts.max_position);
+    let (skip, len) = match d.embedding.positions {
+        Some(Positions::Sines(sines)) => return sines.table(f, d.facts.hidden),
+        Some(Positions::Learned(skip)) => (skip, d.facts.max_position),
+        None => (0, d.facts.max_position),
+    };
     let table = f.weight(POSITIONS, Kind::Table, &[len.saturating_add(skip), d.facts.hidden]);
     if skip > 0 { f.op(Op::SliceRows { start: skip, len }, &[table]) } else { table }
 }
@@ -353,7 +392,7 @@ pub(crate) fn layer(
     let rows = rows.map(|rows| f.carried("rows", rows));
     let context = Context::of(&mut f, spec, ropes);
     let attend = |f: &mut Draft, h| {
-        let h = gated_norm(f, ATTN_NORM_GATE, d.norm_gates, h);
+        let h = gated_norm(f, ATTN_NORM_GATE, d.block_norms.gates, h);
         mixed(f, d.norm, spec, context, h)
     };
     let x = if let Norms::Parallel { own } = norms {
@@ -393,7 +432,7 @@ pub(crate) fn layer(
 /// The output of a layer's MLP or experts for `h`, the norm of `x`.
 pub(crate) fn feed(f: &mut Draft, d: &Decoder, spec: &Layer, x: Value, h: Value) -> Value {
     match &spec.experts {
-        Some(experts) if experts.beside_mlp => {
+        Some(experts) if experts.place.beside_mlp => {
             let y = mlp(f, &spec.mlp, h);
             let y = norm(f, MLP_OWN_NORM, d.norm, y, d.facts.hidden);
             let h = norm(f, EXPERTS_NORM, d.norm, x, d.facts.hidden);
@@ -403,9 +442,9 @@ pub(crate) fn feed(f: &mut Draft, d: &Decoder, spec: &Layer, x: Value, h: Value)
             f.add(y, z)
         }
         Some(experts) => {
-            let h = gated_norm(f, MLP_NORM_GATE, d.norm_gates, h);
+            let h = gated_norm(f, MLP_NORM_GATE, d.block_norms.gates, h);
             let y = mixture(f, experts, h, h);
-            if experts.out_norm { norm(f, EXPERTS_POST_NORM, d.norm, y, d.facts.hidden) } else { y }
+            if experts.place.out_norm { norm(f, EXPERTS_POST_NORM, d.norm, y, d.facts.hidden) } else { y }
         }
         None => mlp(f, &spec.mlp, h),
     }
@@ -427,9 +466,9 @@ fn residual(
     x: Value,
     block: impl FnOnce(&mut Draft, Value) -> Value,
 ) -> Value {
-    let [first, last] = d.block_norms.unwrap_or([d.norm; 2]);
+    let [first, last] = d.block_norms.own.unwrap_or([d.norm; 2]);
     let normed = |f: &mut Draft, spec, part, x| norm(f, part, spec, x, d.facts.hidden);
-    let own = averaged(f, d.averaged, before, x);
+    let own = averaged(f, d.scales.averaged, before, x);
     match norms {
         Norms::Around => {
             let x = added(f, d, x, |f| block(f, x));
@@ -452,14 +491,14 @@ fn residual(
 /// `head`: logits of the requested rows, or the embedding's rows.
 pub(crate) fn head(l: &mut Lifter, d: &Decoder, x: &Carried) -> Result<(), FrontendError> {
     let mut f = l.func("head");
-    let last = if d.averaged { all_averaged(d.norm, d.layers.len()) } else { d.norm };
-    let x = picked(&mut f, d.last_norm.then_some(last), x);
+    let last = if d.scales.averaged { all_averaged(d.norm, d.layers.len()) } else { d.norm };
+    let x = picked(&mut f, d.head.norm.then_some(last), x);
     output(f, d, x)
 }
 
 /// The output of the wanted, normalized rows.
 pub(crate) fn output(mut f: Draft, d: &Decoder, x: Value) -> Result<(), FrontendError> {
-    let (columns, x) = match d.made.or(d.narrow) {
+    let (columns, x) = match d.head.made.or(d.embedding.narrow) {
         Some(width) => (width, linear(&mut f, NARROW, [width, d.facts.hidden], false, x)),
         None => (d.facts.hidden, x),
     };
@@ -473,7 +512,7 @@ pub(crate) fn output(mut f: Draft, d: &Decoder, x: Value) -> Result<(), Frontend
         f.call(&[x])?;
         return Ok(());
     }
-    let x = match d.dense_head {
+    let x = match d.head.dense {
         Some(DenseHead { act, bias }) => {
             let x = linear(&mut f, HEAD_DENSE, [d.facts.hidden; 2], bias, x);
             let x = f.unary(act, x);
@@ -484,14 +523,14 @@ pub(crate) fn output(mut f: Draft, d: &Decoder, x: Value) -> Result<(), Frontend
     let shape = [d.facts.vocab, columns];
     let logits = if d.facts.tied {
         let table = f.tied_table(shape);
-        let bias = d.head_bias.then(|| f.bias(HEAD, shape[0]));
+        let bias = d.head.bias.then(|| f.bias(HEAD, shape[0]));
         product(&mut f, x, table, bias)
-    } else if d.unit_head {
+    } else if d.head.unit {
         let w = f.matrix(HEAD, shape);
         let w = f.op(Op::UnitRows, &[w]);
         f.matmul(x, w)
     } else {
-        linear(&mut f, HEAD, shape, d.head_bias, x)
+        linear(&mut f, HEAD, shape, d.head.bias, x)
     };
     let logits = scaled(&mut f, logits, d.scales.logits);
     let logits = capped(&mut f, logits, d.scales.cap);

@@ -1,7 +1,7 @@
 //! Experts that are like the MLPs of a decoder.
 
 use crate::arch::blocks::decoder::Decoder;
-use crate::arch::blocks::experts::{Experts, Stored};
+use crate::arch::blocks::experts::{Experts, Place, Routing, Stored};
 use crate::config::ConfigError;
 use crate::config::fields::Fields;
 use llmcc_ir::graph::{Router, UnaryOp};
@@ -22,20 +22,11 @@ impl Experts {
             act,
             gated: true,
             limits: None,
-            weigh_input: false,
-            router_bias: false,
-            router_turned: false,
-            router_cap: None,
-            router_scale: None,
-            root_softplus: false,
-            by_token: false,
-            capacity: None,
+            routing: Routing::default(),
             stored: Stored::Each,
             correction: None,
             shared: None,
-            beside_mlp: false,
-            zero: 0,
-            out_norm: false,
+            place: Place::default(),
             row: None,
         }
     }

@@ -27,10 +27,10 @@ pub(crate) fn attention(
     positions: Value,
     rope: Option<Value>,
 ) -> Value {
-    let (hidden, Heads { queries, kv: groups, dim }) = (f.facts().hidden, a.heads);
-    let q = linear(f, ATTN_Q, [queries * dim, hidden], a.qkv_bias, h);
-    let k = linear(f, ATTN_K, [groups * dim, hidden], a.qkv_bias, h);
-    let (w, b) = stored(f, ATTN_V, [groups * dim, hidden], a.qkv_bias, false);
+    let (hidden, own, Heads { queries, kv: groups, dim }) = (f.facts().hidden, a.own(), a.heads);
+    let q = linear(f, ATTN_Q, [queries * dim, hidden], own.qkv_bias, h);
+    let k = linear(f, ATTN_K, [groups * dim, hidden], own.qkv_bias, h);
+    let (w, b) = stored(f, ATTN_V, [groups * dim, hidden], own.qkv_bias, false);
     let (w, b) = (paired(f, w, groups, dim), b.map(|b| paired(f, b, groups, dim)));
     let v = product(f, h, w, b);
     let y = attend(f, a, eps, [q, k, v], kv, positions, rope);
@@ -42,7 +42,7 @@ pub(crate) fn attention(
     let y = f.op(Op::Normalize { eps: F32::new(eps.eps), width: 2 * dim }, &[y]);
     let rest = f.computed("attn.rest", &format!("$attention.rest{first}"), vec![1.0 - first]);
     let y = f.mul(y, rest);
-    linear(f, ATTN_OUT, [hidden, cols], a.out_bias, y)
+    linear(f, ATTN_OUT, [hidden, cols], own.out_bias, y)
 }
 
 /// Rows of values for each group of queries: a head's of the first half, and its counterpart's in

@@ -1,7 +1,7 @@
 //! Encoders: every token sees the whole text (or pair of texts), and there are no logits. Data
 //! describe the differences of their architectures.
 
-use crate::arch::blocks::attention::{Attention, Norm, QkNorm, attention, linear, norm};
+use crate::arch::blocks::attention::{Attention, Form, HeadForm, Norm, Projection, QkNorm, attention, linear, norm};
 use crate::arch::blocks::attention_scores::mean_so_far;
 use crate::arch::blocks::decoder::inv_freq;
 use crate::arch::blocks::embedding_and_head::{gathered, projected};
@@ -18,9 +18,11 @@ use crate::arch::blocks::names::{
 use crate::arch::blocks::outputs::Yields;
 use crate::arch::blocks::shared_layers::Groups;
 use crate::config::ConfigError;
-use crate::config::common::{self, ACTIVATIONS, DefaultHeads, Facts, Heads, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::common::{self, DefaultHeads, Facts, Heads};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 use crate::config::known::Neutral;
+use crate::config::known::fixed;
 use crate::config::rope_base::read_ntk;
 use crate::error::FrontendError;
 use crate::rope::{RopeConfig, frequencies};
@@ -36,22 +38,10 @@ pub(crate) struct Encoder {
     pub norm: Norm,
     /// Norms come before the blocks, with one more after the last; else after what a block adds to.
     pub norm_first: bool,
-    /// There is a norm of the embeddings.
-    pub table_norm: bool,
+    /// From token ids to the rows of the first layer.
+    pub embedding: Embedding,
     /// The layers.
     pub layers: Vec<Layer>,
-    /// Learned positions, if there are any.
-    pub positions: Option<Positions>,
-    /// Types of tokens; 0: there are none. Those of a single text are of the first, so only where
-    /// pairs of texts are compared are there inputs of which type they are.
-    pub types: usize,
-    /// Tasks that texts may be for; 0: nothing is added for them. All texts are for the first.
-    pub tasks: usize,
-    /// The token that is masked, where the others are scaled by how many tokens are: see
-    /// [`scaled_for_masks`]. Tables are as wide as the layers then.
-    pub dropped: Option<usize>,
-    /// Tables have so many columns, and a matrix with a bias to the width of the layers.
-    pub narrow: Option<usize>,
     /// Layers share their weights.
     pub groups: Option<Groups>,
     /// Rotary tables, which the layers share.
@@ -64,6 +54,25 @@ pub(crate) struct Encoder {
     pub spare: &'static [&'static str],
     /// Parts of the names of others that are not compiled.
     pub passes: &'static [&'static str],
+}
+
+/// From token ids to the rows of the first layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Embedding {
+    /// There is a norm of the embeddings.
+    pub norm: bool,
+    /// Learned positions, if there are any.
+    pub positions: Option<Positions>,
+    /// Types of tokens; 0: there are none. Those of a single text are of the first, so only where
+    /// pairs of texts are compared are there inputs of which type they are.
+    pub types: usize,
+    /// Tasks that texts may be for; 0: nothing is added for them. All texts are for the first.
+    pub tasks: usize,
+    /// The token that is masked, where the others are scaled by how many tokens are: see
+    /// [`scaled_for_masks`]. Tables are as wide as the layers then.
+    pub dropped: Option<usize>,
+    /// Tables have so many columns, and a matrix with a bias to the width of the layers.
+    pub narrow: Option<usize>,
 }
 
 /// `x` with the rows of its tokens' positions, of a table by these, and of their types.
@@ -130,26 +139,22 @@ impl ClassHead {
 }
 
 /// Fields of BERT and those after it.
-pub(crate) const FIELDS: &[Field] = &[
-    Field::new("num_attention_heads", Accepts::Size(1 << 14)),
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
-    Field::new("layer_norm_eps", Accepts::Number),
-    Field::new("type_vocab_size", Accepts::Size(1 << 14)),
-];
+pub(crate) const FIELDS: &[Field] = fields! {
+    num_attention_heads, intermediate_size, hidden_act, layer_norm_eps, type_vocab_size,
+};
 
 /// Those without kinds of tokens.
-pub(crate) const FIELDS_WITHOUT_TYPES: &[Field] = FIELDS.split_at(4).0;
+pub(crate) const FIELDS_WITHOUT_TYPES: &[Field] =
+    fields! { num_attention_heads, intermediate_size, hidden_act, layer_norm_eps };
 
 /// The token that fills texts up: learned positions begin after its number, where they do not with 0.
-pub(crate) const FILL: &[Field] = &[Field::new("pad_token_id", Accepts::Count).unless(Neutral::Any)];
+pub(crate) const FILL: &[Field] = fields! { pad_token_id };
 
 /// Fields that the class decides.
-pub(crate) const FIXED: &[(&str, Neutral)] = &[
-    ("position_embedding_type", Neutral::Words(&["absolute"])),
-    ("is_decoder", Neutral::Off),
-    ("add_cross_attention", Neutral::Off),
-];
+pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
+    Words(&["absolute"]) => position_embedding_type;
+    Off => is_decoder add_cross_attention;
+};
 
 /// What the configuration classes of BERT and those after it differ in.
 pub(crate) struct Defaults {
@@ -198,8 +203,8 @@ impl Encoder {
         let (ffn, act) = (f.required_size("intermediate_size")?, common::activation(f, "hidden_act", d.act));
         let mut e = Encoder::alike(facts, heads, (ffn, act), common::eps(f, "layer_norm_eps", d.eps)?);
         let filler = first.checked_sub(1).filter(|filler| *filler < e.facts.vocab);
-        e.positions = Some(Positions { rows, first, filler });
-        e.types = f.size("type_vocab_size").or(d.types);
+        e.embedding.positions = Some(Positions { rows, first, filler });
+        e.embedding.types = f.size("type_vocab_size").or(d.types);
         e.spare = d.spare;
         Ok(e)
     }
@@ -213,7 +218,7 @@ impl Encoder {
         let mut e = Encoder::alike(facts, heads, (ffn, act), common::eps(f, "layer_norm_eps", eps)?);
         e.ropes = vec![rope];
         for layer in &mut e.layers {
-            (layer.attention.fused, layer.attention.rotary) = (true, Some(0));
+            layer.attention.change_heads(|a, h| (h.projection, a.rotary) = (Projection::Fused, Some(0)));
         }
         Ok(e)
     }
@@ -222,18 +227,13 @@ impl Encoder {
     /// kinds of tokens.
     pub(crate) fn alike(facts: Facts, heads: Heads, (ffn, act): (usize, UnaryOp), eps: f32) -> Encoder {
         let mlp = Mlp { gated: false, bias: true, ..Mlp::gated(ffn, act) };
-        let attention =
-            Attention { qkv_bias: true, out_bias: true, rotary: None, causal: false, ..Attention::plain(heads, None) };
+        let form = Form::Heads(HeadForm { qkv_bias: true, out_bias: true, ..HeadForm::PLAIN });
+        let attention = Attention { rotary: None, causal: false, form, ..Attention::plain(heads, None) };
         Encoder {
             norm: Norm::layer(eps),
             norm_first: false,
-            table_norm: true,
+            embedding: Embedding { norm: true, positions: None, types: 0, tasks: 0, dropped: None, narrow: None },
             layers: vec![Layer { attention, attention_norm: true, again: None, mlp, experts: None }; facts.layers],
-            positions: None,
-            types: 0,
-            tasks: 0,
-            dropped: None,
-            narrow: None,
             groups: None,
             ropes: vec![],
             turns: None,
@@ -277,7 +277,7 @@ impl Encoder {
 
     /// The tables of tokens, of positions, and of types less the first one.
     fn tables(&self, f: &mut Draft) -> (Value, Option<Value>, Option<Value>) {
-        let (vocab, width) = (self.facts.vocab, self.narrow.unwrap_or(self.facts.hidden));
+        let (vocab, width) = (self.facts.vocab, self.embedding.narrow.unwrap_or(self.facts.hidden));
         let mut table = f.weight(TABLE, Kind::Table, &[vocab, width]);
         let (learned, others) = self.tables_beside(f, &mut table, width);
         (table, learned, others)
@@ -291,7 +291,7 @@ impl Encoder {
         tokens: &mut Value,
         width: usize,
     ) -> (Option<Value>, Option<Value>) {
-        let mut learned = self.positions.map(|p| {
+        let mut learned = self.embedding.positions.map(|p| {
             let table = f.weight(POSITIONS, Kind::Table, &[p.rows, width]);
             match p.start() {
                 0 => table,
@@ -301,16 +301,16 @@ impl Encoder {
         // The first type's row is the same for all tokens of a single text: it may as well be in
         // another table. Others are added less that row, so that without them nothing is.
         let mut others = None;
-        if self.types > 0 {
-            let types = f.weight(TYPES, Kind::Table, &[self.types, width]);
+        if self.embedding.types > 0 {
+            let types = f.weight(TYPES, Kind::Table, &[self.embedding.types, width]);
             let first = f.op(Op::Row { index: 0 }, &[types]);
             let into = learned.as_mut().unwrap_or(tokens);
             *into = f.add(*into, first);
             let compares = matches!(f.output(), Output::Rows(Rows { name: RowsName::Scores, .. }));
-            others = (self.types > 1 && compares).then(|| f.op(Op::Binary(BinaryOp::Sub), &[types, first]));
+            others = (self.embedding.types > 1 && compares).then(|| f.op(Op::Binary(BinaryOp::Sub), &[types, first]));
         }
-        if self.tasks > 0 {
-            let tasks = f.weight(TASKS, Kind::Table, &[self.tasks, width]);
+        if self.embedding.tasks > 0 {
+            let tasks = f.weight(TASKS, Kind::Table, &[self.embedding.tasks, width]);
             let first = f.op(Op::Row { index: 0 }, &[tasks]);
             let into = learned.as_mut().unwrap_or(tokens);
             *into = f.add(*into, first);
@@ -320,14 +320,14 @@ impl Encoder {
 
     /// `embed`: the sum of all tables, normalized, and the rotary tables that layers share.
     pub(crate) fn embedding(&self, l: &mut Lifter) -> Result<(Carried, Vec<Carried>), FrontendError> {
-        let hidden = self.narrow.unwrap_or(self.facts.hidden);
+        let hidden = self.embedding.narrow.unwrap_or(self.facts.hidden);
         let mut f = l.func("embed");
         let (table, learned, others) = self.tables(&mut f);
         let tokens = f.input(Input::Tokens);
-        let filler = self.positions.and_then(|p| Some((p, p.filler?)));
-        let early = learned.is_some() && filler.is_none() || self.dropped.is_some();
+        let filler = self.embedding.positions.and_then(|p| Some((p, p.filler?)));
+        let early = learned.is_some() && filler.is_none() || self.embedding.dropped.is_some();
         let positions = early.then(|| f.input(Input::Positions));
-        let mut x = match self.dropped.zip(positions) {
+        let mut x = match self.embedding.dropped.zip(positions) {
             Some((mask, positions)) => scaled_for_masks(&mut f, table, tokens, positions, mask),
             None => f.op(Op::Embed, &[table, tokens]),
         };
@@ -340,10 +340,10 @@ impl Encoder {
             _ => learned.zip(positions),
         };
         x = placed(&mut f, x, counted, others);
-        if self.table_norm {
+        if self.embedding.norm {
             x = norm(&mut f, TABLE_NORM, self.norm, x, hidden);
         }
-        if let Some(width) = self.narrow {
+        if let Some(width) = self.embedding.narrow {
             x = linear(&mut f, WIDEN, [self.facts.hidden, width], true, x);
         }
         let mut results = vec![x];
@@ -393,7 +393,9 @@ impl Encoder {
         };
         let mut a = spec.attention;
         let again = spec.again.is_some_and(|always| always || f.stores(AGAIN_NORM, Kind::Gain));
-        a.qk_norm = if again { Some(QkNorm::Row) } else { a.qk_norm };
+        if again {
+            a.change_heads(|_, h| h.qk_norm = Some(QkNorm::Row));
+        }
         let a = &a;
         let x = f.carried("x", x);
         let rope = a.rotary.and_then(|table| ropes.get(table)).map(|rope| f.carried("rope", rope));

@@ -23,51 +23,63 @@ use stored::{Matrices, Stack, in_blocks, matrices};
 /// What a mixture of experts is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Experts {
-    /// How experts are chosen.
+    /// How experts are chosen by their scores.
     pub router: Router,
-    /// How many there are.
+    /// How the router's logits are made, and which experts a token may have.
+    pub routing: Routing,
+    /// Number of experts.
     pub count: usize,
     /// Width of each.
     pub ffn: usize,
     /// Activation.
     pub act: UnaryOp,
-    /// What goes in is multiplied by the activation of a gate, else it is activated itself; also in
-    /// the MLP for all tokens.
+    /// The input is multiplied by the activation of a gate, else activated itself; also in the MLP for all tokens.
     pub gated: bool,
-    /// What is limited of gate and up; not in the MLP for all tokens.
+    /// Limits of gate and up; not in the MLP for all tokens.
     pub limits: Option<Limits>,
-    /// Weights multiply what goes into experts, not what they make of it; of one for each token.
-    pub weigh_input: bool,
-    /// The router's logits have biases.
-    pub router_bias: bool,
-    /// Its matrix is stored `[in, out]`.
-    pub router_turned: bool,
-    /// They come closer to this than to any larger number.
-    pub router_cap: Option<f32>,
-    /// Multiplies the router's logits.
-    pub router_scale: Option<f32>,
-    /// Scores are the roots of their softplus.
-    pub root_softplus: bool,
-    /// A token has the experts that a table has for it, whatever their scores, which weigh them only.
-    pub by_token: bool,
-    /// Only the first so many tokens of a text that have an expert get something of it; of one for each
-    /// token.
-    pub capacity: Option<usize>,
     /// How the matrices are stored.
     pub stored: Stored,
-    /// What is added to the scores for the choice only.
+    /// Added to the scores for the choice only.
     pub correction: Option<Part>,
     /// The MLP for all tokens.
     pub shared: Option<Shared>,
-    /// They stand beside the layer's MLP, each behind norms of its own; the router reads what goes
-    /// into the layer's second block, see [`router_input`], and each expert's weight has a factor.
-    pub beside_mlp: bool,
-    /// Further experts, after the others, that give back what they get.
-    pub zero: usize,
-    /// What they and the MLP for all tokens add is normalized.
-    pub out_norm: bool,
-    /// They read a narrower row and write one; the router and the MLP for all tokens do not.
+    /// How the experts stand in the layer.
+    pub place: Place,
+    /// The experts read a narrower row and write one; the router and the MLP for all tokens do not.
     pub row: Option<ExpertRow>,
+}
+
+/// How a router's logits are made, and which experts a token may have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Routing {
+    /// The logits have biases.
+    pub bias: bool,
+    /// The matrix is stored `[in, out]`.
+    pub transposed: bool,
+    /// Logits are `cap·tanh(x/cap)`.
+    pub cap: Option<f32>,
+    /// Multiplies the logits.
+    pub scale: Option<f32>,
+    /// Scores are the roots of the logits' softplus.
+    pub root_softplus: bool,
+    /// A token has the experts that a table has for it; the scores weigh them only.
+    pub by_token: bool,
+    /// Only the first tokens of a text that choose an expert get its output, this many; for one expert per token.
+    pub capacity: Option<usize>,
+    /// Number of further experts, after the others, whose output is their input.
+    pub zero: usize,
+}
+
+/// How experts stand in a layer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    /// Weights multiply the input of experts, not their output; for one expert per token.
+    pub weigh_input: bool,
+    /// Experts stand beside the layer's MLP, each behind norms of its own; the router reads the input of the
+    /// layer's second block, see [`router_input`], and the weight of each expert has a factor.
+    pub beside_mlp: bool,
+    /// The sum of experts and of the MLP for all tokens is normalized.
+    pub out_norm: bool,
 }
 
 /// An MLP beside the experts.
@@ -124,7 +136,7 @@ impl Experts {
     /// # Errors
     /// When there is no such choice.
     pub(crate) fn checked(self, f: &Fields, [count, top]: [&str; 2]) -> Result<Experts, ConfigError> {
-        if let Some(what) = self.router.misfit(self.count.saturating_add(self.zero)) {
+        if let Some(what) = self.router.misfit(self.count.saturating_add(self.routing.zero)) {
             return Err(f.invalid(top, &self.router.top, format!("a choice of `{count}` experts: {what}")));
         }
         Ok(self)
@@ -166,18 +178,18 @@ pub(crate) fn sparse_by_types_or_every(f: &Fields, layers: usize) -> Result<Vec<
 /// The routes of `h`.
 fn route(f: &mut Draft, m: &Experts, h: Value) -> Value {
     let hidden = f.facts().hidden;
-    let count = m.count.saturating_add(m.zero);
-    let (w, b) = stored(f, ROUTER, [count, hidden], m.router_bias, m.router_turned);
+    let count = m.count.saturating_add(m.routing.zero);
+    let (w, b) = stored(f, ROUTER, [count, hidden], m.routing.bias, m.routing.transposed);
     let logits = product(f, h, w, b);
-    let logits = capped(f, logits, m.router_cap);
-    let logits = scaled(f, logits, m.router_scale);
-    let logits = if m.root_softplus {
+    let logits = capped(f, logits, m.routing.cap);
+    let logits = scaled(f, logits, m.routing.scale);
+    let logits = if m.routing.root_softplus {
         let scores = f.unary(UnaryOp::Softplus, logits);
         f.unary(UnaryOp::Sqrt, scores)
     } else {
         logits
     };
-    let logits = if m.by_token { of_token(f, (m.router.top, m.count), logits) } else { logits };
+    let logits = if m.routing.by_token { of_token(f, (m.router.top, m.count), logits) } else { logits };
     let given = |part: &Part| *part != CORRECTION_IF_ANY || f.stores(*part, Kind::Bare);
     let bias = match m.correction.filter(given) {
         Some(CORRECTION_ROW) => {
@@ -245,8 +257,8 @@ pub(crate) fn router_input(f: &mut Draft, eps: Norm, x: Value) -> Value {
 pub(crate) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Value {
     let own = m.row.map_or(h, |row| row.entered(f, h));
     let routes = route(f, m, routed);
-    let routes = m.capacity.map_or(routes, |most| capacity::within(f, m, most, routes));
-    let (routes, kept) = if m.zero > 0 { apart(f, m, routes, true) } else { (routes, None) };
+    let routes = m.routing.capacity.map_or(routes, |most| capacity::within(f, m, most, routes));
+    let (routes, kept) = if m.routing.zero > 0 { apart(f, m, routes, true) } else { (routes, None) };
     let y = mixed_by(f, m, own, routes, kept);
     m.shared.map_or(y, |shared| beside(f, m, shared, h, y))
 }
@@ -256,11 +268,17 @@ pub(crate) fn mixture(f: &mut Draft, m: &Experts, h: Value, routed: Value) -> Va
 #[track_caller]
 pub(crate) fn mixed_by(f: &mut Draft, m: &Experts, own: Value, routes: Value, kept: Option<Value>) -> Value {
     let (top, experts, width) = (m.router.top, m.count, m.width(f));
-    let wanted =
-        Matrices { stored: m.stored, width: m.width(f), ffn: m.ffn, count: m.count, zero: m.zero, gated: m.gated };
+    let wanted = Matrices {
+        stored: m.stored,
+        width: m.width(f),
+        ffn: m.ffn,
+        count: m.count,
+        zero: m.routing.zero,
+        gated: m.gated,
+    };
     let (gate, [up, down]) = matrices(f, &wanted);
     let weighted = |f: &mut Draft, y| {
-        if !m.beside_mlp {
+        if !m.place.beside_mlp {
             return together(f, routes, top, y);
         }
         let weights = f.op(Op::SliceCols { start: top, len: top }, &[routes]);
@@ -278,13 +296,13 @@ pub(crate) fn mixed_by(f: &mut Draft, m: &Experts, own: Value, routes: Value, ke
     };
     // A product with a multiple of a row is that multiple of the product.
     let entered = |f: &mut Draft, w: Stack| {
-        if m.weigh_input && f.rounds_experts(w.0, experts) {
+        if m.place.weigh_input && f.rounds_experts(w.0, experts) {
             // Rounded, it is not.
             let x = weighted(f, own);
             return product(f, x, w, m.ffn);
         }
         let y = product(f, own, w, m.ffn);
-        if m.weigh_input { weighted(f, y) } else { y }
+        if m.place.weigh_input { weighted(f, y) } else { y }
     };
     let gate = gate.map(|gate| entered(f, gate));
     let up = entered(f, up);
@@ -294,7 +312,7 @@ pub(crate) fn mixed_by(f: &mut Draft, m: &Experts, own: Value, routes: Value, ke
     };
     let y = product(f, inner, down, width);
     let y = m.row.map_or(y, |row| row.each(f, y));
-    let y = if m.weigh_input { y } else { weighted(f, y) };
+    let y = if m.place.weigh_input { y } else { weighted(f, y) };
     let y = match kept {
         Some(weight) => {
             let own = f.op(Op::Combine, &[weight, own]);

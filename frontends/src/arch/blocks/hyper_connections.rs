@@ -8,11 +8,13 @@
 
 use crate::arch::blocks::attention::{Norm, norm};
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{ATTN_NORM, Kind, MLP_NORM, Part, Table};
 use crate::arch::blocks::recurrent::split_each;
 use crate::arch::blocks::weight_forms::{run_parts, split_rows};
 use crate::config::ConfigError;
 use crate::config::common;
+use crate::config::dictionary::fields;
 use crate::config::fields::{Accepts, Field, Fields};
 use crate::error::FrontendError;
 use llmcc_ir::graph::{Balance, F32, Op, UnaryOp, Value};
@@ -54,39 +56,28 @@ const HEAD_SITE: Site =
     Site { weights: Part("head.streams"), base: Part("head.streams.base"), scale: Part("head.streams.scale") };
 
 /// Their names in Transformers, its written names, and the names they were published under.
-pub(crate) const NAMES: Table = &[
-    (ATTN_SITE.weights, "model.layers.{}.hc_attn_fn"),
-    (ATTN_SITE.weights, "model.layers.{}.attn_hc.fn"),
-    (ATTN_SITE.base, "model.layers.{}.hc_attn_base"),
-    (ATTN_SITE.base, "model.layers.{}.attn_hc.base"),
-    (ATTN_SITE.scale, "model.layers.{}.hc_attn_scale"),
-    (ATTN_SITE.scale, "model.layers.{}.attn_hc.scale"),
-    (MLP_SITE.weights, "model.layers.{}.hc_ffn_fn"),
-    (MLP_SITE.weights, "model.layers.{}.ffn_hc.fn"),
-    (MLP_SITE.base, "model.layers.{}.hc_ffn_base"),
-    (MLP_SITE.base, "model.layers.{}.ffn_hc.base"),
-    (MLP_SITE.scale, "model.layers.{}.hc_ffn_scale"),
-    (MLP_SITE.scale, "model.layers.{}.ffn_hc.scale"),
-    (ATTN_SITE.weights, "layers.{}.hc_attn_fn"),
-    (ATTN_SITE.base, "layers.{}.hc_attn_base"),
-    (ATTN_SITE.scale, "layers.{}.hc_attn_scale"),
-    (MLP_SITE.weights, "layers.{}.hc_ffn_fn"),
-    (MLP_SITE.base, "layers.{}.hc_ffn_base"),
-    (MLP_SITE.scale, "layers.{}.hc_ffn_scale"),
-    (HEAD_SITE.weights, "model.hc_head.hc_fn"),
-    (HEAD_SITE.base, "model.hc_head.hc_base"),
-    (HEAD_SITE.scale, "model.hc_head.hc_scale"),
-    (HEAD_SITE.weights, "hc_head_fn"),
-    (HEAD_SITE.base, "hc_head_base"),
-    (HEAD_SITE.scale, "hc_head_scale"),
-];
+pub(crate) const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_SITE.weights => "hc_attn_fn", ATTN_SITE.weights => "attn_hc.fn", ATTN_SITE.base => "hc_attn_base",
+        ATTN_SITE.base => "attn_hc.base", ATTN_SITE.scale => "hc_attn_scale", ATTN_SITE.scale => "attn_hc.scale",
+        MLP_SITE.weights => "hc_ffn_fn", MLP_SITE.weights => "ffn_hc.fn", MLP_SITE.base => "hc_ffn_base",
+        MLP_SITE.base => "ffn_hc.base", MLP_SITE.scale => "hc_ffn_scale", MLP_SITE.scale => "ffn_hc.scale",
+    }
+    "layers.{}." {
+        ATTN_SITE.weights => "hc_attn_fn", ATTN_SITE.base => "hc_attn_base", ATTN_SITE.scale => "hc_attn_scale",
+        MLP_SITE.weights => "hc_ffn_fn", MLP_SITE.base => "hc_ffn_base", MLP_SITE.scale => "hc_ffn_scale",
+    }
+    "model." {
+        HEAD_SITE.weights => "hc_head.hc_fn", HEAD_SITE.base => "hc_head.hc_base",
+        HEAD_SITE.scale => "hc_head.hc_scale",
+    }
+    "" { HEAD_SITE.weights => "hc_head_fn", HEAD_SITE.base => "hc_head_base", HEAD_SITE.scale => "hc_head_scale" }
+};
 
 /// The fields that [`Streams::read`] reads.
-pub(crate) const STREAMS: &[Field] = &[
-    Field::new("hc_mult", Accepts::Size(64)),
-    Field::new("hc_sinkhorn_iters", Accepts::Size(Balance::MOST_ROUNDS)),
-    Field::new("hc_eps", Accepts::Number),
-];
+pub(crate) const STREAMS: &[Field] = fields! {
+    hc_mult, hc_sinkhorn_iters: Accepts::Size(Balance::MOST_ROUNDS), hc_eps,
+};
 
 /// The streams of a model.
 #[derive(Clone, Copy, Debug)]

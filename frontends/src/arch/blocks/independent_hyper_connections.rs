@@ -9,6 +9,7 @@ use crate::arch::blocks::names::{Kind, Part};
 use crate::arch::blocks::weight_forms::split_rows;
 use crate::config::ConfigError;
 use crate::config::common;
+use crate::config::dictionary::fields;
 use crate::config::fields::{Accepts, Field, Fields};
 use llmcc_ir::graph::{F32, Op, UnaryOp, Value};
 
@@ -35,11 +36,7 @@ pub(crate) const HEAD_SITE: Weighing =
     Weighing { rows: Part("head.weigh"), base: Part("head.weigh.base"), scale: Part("head.weigh.scale") };
 
 /// The fields that [`IndependentStreams::read`] reads.
-pub(crate) const STREAMS: &[Field] = &[
-    Field::new("hc_mult", Accepts::Size(MOST)),
-    Field::new("hc_magnitude", Accepts::Number),
-    Field::new("hc_eps", Accepts::Number),
-];
+pub(crate) const STREAMS: &[Field] = fields! { hc_mult: Accepts::Size(MOST), hc_magnitude, hc_eps };
 
 /// Most streams that are believed.
 const MOST: usize = 64;

@@ -3,12 +3,14 @@
 
 use crate::arch::blocks::attention::{Norm, linear, norm, scaled};
 use crate::arch::blocks::lifter::Draft;
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{Kind, Part, Table};
 use crate::arch::blocks::recurrent::{
     CONV_K, CONV_Q, CONV_V, DELTA_K, DELTA_Q, DELTA_RATE, DELTA_V, SSM_A, SSM_DT, SSM_NORM, SSM_OUT, convolved,
     of_length_one, split_cols,
 };
-use crate::config::fields::{Accepts, Field};
+use crate::config::dictionary::fields;
+use crate::config::fields::Field;
 use llmcc_ir::graph::{Op, UnaryOp, Update, Value};
 
 const DECAY_DOWN: Part = Part("delta.decay_down");
@@ -20,12 +22,7 @@ pub(crate) const GATE_UP: Part = Part("delta.gate_up");
 /// to all.
 pub(crate) const OBJECT: &str = "linear_attn_config";
 pub(crate) const IN_OBJECT: &str = "linear_attn_config.";
-pub(crate) const DESCRIPTION: &[Field] = &[
-    Field::new("num_heads", Accepts::Size(1 << 14)),
-    Field::new("head_dim", Accepts::Size(1 << 14)),
-    Field::new("short_conv_kernel_size", Accepts::Size(64)),
-    Field::new("gate_lower_bound", Accepts::Number),
-];
+pub(crate) const DESCRIPTION: &[Field] = fields! { num_heads, head_dim, short_conv_kernel_size, gate_lower_bound };
 
 /// A layer with it.
 #[derive(Clone, Copy, Debug)]
@@ -50,23 +47,15 @@ pub(crate) struct KimiDelta {
 }
 
 /// Names of its tensors in checkpoints.
-pub(crate) const NAMES: Table = &[
-    (DELTA_Q, "model.layers.{}.self_attn.q_proj"),
-    (DELTA_K, "model.layers.{}.self_attn.k_proj"),
-    (DELTA_V, "model.layers.{}.self_attn.v_proj"),
-    (CONV_Q, "model.layers.{}.self_attn.q_conv1d"),
-    (CONV_K, "model.layers.{}.self_attn.k_conv1d"),
-    (CONV_V, "model.layers.{}.self_attn.v_conv1d"),
-    (DECAY_DOWN, "model.layers.{}.self_attn.f_a_proj"),
-    (DECAY_UP, "model.layers.{}.self_attn.f_b_proj"),
-    (GATE_DOWN, "model.layers.{}.self_attn.g_a_proj"),
-    (GATE_UP, "model.layers.{}.self_attn.g_b_proj"),
-    (DELTA_RATE, "model.layers.{}.self_attn.b_proj"),
-    (SSM_DT, "model.layers.{}.self_attn.dt_bias"),
-    (SSM_A, "model.layers.{}.self_attn.A_log"),
-    (SSM_NORM, "model.layers.{}.self_attn.o_norm"),
-    (SSM_OUT, "model.layers.{}.self_attn.o_proj"),
-];
+pub(crate) const NAMES: Table = names! {
+    "model.layers.{}." {
+        DELTA_Q => "self_attn.q_proj", DELTA_K => "self_attn.k_proj", DELTA_V => "self_attn.v_proj",
+        CONV_Q => "self_attn.q_conv1d", CONV_K => "self_attn.k_conv1d", CONV_V => "self_attn.v_conv1d",
+        DECAY_DOWN => "self_attn.f_a_proj", DECAY_UP => "self_attn.f_b_proj", GATE_DOWN => "self_attn.g_a_proj",
+        GATE_UP => "self_attn.g_b_proj", DELTA_RATE => "self_attn.b_proj", SSM_DT => "self_attn.dt_bias",
+        SSM_A => "self_attn.A_log", SSM_NORM => "self_attn.o_norm", SSM_OUT => "self_attn.o_proj",
+    }
+};
 
 /// Its output for `h`, a row per token.
 #[track_caller]

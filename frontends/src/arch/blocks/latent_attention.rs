@@ -10,10 +10,12 @@ pub(crate) use crate::arch::blocks::attention::Latent;
 use crate::arch::blocks::attention::{Attention, Norm, linear, norm, product, scaled, tuned};
 use crate::arch::blocks::attention_gates::{Gate, gated};
 use crate::arch::blocks::lifter::Draft;
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{ATTN_OUT, ATTN_Q, ATTN_SINKS, Kind, Part, Table};
 use crate::arch::blocks::weight_forms::{Run, by_heads, run_parts, split_rows};
 use crate::config::ConfigError;
 use crate::config::common::Heads;
+use crate::config::dictionary::fields;
 use crate::config::fields::{Accepts, Field, Fields, Given};
 use llmcc_ir::graph::{F32, Op, Value};
 
@@ -38,29 +40,22 @@ pub(crate) const TUNING_BIAS: Part = Part("attn.tuning.bias");
 
 /// Names of its tensors in Transformers' checkpoints. Before
 /// [`HUGGING_FACE`](crate::arch::blocks::names::HUGGING_FACE).
-pub(crate) const NAMES: Table = &[
-    (Q_DOWN, "model.layers.{}.self_attn.q_a_proj"),
-    (Q_DOWN_NORM, "model.layers.{}.self_attn.q_a_layernorm"),
-    (Q_UP, "model.layers.{}.self_attn.q_b_proj"),
-    (KV_DOWN, "model.layers.{}.self_attn.kv_a_proj_with_mqa"),
-    (KV_DOWN_NORM, "model.layers.{}.self_attn.kv_a_layernorm"),
-    (KV_UP, "model.layers.{}.self_attn.kv_b_proj"),
-    (K_UP, "model.layers.{}.self_attn.k_b_proj"),
-    (V_UP, "model.layers.{}.self_attn.v_b_proj"),
-];
+pub(crate) const NAMES: Table = names! {
+    "model.layers.{}." {
+        Q_DOWN => "self_attn.q_a_proj", Q_DOWN_NORM => "self_attn.q_a_layernorm", Q_UP => "self_attn.q_b_proj",
+        KV_DOWN => "self_attn.kv_a_proj_with_mqa", KV_DOWN_NORM => "self_attn.kv_a_layernorm",
+        KV_UP => "self_attn.kv_b_proj", K_UP => "self_attn.k_b_proj", V_UP => "self_attn.v_b_proj",
+    }
+};
 
 /// Largest width of a latent, or of a part of a head.
-const WIDTH: Accepts = Accepts::Size(1 << 16);
+pub(crate) const WIDEST: Accepts = Accepts::Size(1 << 16);
 
 /// The fields that [`Latent::read`] reads.
-pub(crate) const LATENT: &[Field] = &[
-    Field::new("q_lora_rank", WIDTH),
-    Field::new("kv_lora_rank", WIDTH),
-    Field::new("qk_nope_head_dim", WIDTH),
-    Field::new("qk_rope_head_dim", WIDTH),
-    Field::new("v_head_dim", WIDTH),
-    Field::new("qk_head_dim", WIDTH),
-];
+pub(crate) const LATENT: &[Field] = fields! {
+    q_lora_rank: WIDEST, kv_lora_rank: WIDEST, qk_nope_head_dim: WIDEST, qk_rope_head_dim: WIDEST, v_head_dim: WIDEST,
+    qk_head_dim: WIDEST,
+};
 
 impl Latent {
     /// DeepSeek-V2 and V3.
@@ -76,6 +71,7 @@ impl Latent {
         eps: 1e-6,
         whole: false,
         key_norm: false,
+        head_tuning: false,
     };
 
     /// Queries are made of something short: `q_lora_rank` is not null.
@@ -150,7 +146,7 @@ pub(crate) fn attention(
         own = f.op(Op::Rope { head_dim: l.rope }, &[own, rope]);
         appended = appended.map(|(latent, k)| (latent, f.op(Op::Rope { head_dim: l.rope }, &[k, rope])));
     }
-    if a.head_tuning {
+    if l.head_tuning {
         [q, own] = tuned_by_heads(f, heads, [(q, l.nope), (own, l.rope)], positions);
     }
     let wk = by_heads(f, heads, up[0], part[0], l.kv_rank);

@@ -1,5 +1,6 @@
 //! Decoders with latent attention, by their configuration.
 
+use crate::arch::blocks::attention::Form;
 use crate::arch::blocks::decoder::{Decoder, Defaults};
 use crate::arch::blocks::latent_attention::Latent;
 use crate::config::fields::Fields;
@@ -40,5 +41,5 @@ pub(crate) fn of_parts(f: &Fields, default: Defaults, latent: Latent) -> Result<
     }
     let (latent, heads) = Latent::read(f, f.size_or("num_attention_heads", heads)?, latent)?;
     let scale = (rope::score_scale(f)? / (heads.dim as f64).sqrt()) as f32;
-    Ok(d.with_attention(|_, a| (a.heads, a.scale, a.latent) = (heads, scale, Some(latent))))
+    Ok(d.with_attention(|_, a| (a.heads, a.scale, a.form) = (heads, scale, Form::Latent(latent))))
 }

@@ -3,6 +3,7 @@
 
 use crate::arch::blocks::attention::{Norm, linear, norm};
 use crate::arch::blocks::lifter::Draft;
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{ATTN_QKV, Table};
 use crate::arch::blocks::recurrent::{DELTA_GATE, SSM_NORM, SSM_OUT};
 use crate::arch::blocks::weight_forms::run_parts;
@@ -22,12 +23,12 @@ pub(crate) struct Lightning {
 }
 
 /// Names of its tensors in checkpoints.
-pub(crate) const NAMES: Table = &[
-    (ATTN_QKV, "model.layers.{}.self_attn.qkv_proj"),
-    (SSM_NORM, "model.layers.{}.self_attn.norm"),
-    (DELTA_GATE, "model.layers.{}.self_attn.output_gate"),
-    (SSM_OUT, "model.layers.{}.self_attn.out_proj"),
-];
+pub(crate) const NAMES: Table = names! {
+    "model.layers.{}." {
+        ATTN_QKV => "self_attn.qkv_proj", SSM_NORM => "self_attn.norm", DELTA_GATE => "self_attn.output_gate",
+        SSM_OUT => "self_attn.out_proj",
+    }
+};
 
 /// The norm's addend to mean squares; no file has it.
 const EPS: f32 = 1e-6;

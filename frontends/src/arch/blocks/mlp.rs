@@ -23,14 +23,10 @@ pub(crate) struct Mlp {
     pub out_bias: bool,
     /// Matrices are stored `[in, out]`.
     pub transposed: bool,
-    /// Gate and up are stored as one matrix.
-    pub fused: bool,
-    /// In it up comes first.
-    pub up_first: bool,
-    /// Multiplies what goes into the activation of the gate.
-    pub gate_scale: Option<f32>,
-    /// Of the gate only what is so many standard deviations above its row's mean counts, less that.
-    pub above: Option<f32>,
+    /// Gate and up are stored as one matrix, in this order.
+    pub joined: Option<Joined>,
+    /// Changes to the gate before its activation.
+    pub gate: GateForm,
     /// What is limited of gate and up.
     pub limits: Option<Limits>,
     /// Multiplies what comes out.
@@ -41,6 +37,24 @@ pub(crate) struct Mlp {
     pub xielu: bool,
 }
 
+/// The order of gate and up in one matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Joined {
+    /// The gate, then up.
+    GateUp,
+    /// Up, then the gate.
+    UpGate,
+}
+
+/// Changes to a gate before its activation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GateForm {
+    /// Multiplies the gate.
+    pub scale: Option<f32>,
+    /// Elements count as far as they are above the mean of their row plus this many standard deviations.
+    pub above: Option<f32>,
+}
+
 /// `down(act(gate(h)) · up(h))`, or `down(act(up(h)))` without a gate.
 #[track_caller]
 pub(crate) fn mlp(f: &mut Draft, m: &Mlp, h: Value) -> Value {
@@ -48,18 +62,18 @@ pub(crate) fn mlp(f: &mut Draft, m: &Mlp, h: Value) -> Value {
     let h = if m.gated {
         // GPTQModel takes them apart.
         let apart = f.matrix_of(MLP_GATE).is_some_and(|(ckpt, name)| ckpt.info(&name).is_some());
-        let fused = (m.fused && !apart).then(|| {
+        let fused = m.joined.filter(|_| !apart).map(|order| {
             let all = stored(f, MLP_GATE_UP, [m.ffn.saturating_mul(2), hidden], m.bias, m.transposed);
             let [first, last] = parts(f, all, [m.ffn, m.ffn]).map(|(w, b)| product(f, h, w, b));
-            if m.up_first { [last, first] } else { [first, last] }
+            if order == Joined::UpGate { [last, first] } else { [first, last] }
         });
         let one = |f: &mut Draft, part| {
             let (w, b) = stored(f, part, shape, m.bias, m.transposed);
             product(f, h, w, b)
         };
         let gate = fused.map_or_else(|| one(f, MLP_GATE), |[gate, _]| gate);
-        let gate = scaled(f, gate, m.gate_scale);
-        let gate = m.above.map_or(gate, |count| above_deviations(f, gate, count, m.ffn));
+        let gate = scaled(f, gate, m.gate.scale);
+        let gate = m.gate.above.map_or(gate, |count| above_deviations(f, gate, count, m.ffn));
         activated(f, m.act, m.limits, gate, |f| fused.map_or_else(|| one(f, MLP_UP), |[_, up]| up))
     } else {
         let (w, b) = stored(f, MLP_UP, shape, m.bias, m.transposed);
@@ -82,10 +96,8 @@ impl Mlp {
             bias: false,
             out_bias: false,
             transposed: false,
-            fused: false,
-            up_first: false,
-            gate_scale: None,
-            above: None,
+            joined: None,
+            gate: GateForm::default(),
             limits: None,
             inner_norm: None,
             scale: None,

@@ -4,6 +4,7 @@
 
 use crate::arch::blocks::attention::{Norm, linear, norm, scaled};
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{Kind, Part, Table};
 use crate::arch::blocks::weight_forms::root_of_width;
 use crate::config::ConfigError;
@@ -25,14 +26,16 @@ pub(crate) const ROW_OUT: Part = Part("row.out");
 /// Norm of that.
 pub(crate) const ROW_NORM: Part = Part("row.norm");
 
-pub(crate) const LAYER_ROWS: Table = &[
-    (ROWS_TABLE, "model.embed_tokens_per_layer"),
-    (ROWS_PROJECTION, "model.per_layer_model_projection"),
-    (ROWS_NORM, "model.per_layer_projection_norm"),
-    (ROW_GATE, "model.layers.{}.per_layer_input_gate"),
-    (ROW_OUT, "model.layers.{}.per_layer_projection"),
-    (ROW_NORM, "model.layers.{}.post_per_layer_input_norm"),
-];
+pub(crate) const LAYER_ROWS: Table = names! {
+    "model." {
+        ROWS_TABLE => "embed_tokens_per_layer", ROWS_PROJECTION => "per_layer_model_projection",
+        ROWS_NORM => "per_layer_projection_norm",
+    }
+    "model.layers.{}." {
+        ROW_GATE => "per_layer_input_gate", ROW_OUT => "per_layer_projection",
+        ROW_NORM => "post_per_layer_input_norm",
+    }
+};
 
 /// Most columns of all layers together.
 const MOST: usize = 1 << 20;

@@ -3,6 +3,7 @@
 
 use crate::arch::blocks::attention::linear;
 use crate::arch::blocks::lifter::Draft;
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{Kind, Part, Table};
 use crate::arch::blocks::recurrent::{SSM_CONV, SSM_IN, SSM_OUT, short_conv};
 use crate::arch::blocks::weight_forms::{Run, by_heads};
@@ -33,17 +34,17 @@ pub(crate) struct LinearUnit {
 }
 
 /// Names of its tensors in checkpoints.
-pub(crate) const NAMES: Table = &[
-    (BRANCH, "model.layers.{}.temporal_block.linear_y"),
-    (SSM_IN, "model.layers.{}.temporal_block.linear_x"),
-    (SSM_CONV, "model.layers.{}.temporal_block.conv_1d"),
-    (SSM_OUT, "model.layers.{}.temporal_block.linear_out"),
-    (INPUT_GATE, "model.layers.{}.temporal_block.rg_lru.input_gate_weight"),
-    (INPUT_GATE_BIAS, "model.layers.{}.temporal_block.rg_lru.input_gate_bias"),
-    (DECAY_GATE, "model.layers.{}.temporal_block.rg_lru.recurrent_gate_weight"),
-    (DECAY_GATE_BIAS, "model.layers.{}.temporal_block.rg_lru.recurrent_gate_bias"),
-    (DECAY, "model.layers.{}.temporal_block.rg_lru.recurrent_param"),
-];
+pub(crate) const NAMES: Table = names! {
+    "model.layers.{}." {
+        BRANCH => "temporal_block.linear_y", SSM_IN => "temporal_block.linear_x",
+        SSM_CONV => "temporal_block.conv_1d", SSM_OUT => "temporal_block.linear_out",
+        INPUT_GATE => "temporal_block.rg_lru.input_gate_weight",
+        INPUT_GATE_BIAS => "temporal_block.rg_lru.input_gate_bias",
+        DECAY_GATE => "temporal_block.rg_lru.recurrent_gate_weight",
+        DECAY_GATE_BIAS => "temporal_block.rg_lru.recurrent_gate_bias",
+        DECAY => "temporal_block.rg_lru.recurrent_param",
+    }
+};
 
 /// Its output for `h`, a row per token.
 #[track_caller]

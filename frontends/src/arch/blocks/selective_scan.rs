@@ -7,7 +7,7 @@ use crate::arch::blocks::names::{Kind, Part};
 use crate::arch::blocks::recurrent::{SSM_A, SSM_CONV, SSM_D, SSM_IN, SSM_OUT, short_conv};
 use crate::arch::blocks::weight_forms::{filled, run_parts, split_rows};
 use crate::config::ConfigError;
-use crate::config::common::WIDTH;
+use crate::config::dictionary::fields;
 use crate::config::fields::{Accepts, Field, Fields, Given};
 use llmcc_ir::graph::{Op, UnaryOp, Update, Value};
 
@@ -48,9 +48,6 @@ pub(crate) struct Mamba1 {
     pub heads: Option<usize>,
 }
 
-/// Field of [`rank`] in Mamba's own checkpoints.
-pub(crate) const RANK: Field = Field::new("time_step_rank", Accepts::Any);
-
 /// The rank of the time steps that `field` has: a number, or `"auto"` for a sixteenth of the width.
 pub(crate) fn rank(f: &Fields, field: &str, hidden: usize) -> Result<usize, ConfigError> {
     let Given::Value(v) = f.get(field) else { return Ok(hidden.div_ceil(16)) };
@@ -63,16 +60,10 @@ pub(crate) fn rank(f: &Fields, field: &str, hidden: usize) -> Result<usize, Conf
 }
 
 /// Fields of a model of nothing but such mixers.
-pub(crate) const MIXERS: &[Field] = &[
-    Field::new("state_size", WIDTH),
-    Field::new("expand", Accepts::Size(64)),
-    Field::new("intermediate_size", WIDTH),
-    Field::new("conv_kernel", Accepts::Size(64)),
-    Field::new("use_bias", Accepts::Flag),
-    Field::new("use_conv_bias", Accepts::Flag),
-    Field::new("layer_norm_epsilon", Accepts::Number),
-    RANK,
-];
+pub(crate) const MIXERS: &[Field] = fields! {
+    state_size, expand: Accepts::Size(64), intermediate_size, conv_kernel, use_bias, use_conv_bias,
+    layer_norm_epsilon, time_step_rank,
+};
 
 /// Its output for `h`, a row per token.
 #[track_caller]

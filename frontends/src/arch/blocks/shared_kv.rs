@@ -47,12 +47,10 @@ pub(crate) fn attention_over(
     positions: Value,
     rope: Option<Value>,
 ) -> Value {
-    let (hidden, width) = (f.facts().hidden, a.heads.queries * a.heads.dim);
-    let q = linear(f, ATTN_Q, [width, hidden], a.qkv_bias, h);
-    let q = a.qk_norm.map_or(q, |of| qk_norm(f, of, ATTN_Q_NORM, a, a.heads.queries, eps, q));
+    let (hidden, width, own) = (f.facts().hidden, a.heads.queries * a.heads.dim, a.own());
+    let q = linear(f, ATTN_Q, [width, hidden], own.qkv_bias, h);
+    let q = own.qk_norm.map_or(q, |of| qk_norm(f, of, ATTN_Q_NORM, a, a.heads.queries, eps, q));
     let q = rope.map_or(q, |rope| f.op(Op::Rope { head_dim: a.heads.dim }, &[q, rope]));
-    let Attention { scale, softcap, sinks, distance, chunked, causal, .. } = *a;
-    let scores = Scoring { heads: a.heads.queries, scale, softcap, sinks, distance, chunked, causal };
-    let y = attended(f, &scores, q, kv, positions);
-    linear(f, ATTN_OUT, [hidden, width], a.out_bias, y)
+    let y = attended(f, &Scoring::of(a), q, kv, positions);
+    linear(f, ATTN_OUT, [hidden, width], own.out_bias, y)
 }

@@ -7,13 +7,7 @@
 //! Checked against Transformers' Llama with the same matrices, its rotation taken out and slopes
 //! put in, as it has no class for Baichuan.
 
-use crate::arch::blocks::attention_scores::Distance;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{ATTN_QKV, HUGGING_FACE, Names, Table};
-use crate::config::common::{HEADS, MLP, MODEL, TOKENS};
-use crate::config::fields::{Accepts, Field, IDENTITY};
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 use crate::config::rope;
 
 /// The vocabulary of Baichuan 2.
@@ -36,19 +30,19 @@ pub(crate) const ARCH: Arch = Arch {
             false => Ok(vec![rope::read(f, heads.dim, max_position, defaults.theta)?]),
         })?;
         d.facts.max_position = d.facts.max_position.min(longest.unwrap_or(usize::MAX));
-        d.unit_head = d.facts.vocab == SECOND || f.number("z_loss_weight").is_some();
-        Ok(Box::new(d.with_attention(|_, a| {
-            a.fused = true;
+        d.head.unit = d.facts.vocab == SECOND || f.number("z_loss_weight").is_some();
+        Ok(Box::new(d.with_heads(|_, a, h| {
+            h.projection = Projection::Fused;
             if sloped {
-                (a.rotary, a.distance) = (None, Some(Distance::Slopes { max: 8.0 }));
+                a.rotary = None;
+                h.with_dot(|s| s.distance = Some(Distance::Slopes { max: 8.0 }));
             }
         })))
     },
 };
 
-const OWN: &[Field] = &[
-    Field::new("model_max_length", TOKENS).unless(Neutral::Any),
-    Field::new("z_loss_weight", Accepts::Number).unless(Neutral::Any),
-];
+const OWN: &[Field] = fields! { model_max_length, z_loss_weight };
 
-const NAMES: Table = &[(ATTN_QKV, "model.layers.{}.self_attn.W_pack")];
+const NAMES: Table = names! {
+    "model.layers.{}." { ATTN_QKV => "self_attn.W_pack" }
+};

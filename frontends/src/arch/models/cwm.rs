@@ -1,12 +1,7 @@
 //! Code World Model (arXiv 2510.02387): Llama 3 with windows in most layers.
 
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{self, ATTENTION, MLP, MLP_BIAS, MODEL, ROTARY, WINDOW};
-use crate::config::fields::IDENTITY;
+use crate::arch::blocks::prelude::*;
 use crate::config::rope;
-use crate::rope::RopeScaling;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "cwm",

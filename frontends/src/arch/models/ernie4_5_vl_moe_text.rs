@@ -2,14 +2,9 @@
 //! have their own half of them and their own router. Positions of texts are the same in all three
 //! sections of its rotation.
 
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::experts::{CORRECTION_ROWS, Experts, sparse_by_types};
+use crate::arch::blocks::experts::CORRECTION_ROWS;
 use crate::arch::blocks::families::ernie_decoder::{BIASES, EXPERTS, decoder, experts};
-use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
-use crate::config::ConfigError;
-use crate::config::common::{ATTENTION, MLP, MODEL};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::rope::RopeScaling;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "ernie4_5_vl_moe_text",
@@ -25,9 +20,13 @@ pub(crate) const ARCH: Arch = Arch {
             return Err(f.unsupported("rope_scaling", "a scaling".into(), help));
         }
         let experts = experts(f, &d, width(f)?)?;
-        let experts = Experts { router_turned: true, correction: Some(CORRECTION_ROWS), ..experts };
+        let experts = Experts {
+            routing: Routing { transposed: true, ..Routing::default() },
+            correction: Some(CORRECTION_ROWS),
+            ..experts
+        };
         let sparse = sparse_by_types(f, d.layers.len(), 1)?;
-        d.of_text = Some(experts.count);
+        d.ignored.image_experts = Some(experts.count);
         Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
     },
 };
@@ -48,12 +47,10 @@ fn width(f: &Fields) -> Result<usize, ConfigError> {
 
 const MAX_WIDTH: f64 = (1 << 20) as f64;
 
-const OWN: &[Field] = &[
-    Field::new("rope_theta", Accepts::Number),
-    Field::new("rope_scaling", Accepts::Object),
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("moe_intermediate_size", Accepts::Numbers),
-    Field::new("mlp_layer_types", Accepts::Any),
-];
+const OWN: &[Field] = fields! {
+    rope_theta, rope_scaling, rope_parameters, moe_intermediate_size: Accepts::Numbers, mlp_layer_types,
+};
 
-const NAMES: Table = &[(CORRECTION_ROWS, "model.layers.{}.mlp.moe_statics.e_score_correction_bias")];
+const NAMES: Table = names! {
+    "model.layers.{}." { CORRECTION_ROWS => "mlp.moe_statics.e_score_correction_bias" }
+};

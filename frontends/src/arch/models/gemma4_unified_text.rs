@@ -1,12 +1,8 @@
 //! Gemma 4 whose text model reads images and sound as they are (12B; Google, 2026), its text model: Gemma 4
 //! without experts and without embeddings for each layer.
 
-use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::gemma4::{FIELDS, SCALES, read};
-use crate::arch::blocks::names::{HUGGING_FACE, Names, POST_NORMS, SANDWICH_NORMS};
-use crate::config::common::{ATTENTION, ATTENTION_BIAS, MODEL, WINDOW};
-use crate::config::fields::IDENTITY;
-use crate::config::known::Neutral;
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "gemma4_unified_text",

@@ -2,13 +2,8 @@
 //! position beyond the context of pretraining.
 
 use crate::arch::blocks::attention::Tuning;
-use crate::arch::blocks::decoder::{Decoder, Defaults};
-use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::names::{HUGGING_FACE, Names};
-use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY, WINDOW, WindowRule};
-use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::arch::blocks::prelude::*;
 use crate::config::rope;
-use crate::rope::{RopeConfig, RopeScaling};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "ministral3",
@@ -54,4 +49,4 @@ pub(crate) const ARCH: Arch = Arch {
     },
 };
 
-const OWN: &[Field] = &[Field::new("llama_4_scaling_beta", Accepts::Number)];
+const OWN: &[Field] = fields! { llama_4_scaling_beta };

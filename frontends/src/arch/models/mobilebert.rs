@@ -1,49 +1,32 @@
 //! MobileBERT (arXiv 2004.02984): BERT whose layers compute in narrow rows, with several MLPs each,
 //! and whose embeddings are made of a token's row and its neighbours' rows.
 
-use crate::arch::blocks::attention::{Attention, attend, linear};
-use crate::arch::blocks::encoder::{ClassHead, Encoder, FIELDS, WIDEN, placed};
-use crate::arch::blocks::entry::{Arch, Shape};
+use crate::arch::blocks::attention::attend;
+use crate::arch::blocks::encoder::{FIELDS, WIDEN, placed};
 use crate::arch::blocks::learned_positions::Positions;
-use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, Kind, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER,
-    POSITIONS, Part, TABLE, TABLE_NORM, TYPES, Table,
-};
 use crate::arch::blocks::neighbour_rows::neighbours;
-use crate::arch::blocks::outputs::Yields;
-use crate::config::ConfigError;
-use crate::config::common::{self, Facts, Heads, MODEL, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use crate::error::FrontendError;
-use llmcc_ir::graph::{F32, Input, Op, UnaryOp, Value};
+use crate::arch::blocks::prelude::*;
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "mobilebert",
     class: "MobileBertModel",
     fields: &[IDENTITY, MODEL, FIELDS, OWN],
-    fixed: &[
-        ("position_embedding_type", Neutral::Words(&["absolute"])),
-        ("use_bottleneck", Neutral::On),
-        ("use_bottleneck_attention", Neutral::Off),
-        ("key_query_shared_bottleneck", Neutral::On),
+    fixed: fixed! {
+        Words(&["absolute"]) => position_embedding_type;
+        On => use_bottleneck key_query_shared_bottleneck;
+        Off => use_bottleneck_attention;
         // The class derives it from the others.
-        ("true_hidden_size", Neutral::Same("intra_bottleneck_size")),
-    ],
+        Same("intra_bottleneck_size") => true_hidden_size;
+    },
     goldens: &["mobilebert", "mobilebert_classes"],
     names: Names(&[NAMES]),
     read: |f| Ok(Box::new(read(f)?)),
 };
 
-const OWN: &[Field] = &[
-    Field::new("embedding_size", WIDTH),
-    Field::new("intra_bottleneck_size", WIDTH),
-    Field::new("num_feedforward_networks", Accepts::Size(64)),
-    Field::new("trigram_input", Accepts::Flag),
-    Field::new("normalization_type", Accepts::Text),
-    Field::new("classifier_activation", Accepts::Flag),
-];
+const OWN: &[Field] = fields! {
+    embedding_size, intra_bottleneck_size, num_feedforward_networks, trigram_input, normalization_type,
+    classifier_activation: Accepts::Flag,
+};
 
 /// LayerNorm's addend where the class does not give one.
 const USUAL_EPS: f32 = 1e-5;
@@ -92,9 +75,9 @@ fn read(f: &Fields) -> Result<MobileBert, ConfigError> {
     };
     let rows = facts.max_position;
     let mut encoder = Encoder::alike(facts, heads, (ffn, act), eps);
-    encoder.positions = Some(Positions { rows, first: 0, filler: None });
+    encoder.embedding.positions = Some(Positions { rows, first: 0, filler: None });
     encoder.classes = ClassHead { dense: f.flag_or("classifier_activation", true), ..ClassHead::BERT };
-    encoder.types = f.size("type_vocab_size").or(2);
+    encoder.embedding.types = f.size("type_vocab_size").or(2);
     encoder.spare = &["mobilebert.pooler.", "pooler.", "cls.", "mobilebert.embeddings.embedding_transformation."];
     Ok(MobileBert {
         encoder,
@@ -237,29 +220,21 @@ const MORE_DOWN: Part = Part("more.down");
 /// Norm after it.
 const MORE_NORM: Part = Part("more.norm");
 
-const NAMES: Table = &[
-    (TABLE, "mobilebert.embeddings.word_embeddings"),
-    (POSITIONS, "mobilebert.embeddings.position_embeddings"),
-    (TYPES, "mobilebert.embeddings.token_type_embeddings"),
-    (WIDEN, "mobilebert.embeddings.embedding_transformation"),
-    (TABLE_NORM, "mobilebert.embeddings.LayerNorm"),
-    (INTO, "mobilebert.encoder.layer.{}.bottleneck.input.dense"),
-    (INTO_NORM, "mobilebert.encoder.layer.{}.bottleneck.input.LayerNorm"),
-    (INTO_ATTN, "mobilebert.encoder.layer.{}.bottleneck.attention.dense"),
-    (INTO_ATTN_NORM, "mobilebert.encoder.layer.{}.bottleneck.attention.LayerNorm"),
-    (ATTN_Q, "mobilebert.encoder.layer.{}.attention.self.query"),
-    (ATTN_K, "mobilebert.encoder.layer.{}.attention.self.key"),
-    (ATTN_V, "mobilebert.encoder.layer.{}.attention.self.value"),
-    (ATTN_OUT, "mobilebert.encoder.layer.{}.attention.output.dense"),
-    (ATTN_POST_NORM, "mobilebert.encoder.layer.{}.attention.output.LayerNorm"),
-    (MORE_UP, "mobilebert.encoder.layer.{}.ffn.{e}.intermediate.dense"),
-    (MORE_DOWN, "mobilebert.encoder.layer.{}.ffn.{e}.output.dense"),
-    (MORE_NORM, "mobilebert.encoder.layer.{}.ffn.{e}.output.LayerNorm"),
-    (MLP_UP, "mobilebert.encoder.layer.{}.intermediate.dense"),
-    (MLP_DOWN, "mobilebert.encoder.layer.{}.output.dense"),
-    (MLP_POST_NORM, "mobilebert.encoder.layer.{}.output.LayerNorm"),
-    (OUT_OF, "mobilebert.encoder.layer.{}.output.bottleneck.dense"),
-    (OUT_OF_NORM, "mobilebert.encoder.layer.{}.output.bottleneck.LayerNorm"),
-    (POOLER, "mobilebert.pooler.dense"),
-    (CLASSES, "classifier"),
-];
+const NAMES: Table = names! {
+    "mobilebert." {
+        TABLE => "embeddings.word_embeddings", POSITIONS => "embeddings.position_embeddings",
+        TYPES => "embeddings.token_type_embeddings", WIDEN => "embeddings.embedding_transformation",
+        TABLE_NORM => "embeddings.LayerNorm", POOLER => "pooler.dense",
+    }
+    "mobilebert.encoder.layer.{}." {
+        INTO => "bottleneck.input.dense", INTO_NORM => "bottleneck.input.LayerNorm",
+        INTO_ATTN => "bottleneck.attention.dense", INTO_ATTN_NORM => "bottleneck.attention.LayerNorm",
+        ATTN_Q => "attention.self.query", ATTN_K => "attention.self.key", ATTN_V => "attention.self.value",
+        ATTN_OUT => "attention.output.dense", ATTN_POST_NORM => "attention.output.LayerNorm",
+        MORE_UP => "ffn.{e}.intermediate.dense", MORE_DOWN => "ffn.{e}.output.dense",
+        MORE_NORM => "ffn.{e}.output.LayerNorm", MLP_UP => "intermediate.dense", MLP_DOWN => "output.dense",
+        MLP_POST_NORM => "output.LayerNorm", OUT_OF => "output.bottleneck.dense",
+        OUT_OF_NORM => "output.bottleneck.LayerNorm",
+    }
+    "" { CLASSES => "classifier" }
+};

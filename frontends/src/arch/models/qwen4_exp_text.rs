@@ -7,24 +7,11 @@
 mod ngrams;
 mod streams;
 
-use crate::arch::blocks::attention::Norm;
-use crate::arch::blocks::decoder::{self, Decoder, Defaults};
-use crate::arch::blocks::entry::{Arch, Shape};
-use crate::arch::blocks::experts::mixture;
+use crate::arch::blocks::decoder;
 use crate::arch::blocks::families::indexer::{Selection, dense_of};
 use crate::arch::blocks::families::qwen_gated_delta::{self, DELTA, EXPERTS, INTERVAL, delta, experts, linear_layers};
-use crate::arch::blocks::lifter::{Carried, Lifter};
-use crate::arch::blocks::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
-use crate::arch::blocks::outputs::Yields;
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::GatedDelta;
-use crate::arch::blocks::token_mixer::{Context, mixed};
-use crate::config::ConfigError;
-use crate::config::common::{ACTIVATIONS, ATTENTION, ATTENTION_BIAS, Facts, MODEL, PARTIAL_ROTARY, RMS_NORM, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
-use crate::config::known::Neutral;
-use crate::error::FrontendError;
-use llmcc_ir::graph::{Input, Op, UnaryOp};
-use llmcc_ir::output::Pool;
 use ngrams::{NGRAMS, NGram};
 use streams::{ATTN, LAST, MLP, STREAMS, Streams};
 
@@ -32,14 +19,13 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen4_exp_text",
     class: "Qwen4ExpForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, ATTENTION_BIAS, DELTA, EXPERTS, ngrams::FIELDS, OWN],
-    fixed: &[
-        ("attn_output_gate", Neutral::On),
+    fixed: fixed! {
+        On => attn_output_gate;
         // Fields of the indexer.
-        ("indexer_n_heads", Neutral::Any),
-        ("indexer_kv_heads", Neutral::One),
-        ("indexer_head_dim", Neutral::Any),
-        ("number_of_conv_states", Neutral::Any),
-    ],
+        Any => indexer_n_heads;
+        One => indexer_kv_heads;
+        Any => indexer_head_dim number_of_conv_states;
+    },
     goldens: &["qwen4_exp"],
     names: Names(&[NGRAMS, STREAMS, qwen_gated_delta::NAMES, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {

@@ -2,34 +2,26 @@
 //! mixed by convolutions and half of the values taken from the token before, experts whose routers
 //! are MLPs that read the hidden row of the router before, and weights on the residual stream.
 
-use crate::arch::blocks::attention::{Attention, linear, norm};
 use crate::arch::blocks::attention_scores::{Scoring, attended, heads_of};
-use crate::arch::blocks::decoder::{self, Decoder, Defaults};
-use crate::arch::blocks::entry::{Arch, Shape};
-use crate::arch::blocks::experts::{Experts, apart, mixed_by, routes_with};
-use crate::arch::blocks::layer::Layer;
-use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
-use crate::arch::blocks::names::{
-    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP,
-    HUGGING_FACE, Kind, MLP_NORM, Names, Part, ROUTER, Table,
-};
-use crate::arch::blocks::outputs::Yields;
+use crate::arch::blocks::decoder;
+use crate::arch::blocks::experts::{apart, mixed_by, routes_with};
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::{convolved, delayed};
 use crate::arch::blocks::weight_forms::filled;
-use crate::config::ConfigError;
-use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, Facts, MLP, MODEL, RMS_NORM, ROTARY, WIDTH, WINDOW};
-use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
 use crate::config::rope::read_described;
-use crate::error::FrontendError;
-use crate::rope::RopeConfig;
-use llmcc_ir::graph::{F32, Input, Op, Router, UnaryOp, Value};
-use llmcc_ir::output::Pool;
 use serde_json::{Map, Value as Json};
 
 pub(crate) const ARCH: Arch = Arch {
     model_type: "zaya",
     class: "ZayaForCausalLM",
-    fields: &[IDENTITY, MODEL, ATTENTION, &[ROTARY[2], MLP[1], RMS_NORM, WINDOW[0]], ATTENTION_BIAS, OWN],
+    fields: &[
+        IDENTITY,
+        MODEL,
+        ATTENTION,
+        fields! { rope_parameters, hidden_act, rms_norm_eps, sliding_window },
+        ATTENTION_BIAS,
+        OWN,
+    ],
     fixed: &[],
     goldens: &["zaya"],
     names: Names(&[NAMES, HUGGING_FACE]),
@@ -50,9 +42,9 @@ pub(crate) const ARCH: Arch = Arch {
         let (bias, windows) = (f.flag("attention_bias"), windows(f, d.facts.layers)?);
         let dim = d.layers.first().map_or(0, |l| l.attention.heads.dim);
         d.ropes = ropes(f, dim, d.facts.max_position, &windows)?;
-        d.head_bias = f.flag("lm_head_bias");
-        d = d.with_attention(|i, a| {
-            (a.qkv_bias, a.out_bias, a.window) = (bias, bias, windows[i]);
+        d.head.bias = f.flag("lm_head_bias");
+        d = d.with_heads(|i, a, h| {
+            (h.qkv_bias, h.out_bias, a.window) = (bias, bias, windows[i]);
             // One kind of layers has one table.
             a.rotary = Some(usize::from(windows[i].is_some() && windows.contains(&None)));
         });
@@ -62,7 +54,11 @@ pub(crate) const ARCH: Arch = Arch {
         }
         let ffn = f.size("moe_intermediate_size").or(2048);
         let count = f.size("num_experts").or(16);
-        let experts = Experts { ffn, zero: 1, ..Experts::like(&d, Router::softmax(1, false), count) };
+        let experts = Experts {
+            ffn,
+            routing: Routing { zero: 1, ..Routing::default() },
+            ..Experts::like(&d, Router::softmax(1, false), count)
+        };
         let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;
         let taps = [f.size("cca_time0").or(2), f.size("cca_time1").or(2)];
         for (field, n) in ["cca_time0", "cca_time1"].into_iter().zip(taps) {
@@ -77,16 +73,10 @@ pub(crate) const ARCH: Arch = Arch {
 /// Tokens that convolutions see, at most.
 const MOST_TAPS: usize = 16;
 
-const OWN: &[Field] = &[
-    Field::new("layer_types", Accepts::ListOf(&["hybrid", SLIDING])),
-    Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
-    Field::new("num_experts_per_tok", Accepts::Size(4096)),
-    Field::new("moe_intermediate_size", WIDTH),
-    Field::new("router_hidden_size", WIDTH),
-    Field::new("lm_head_bias", Accepts::Flag),
-    Field::new("cca_time0", Accepts::Size(1 << 14)),
-    Field::new("cca_time1", Accepts::Size(1 << 14)),
-];
+const OWN: &[Field] = fields! {
+    layer_types: Accepts::ListOf(&["hybrid", SLIDING]), num_experts | num_local_experts, num_experts_per_tok,
+    moe_intermediate_size, router_hidden_size, lm_head_bias, cca_time0, cca_time1,
+};
 
 const SLIDING: &str = "hybrid_sliding";
 
@@ -147,37 +137,28 @@ const ROUTER_NORM: Part = Part("router.norm");
 const ROUTER_INNER: [Part; 2] = [Part("router.first"), Part("router.second")];
 const BALANCE: Part = Part("router.balance");
 
-const NAMES: Table = &[
-    (ENTERING[0], "model.input_hidden_states_bias"),
-    (ENTERING[1], "model.input_hidden_states_scale"),
-    (ATTN_Q, "model.layers.{}.self_attn.qkv_proj.q_proj"),
-    (ATTN_K, "model.layers.{}.self_attn.qkv_proj.k_proj"),
-    (VALUES[0], "model.layers.{}.self_attn.qkv_proj.v_proj_current"),
-    (VALUES[1], "model.layers.{}.self_attn.qkv_proj.v_proj_delayed"),
-    (CONVS[0], "model.layers.{}.self_attn.qkv_proj.conv_qk_depthwise"),
-    (CONVS[1], "model.layers.{}.self_attn.qkv_proj.conv_qk_grouped"),
-    (KEY_SCALE, "model.layers.{}.self_attn.qk_norm.temp"),
-    (JOINED[0][0], "model.layers.{}.post_attention_residual_scale.hidden_states_bias"),
-    (JOINED[0][1], "model.layers.{}.post_attention_residual_scale.hidden_states_scale"),
-    (JOINED[0][2], "model.layers.{}.post_attention_residual_scale.residual_bias"),
-    (JOINED[0][3], "model.layers.{}.post_attention_residual_scale.residual_scale"),
-    (JOINED[1][0], "model.layers.{}.post_mlp_residual_scale.hidden_states_bias"),
-    (JOINED[1][1], "model.layers.{}.post_mlp_residual_scale.hidden_states_scale"),
-    (JOINED[1][2], "model.layers.{}.post_mlp_residual_scale.residual_bias"),
-    (JOINED[1][3], "model.layers.{}.post_mlp_residual_scale.residual_scale"),
-    (ROUTER_DOWN, "model.layers.{}.mlp.gate.down_proj"),
-    (ROUTER_BEFORE, "model.layers.{}.mlp.gate.router_states_scale"),
-    (ROUTER_NORM, "model.layers.{}.mlp.gate.router_mlp.norm"),
-    (ROUTER_INNER[0], "model.layers.{}.mlp.gate.router_mlp.fc1"),
-    (ROUTER_INNER[1], "model.layers.{}.mlp.gate.router_mlp.fc2"),
-    (ROUTER, "model.layers.{}.mlp.gate.router_mlp.out_proj"),
-    (BALANCE, "model.layers.{}.mlp.gate.balancing_biases"),
-    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
-    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
-    (EXPERT_GATE, "model.layers.{}.mlp.experts.{e}.gate_proj"),
-    (EXPERT_UP, "model.layers.{}.mlp.experts.{e}.up_proj"),
-    (EXPERT_DOWN, "model.layers.{}.mlp.experts.{e}.down_proj"),
-];
+const NAMES: Table = names! {
+    "model." { ENTERING[0] => "input_hidden_states_bias", ENTERING[1] => "input_hidden_states_scale" }
+    "model.layers.{}." {
+        ATTN_Q => "self_attn.qkv_proj.q_proj", ATTN_K => "self_attn.qkv_proj.k_proj",
+        VALUES[0] => "self_attn.qkv_proj.v_proj_current", VALUES[1] => "self_attn.qkv_proj.v_proj_delayed",
+        CONVS[0] => "self_attn.qkv_proj.conv_qk_depthwise", CONVS[1] => "self_attn.qkv_proj.conv_qk_grouped",
+        KEY_SCALE => "self_attn.qk_norm.temp", JOINED[0][0] => "post_attention_residual_scale.hidden_states_bias",
+        JOINED[0][1] => "post_attention_residual_scale.hidden_states_scale",
+        JOINED[0][2] => "post_attention_residual_scale.residual_bias",
+        JOINED[0][3] => "post_attention_residual_scale.residual_scale",
+        JOINED[1][0] => "post_mlp_residual_scale.hidden_states_bias",
+        JOINED[1][1] => "post_mlp_residual_scale.hidden_states_scale",
+        JOINED[1][2] => "post_mlp_residual_scale.residual_bias",
+        JOINED[1][3] => "post_mlp_residual_scale.residual_scale", ROUTER_DOWN => "mlp.gate.down_proj",
+        ROUTER_BEFORE => "mlp.gate.router_states_scale", ROUTER_NORM => "mlp.gate.router_mlp.norm",
+        ROUTER_INNER[0] => "mlp.gate.router_mlp.fc1", ROUTER_INNER[1] => "mlp.gate.router_mlp.fc2",
+        ROUTER => "mlp.gate.router_mlp.out_proj", BALANCE => "mlp.gate.balancing_biases",
+        EXPERTS_GATE_UP => "mlp.experts.gate_up_proj", EXPERTS_DOWN => "mlp.experts.down_proj",
+        EXPERT_GATE => "mlp.experts.{e}.gate_proj", EXPERT_UP => "mlp.experts.{e}.up_proj",
+        EXPERT_DOWN => "mlp.experts.{e}.down_proj",
+    }
+};
 
 /// A decoder whose layers hand their routers' rows on.
 #[derive(Debug)]
@@ -213,7 +194,7 @@ impl Zaya {
         let x = joined(&mut f, JOINED[0], x, y);
         let h = norm(&mut f, MLP_NORM, d.norm, x, hidden);
         let (logits, read) = self.router(&mut f, h, before);
-        let balance = f.weight(BALANCE, Kind::Bare, &[self.experts.count + self.experts.zero]);
+        let balance = f.weight(BALANCE, Kind::Bare, &[self.experts.count + self.experts.routing.zero]);
         let routes = routes_with(&mut f, self.experts.router, [logits, balance]);
         let (routes, _) = apart(&mut f, &self.experts, routes, false);
         let y = mixed_by(&mut f, &self.experts, h, routes, None);
@@ -236,7 +217,7 @@ impl Zaya {
             y = linear(f, part, [width, width], true, y);
             y = f.unary(UnaryOp::Gelu, y);
         }
-        (linear(f, ROUTER, [self.experts.count + self.experts.zero, width], false, y), read)
+        (linear(f, ROUTER, [self.experts.count + self.experts.routing.zero, width], false, y), read)
     }
 }
 
@@ -260,15 +241,15 @@ fn joined(f: &mut Draft, [bias, scale, of_x, by]: [Part; 4], x: Value, y: Value)
 fn attention(f: &mut Draft, a: &Attention, taps: [usize; 2], h: Value, rope: Option<Value>) -> Value {
     let (hidden, heads, head_dim) = (f.facts().hidden, a.heads, a.heads.dim);
     let [queries, keys] = [heads.queries, heads.kv].map(|n| n * head_dim);
-    let q = linear(f, ATTN_Q, [queries, hidden], a.qkv_bias, h);
-    let k = linear(f, ATTN_K, [keys, hidden], a.qkv_bias, h);
+    let q = linear(f, ATTN_Q, [queries, hidden], a.own().qkv_bias, h);
+    let k = linear(f, ATTN_K, [keys, hidden], a.own().qkv_bias, h);
     let [passed_q, passed_k] = passed(f, a, [q, k]);
     let all = f.op(Op::ConcatCols, &[q, k]);
     let all = over_heads(f, a, taps, all);
     let q = f.op(Op::SliceCols { start: 0, len: queries }, &[all]);
     let k = f.op(Op::SliceCols { start: queries, len: keys }, &[all]);
     let [q, k] = [(q, passed_q), (k, passed_k)].map(|(x, passed)| f.add(x, passed));
-    let v = values(f, keys / 2, a.qkv_bias, h);
+    let v = values(f, keys / 2, a.own().qkv_bias, h);
     // Heads of length √dim.
     let unit = Op::Normalize { eps: F32::new(f32::MIN_POSITIVE), width: head_dim };
     let [q, k] = [q, k].map(|x| f.op(unit.clone(), &[x]));
@@ -280,7 +261,7 @@ fn attention(f: &mut Draft, a: &Attention, taps: [usize; 2], h: Value, rope: Opt
     let positions = f.input(Input::Positions);
     let kv = f.op(Op::KvAppend, &[kv, k, v, positions]);
     let y = attended(f, &Scoring::plain(heads.queries, a.scale), q, kv, positions);
-    linear(f, ATTN_OUT, [hidden, queries], a.out_bias, y)
+    linear(f, ATTN_OUT, [hidden, queries], a.own().out_bias, y)
 }
 
 /// Addend of convolved queries and keys: the mean of a query and its key, and of these for a key.

@@ -11,7 +11,7 @@ use crate::arch::blocks::outputs::{Entry, Top};
 use crate::arch::models::ARCHS;
 use crate::config::fields::{Field, Fields, IDENTITY};
 use crate::config::known::{self, Neutral, Unread};
-use crate::config::{ConfigError, Facts, common};
+use crate::config::{ConfigError, Facts, common, dictionary};
 use crate::error::FrontendError;
 use llmcc_ir::graph::Module;
 use llmcc_ir::kv::KvDType;
@@ -125,8 +125,10 @@ impl Model {
 /// The neutral value of a field that other architectures read.
 fn elsewhere(name: &str) -> Option<Neutral> {
     static RULES: LazyLock<HashMap<&'static str, Neutral>> = LazyLock::new(|| {
-        let names =
-            |f: &'static Field| std::iter::once(f.name).chain(f.also.iter().copied()).map(|name| (name, f.neutral));
+        let names = |f: &'static Field| {
+            std::iter::once((f.name, f.neutral))
+                .chain(f.also.iter().map(|name| (*name, dictionary::neutral(name).unwrap_or(f.neutral))))
+        };
         // If several architectures have it, the first counts.
         ARCHS.iter().rev().flat_map(|a| a.fields.iter().rev().copied().flatten()).flat_map(names).collect()
     });

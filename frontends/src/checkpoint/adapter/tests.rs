@@ -256,7 +256,7 @@ fn settings_that_change_the_mathematics_are_refused() {
         (json!({ "r": 0 }), "`r` is 0; it must be a positive number"),
         (json!({ "lora_alpha": "x" }), "`lora_alpha` is \"x\""),
         (json!({ "use_dora": 1 }), "it must be true or false"),
-        (json!({ "rank_pattern": { "a(": 1 } }), "has the pattern `a(`, which is no regular expression"),
+        (json!({ "rank_pattern": { "a(": 1 } }), "has the pattern `a(`, which is not a regular expression"),
         (json!({ "alpha_pattern": { "a": -1 } }), "-1 for `a`"),
     ] {
         let found = message(&with(plain.clone(), changes));

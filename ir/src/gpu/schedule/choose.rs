@@ -1,12 +1,13 @@
 //! Which schedule, and which tiles: of all that fit, those that are predicted to be the fastest.
 
-use super::{
-    DEEP_ROWS, FEW_ROWS, Facts, GEMV_ROWS, Input, InputPlace, MatmulSchedule, Streamed, TILE_K, Tiled, Variant,
-};
+use super::facts::{DEEP_ROWS, FEW_ROWS, Facts, Streamed, Tiled};
+use super::parts::{GEMV_ROWS, Input, MatmulSchedule, Variant};
 use crate::gpu::cost;
+use crate::gpu::weights::TILE_K;
+use crate::gpu::wish::{InputPlace, Wish};
 use crate::kernel::{Body, Kernel, RowElem, Segment, lcm};
 use crate::quant::BLOCK;
-use crate::target::{TargetSpec, Wish};
+use crate::target::TargetSpec;
 
 /// `(blocks on a multiprocessor, warps of a block)` that stream weights: 8 warps or 16 on a
 /// multiprocessor, whose 64 K registers leave 128 to each thread of 16.
@@ -20,7 +21,7 @@ const TILE_STAGES: std::ops::RangeInclusive<usize> = 2..=6;
 
 /// The fastest schedule, by prediction, of those that fit and are wished.
 pub(super) fn matmul(facts: &Facts<'_>) -> Option<MatmulSchedule> {
-    let wish = facts.gpu.wish;
+    let wish = facts.target.wish;
     fastest(facts, candidates(facts, wish).into_iter().filter(|s| is_wished(s, wish)))
 }
 
@@ -30,7 +31,7 @@ pub fn fitting(kernel: &Kernel, target: &TargetSpec) -> Vec<MatmulSchedule> {
     let direct = facts.variant() == Variant::Gemv && facts.is_direct(Wish::NONE);
     let direct = direct.then(|| facts.direct(Wish::NONE)).flatten();
     (2..=MOST_STAGES)
-        .flat_map(|stages| candidates(&facts, Wish { stages: Some(stages), cut: facts.gpu.wish.cut, ..Wish::NONE }))
+        .flat_map(|stages| candidates(&facts, Wish { stages: Some(stages), cut: facts.target.wish.cut, ..Wish::NONE }))
         .chain(direct)
         .collect()
 }
@@ -170,7 +171,7 @@ pub fn matmul_tiles(kernel: &Kernel, target: &TargetSpec, rows: usize) -> Option
         let Body::Matmul(body) = &mut tried.body else { return None };
         body.tile_m = tile_m;
         body.segments.iter_mut().zip(&widths).for_each(|(s, n)| s.tile_n = *n);
-        let Some(s) = super::matmul(&tried, target) else { continue };
+        let Some(s) = Facts::new(&tried, target).and_then(|facts| matmul(&facts)) else { continue };
         let suits = tile_m == GEMV_ROWS || s.slow.is_none() && (tile_m < 256 || s.variant != Variant::Mma);
         let Body::Matmul(body) = &tried.body else { return None };
         let seconds = cost::product(&tried, body, &s, target, rows);

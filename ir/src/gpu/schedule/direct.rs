@@ -4,13 +4,13 @@
 //! They are not chosen by the cost model, whose rows were measured with rings in shared memory, but by
 //! rules that held on an H200 (docs/gpu-results.md).
 
-use super::{
-    Facts, GEMV_ROWS, Input, InputPlace, MatmulSchedule, Phase, TILE_K, Variant, lane_words, norm_words, round_up,
-    sums_bytes,
-};
+use super::facts::Facts;
+use super::parts::{GEMV_ROWS, Input, MatmulSchedule, Phase, Variant, norm_words, sums_bytes};
+use crate::gpu::weights::{TILE_K, lane_words};
+use crate::gpu::wish::{InputPlace, Wish};
 use crate::kernel::{Segment, lcm};
 use crate::quant::BLOCK;
-use crate::target::Wish;
+use llmcc_abi::layout::round_up;
 
 /// Words of weights that a lane holds at most of a unit on its way.
 const HELD_WORDS: usize = 32;

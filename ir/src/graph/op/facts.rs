@@ -53,6 +53,9 @@ pub enum Stage {
 pub enum Reads {
     /// A value that any operation may have computed.
     Any,
+    /// The same, and it decides: which experts are taken, how streams are mixed. Products that it is
+    /// made of are rounded no further, because a small error may change much.
+    Deciding,
     /// A weight matrix that is multiplied: it is stored in a format chosen for it.
     Matrix,
     /// A weight matrix whose rows are looked up: stored in a format too.

@@ -94,7 +94,7 @@ table::operations! {
         kept: usize,
         /// Groups are ranked by their two best experts.
         pairs: bool,
-    } Run (logits: Any, bias: Weight);
+    } Run (logits: Deciding, bias: Weight);
     /// `expert_matmul{experts,top}(x [T,K] or [T,top·K], w [E·N,K], routes [T,2·top]) → [T,top·N]`:
     /// in each of `top` slots `x·wₑᵀ`, the slot's expert `e` being that of the routes and its
     /// matrix the rows `e·N..(e+1)·N`; `x` is the same in all slots, or each slot's own. With `cols`
@@ -173,7 +173,7 @@ table::operations! {
         rounds: usize,
         /// Added to elements first, and to sums.
         eps: F32,
-    } Run (x: Any);
+    } Run (x: Deciding);
     /// `rope_table{scale}(positions i32[T], inv_freq [D/2]) → [T,D]`: `D/2` cosines, then `D/2`
     /// sines of `f32(position · inv_freq)`, times `scale` (the attention factor of YaRN, else 1).
     /// With a border `inv_freq` is `[D]`: `D/2` frequencies of positions before the border, then

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use llmcc_abi::{ModelDesc, NONE, PAGE_TOKENS};
 
-use super::{Batch, Limits};
+use super::options::{Batch, Limits};
 use crate::candidates::Want;
 use crate::kv::Kv;
 

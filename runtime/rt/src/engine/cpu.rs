@@ -12,7 +12,9 @@ use std::time::Instant;
 use llmcc_abi::{KernelFn, StepCtx, StepDesc, UkTable, operand, rows};
 
 use super::arena::{Arena, Shared, scratch_stride, slot_offsets};
-use super::{Executor, Limits, Profile, Step};
+use super::executor::{Executor, Step};
+use super::options::Limits;
+use super::profile::Profile;
 use crate::error::Result;
 use crate::image::Image;
 use crate::interrupt::{Watch, interrupted};

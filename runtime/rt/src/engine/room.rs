@@ -1,10 +1,9 @@
 //! Sizes a model gets room for: tokens and rows of a chunk, tokens of the cache, memory of a step's
 //! arrays.
 
-use llmcc_abi::PAGE_TOKENS;
 use llmcc_abi::output::flags;
 
-use super::{Batch, Engine, Limits, Options};
+use super::options::{Limits, Options};
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::kv::Layout;
@@ -16,16 +15,6 @@ const MOST_BATCH_TOKENS: usize = 1 << 20;
 pub const OUTPUT_BYTES: usize = 64 << 20;
 /// And on a GPU, where a chunk more is all weights once more: 256 rows of 128 Ki logits.
 pub const GPU_OUTPUT_BYTES: usize = 128 << 20;
-
-impl Engine {
-    /// Bytes that the arrays of the largest chunk take, and as much again while they grow.
-    pub(super) fn inputs_bytes(&self, batch: &Batch, wanted: &[(usize, usize)]) -> usize {
-        let longest = wanted.iter().map(|&(slot, extra)| self.kv.slot_len(slot) + extra).max().unwrap_or(0);
-        let tables = self.kv.groups() * wanted.len() * (longest / PAGE_TOKENS + 1) * 4;
-        let tokens = batch.tokens.len().min(self.limits.tokens);
-        3 * (tables + tokens * (32 + 4 * self.image.desc().given as usize)) + 256 * wanted.len()
-    }
-}
 
 /// The limits by the options, or by default: tokens, and bytes of output.
 ///

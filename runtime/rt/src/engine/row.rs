@@ -1,6 +1,6 @@
 //! The result of a step for one requested row.
 
-use super::Executor;
+use super::executor::Executor;
 use crate::candidates::{Candidates, Want};
 use crate::error::Result;
 

@@ -17,9 +17,8 @@ use std::slice;
 use llmcc_abi::ImageRef;
 use llmcc_abi::tree::{self, Hash, LABEL_LEN, LABEL_MAGIC, PartDesc, part, part_of};
 
-use super::Segment;
-use super::check::damaged;
 use super::file::Mapping;
+use super::segment::{Segment, damaged};
 use crate::error::Result;
 use crate::reserve::need;
 

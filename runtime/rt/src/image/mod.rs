@@ -12,6 +12,7 @@ pub mod cpu;
 mod file;
 mod integrity;
 mod origin;
+mod segment;
 
 use std::ffi::CStr;
 use std::slice;
@@ -25,9 +26,9 @@ use llmcc_abi::{
 
 use crate::error::{Error, Result};
 use crate::reserve::need;
-use check::{MAX_ALTERNATIVES, damaged, read_desc, table, version_error};
 use file::{Mapping, check_length, side_file, side_path};
 use integrity::Sealed;
+use segment::{MAX_ALTERNATIVES, Segment, damaged, read_desc, table, version_error};
 
 /// The patched static. `repr(transparent)` over uninitialised-looking storage so that the compiler
 /// of this crate can neither fold its zeros nor move it to read-only data.
@@ -102,19 +103,6 @@ struct Parts {
     tokenizer: Option<PartDesc>,
     side: Option<Arc<Mapping>>,
 }
-
-/// A byte range in memory that lives as long as the library (or as the caller of
-/// [`Image::from_parts`] promised).
-#[derive(Clone, Copy)]
-struct Segment {
-    ptr: *const u8,
-    len: u64,
-}
-
-// SAFETY: segments are read-only memory.
-unsafe impl Send for Segment {}
-// SAFETY: as above.
-unsafe impl Sync for Segment {}
 
 impl Image {
     /// The model of the artifact this code runs in: all its versions. Fails when there is none,

@@ -29,13 +29,10 @@ use llmcc_abi::layout::window_pages;
 use crate::error::{Error, Result, Status};
 use crate::reserve::{exhausted, need};
 use pages::Pool;
-pub use pages::{HostPages, PageStore, page_count};
+pub use pages::{HostPages, PageStore};
+pub use sequences::SeqId;
 use sequences::{Sequences, Table};
-pub use windows::{Group, Layout};
-
-/// Handle of a sequence. They count up, so a handle that was freed is noticed when it is used
-/// again: numbers start over after a thousand million sequences or more.
-pub type SeqId = i32;
+pub use windows::{Group, Layout, page_count};
 
 /// Snapshots that a sequence keeps.
 const SNAPSHOTS: usize = 2;

@@ -1,8 +1,11 @@
 //! Sequences and their handles.
 
-use super::SeqId;
 use crate::error::{Error, Result};
 use crate::reserve::need;
+
+/// Handle of a sequence. They count up, so a handle that was freed is noticed when it is used
+/// again: numbers start over after a thousand million sequences or more.
+pub type SeqId = i32;
 
 /// Most sequences at a time.
 const MAX_SEQUENCES: usize = 1 << 20;

@@ -12,8 +12,7 @@
 use llmcc_abi::layout::{KEPT_BEHIND, window_pages};
 use llmcc_abi::{PAGE_TOKENS, StateDesc, state};
 
-use super::page_count;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Where pools are allocated, they are for sequences of so many tokens on average: each keeps a
 /// whole window, however short the rest of it is.
@@ -195,4 +194,16 @@ impl Layout {
         }
         from * PAGE_TOKENS
     }
+}
+
+/// Pages that hold `max_tokens` tokens.
+///
+/// # Errors
+/// None, or more than can be numbered.
+pub fn page_count(max_tokens: usize) -> Result<usize> {
+    let pages = max_tokens.div_ceil(PAGE_TOKENS);
+    if pages == 0 || pages > i32::MAX as usize {
+        return Err(Error::invalid(format!("max_tokens is {max_tokens}; use 1 to {}", i32::MAX)));
+    }
+    Ok(pages)
 }

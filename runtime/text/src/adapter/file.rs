@@ -1,6 +1,7 @@
 //! The files of an adapter, read without trusting them.
 
-use super::settings::{AGAIN, Settings};
+use super::settings::Settings;
+use super::wrong::AGAIN;
 use crate::{Error, Kind, Result};
 use serde::Deserialize;
 use serde_json::Value;

@@ -10,6 +10,7 @@ pub mod settings;
 pub mod targets;
 #[cfg(test)]
 mod tests;
+mod wrong;
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,8 @@
 //! `adapter_config.json` of PEFT: the settings that decide what an adapter adds to the weights.
 
 use super::targets::Targets;
+pub use super::wrong::{AGAIN, Wrong};
+use super::wrong::{OTHER, ends, no_pattern};
 use crate::check::pattern;
 use serde_json::{Map, Value};
 use tokenizers::utils::SysRegex;
@@ -48,13 +50,6 @@ const PROMPTS: &[&str] =
     &["PROMPT_TUNING", "MULTITASK_PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING", "ADAPTION_PROMPT", "CPT"];
 /// Allowed values of `bias`.
 const BIASES: &[&str] = &["none", "all", "lora_only"];
-
-/// The fault, and the remedy.
-pub type Wrong = (String, &'static str);
-
-/// Remedy for a file that contradicts itself.
-pub const AGAIN: &str = "download the adapter again, all files of one revision";
-pub(super) const OTHER: &str = "merge it in Python (`merge_and_unload` of PEFT) and compile the result";
 
 /// The settings that are read.
 #[derive(Debug)]
@@ -185,11 +180,6 @@ fn biases(value: Option<&Value>) -> Result<bool, Wrong> {
     }
 }
 
-/// Whether a module's name is this, or ends in it.
-pub(super) fn ends(module: &str, end: &str) -> bool {
-    module.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-}
-
 /// The rows of each table that are replaced: of the embedding table, where no table is named.
 fn rows(value: Option<&Value>) -> Result<Vec<(String, Vec<usize>)>, Wrong> {
     const KEY: &str = "trainable_token_indices";
@@ -259,10 +249,6 @@ impl Pattern {
             Pattern::Expression(regex) => regex.find_iter(module).next().is_some(),
         }
     }
-}
-
-pub(super) fn no_pattern(key: &str, text: &str, why: String) -> Wrong {
-    (format!("`{key}` has the pattern `{text}`, which is not a regular expression: {why}"), OTHER)
 }
 
 /// Numbers by the ends of modules' names.

@@ -1,7 +1,7 @@
 //! Which modules an adapter changes, by its settings, as PEFT decides it (`check_target_module_exists`): factors
 //! of other modules are in a file by mistake, and PEFT leaves them aside.
 
-use super::settings::{AGAIN, OTHER, Wrong, ends, no_pattern};
+use super::wrong::{AGAIN, OTHER, Wrong, ends, no_pattern};
 use crate::expression::Expression;
 use serde_json::{Map, Value};
 

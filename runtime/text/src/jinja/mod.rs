@@ -15,9 +15,13 @@
 //! Left out, because templates of models have no use for them: loading other templates (`extends`,
 //! `include`, `import`), `trans`, and storing namespaces, macros or loops inside lists, mappings or
 //! other namespaces (they could form cycles).
+//!
+//! Files here use each other in a circle (`tests/tests/circles.rs`): expressions call functions and
+//! methods, which format values and call expressions again.
 
 mod ast;
 mod call;
+mod error;
 mod eval;
 mod filters;
 mod format;
@@ -30,68 +34,9 @@ mod print;
 mod tests;
 pub mod value;
 
-use std::fmt;
-
+use error::Result;
+pub use error::{Clock, Error, Kind};
 use value::{Heap, Value};
-
-/// The local time, for `strftime_now`.
-pub type Clock = fn() -> libc::tm;
-
-/// Kinds of failures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The source is no template.
-    Syntax,
-    /// The template called `raise_exception`.
-    Raised,
-    /// Too large, too deep or too long.
-    Limit,
-    /// An operation failed, as in Python.
-    Runtime,
-}
-
-/// Why a template does not parse or render.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
-    /// Class.
-    pub kind: Kind,
-    /// The fault.
-    pub message: String,
-    /// Line of the template, from 1; 0 where it is not known.
-    pub line: u32,
-}
-
-impl Error {
-    fn new(kind: Kind, message: impl Into<String>) -> Error {
-        Error { kind, message: message.into(), line: 0 }
-    }
-
-    fn runtime(message: impl Into<String>) -> Error {
-        Error::new(Kind::Runtime, message)
-    }
-
-    fn limit(message: impl Into<String>) -> Error {
-        Error::new(Kind::Limit, message)
-    }
-
-    fn at(mut self, line: u32) -> Error {
-        if self.line == 0 {
-            self.line = line;
-        }
-        self
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            0 => f.write_str(&self.message),
-            line => write!(f, "line {line}: {}", self.message),
-        }
-    }
-}
-
-type Result<T> = std::result::Result<T, Error>;
 
 /// A parsed template.
 #[derive(Debug)]

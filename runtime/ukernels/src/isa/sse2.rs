@@ -2,6 +2,8 @@
 //!
 //! There is no fused multiply-add. f64 arithmetic gives its bits ([`fused`]), so that products
 //! equal all other instruction sets'.
+//!
+//! The files of this folder use each other (`tests/tests/circles.rs`): together they implement `Isa`.
 
 mod fused;
 mod half;

@@ -6,7 +6,7 @@ use super::products::Matrix;
 use super::softmax::{self, ROWS, Rows, row};
 use super::{Attend, Event, QUERIES_AT, TILE, WARPS, Walk};
 use crate::attention::rows::Row;
-use crate::attention::tiles::Range;
+use crate::attention::shape::Range;
 use crate::mlir::{Builder, Cmp, V};
 
 /// A thread's place.
@@ -78,7 +78,7 @@ impl Attend<'_> {
     }
 
     fn consumer(&self, b: &mut Builder) -> Thread {
-        let warp = b.shrc(self.tid, 5);
+        let warp = b.own_warp(self.tid);
         let (g, t) = (b.shrc(self.lane, 2), b.andc(self.lane, 3));
         let first = b.shlc(warp, 4);
         let first = b.add(first, g);

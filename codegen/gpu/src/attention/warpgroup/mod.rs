@@ -76,13 +76,13 @@ mod produce;
 mod products;
 mod softmax;
 
-use super::Shape;
 use super::list::{self, List};
 use super::lone::{Grid, Lone};
 use super::rows::Block;
+use super::shape::Shape;
 use crate::Source;
 use crate::cx::{Args, Cx};
-use crate::mlir::{Builder, Cmp, Elem, Memory, V};
+use crate::mlir::{Builder, Cmp, Elem, Memory, V, WARP};
 use crate::ring::{self, Ring};
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::gpu::attention::{self, ROWS, TILE};
@@ -223,7 +223,7 @@ struct Attend<'a> {
 
 /// Emits the kernel.
 pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
-    let threads = ((WARPS + PRODUCERS) * 32) as u32;
+    let threads = ((WARPS + PRODUCERS) * WARP) as u32;
     let lone = Lone::new(cx, shape, (WARPS, 1), cx.shared_limit());
     let grid = Grid { kv_heads: shape.spec.kv_heads, tokens: plan.tokens, lone: lone.as_ref() };
     let (mlir, program) = cx.function(threads, 1, |b, args| {
@@ -247,23 +247,13 @@ pub(super) fn emit(cx: &Cx<'_>, shape: &Shape, plan: &Plan) -> Source {
         );
     });
     let (shared, scratch) = grid.bytes(shape, plan.shared());
-    Source {
-        entry: cx.entry(),
-        mlir,
-        program,
-        threads,
-        shared,
-        grid: grid.dims(),
-        scratch,
-        scratch_per_m: 0,
-        generic: None,
-    }
+    Source { shared, scratch, ..Source::new(cx.entry(), (mlir, program), threads, grid.dims()) }
 }
 
 /// Whether the thread is of a warp that multiplies.
 fn multiplies(b: &mut Builder) -> V {
     let tid = b.sreg("tid.x");
-    b.cmpc(Cmp::Slt, tid, WARPS as i64 * 32)
+    b.cmpc(Cmp::Slt, tid, WARPS as i64 * WARP as i64)
 }
 
 /// Emits a block's work on its tokens.
@@ -271,7 +261,7 @@ fn prompts(b: &mut Builder, (cx, shape, args): (&Cx<'_>, &Shape, Args<'_>), grid
     Block::take(b, (cx, shape, args), grid, |b, block| {
         plan.declare(b, shape);
         let tid = b.sreg("tid.x");
-        let lane = b.andc(tid, 31);
+        let lane = b.lane_of(tid);
         let attend = Attend { plan, block, tid, lane };
         let multiplies = multiplies(b);
         b.either(
@@ -280,7 +270,7 @@ fn prompts(b: &mut Builder, (cx, shape, args): (&Cx<'_>, &Shape, Args<'_>), grid
                 attend.take(b);
             },
             |b| {
-                let first = b.cmpc(Cmp::Slt, tid, (WARPS * 32 + 32) as i64);
+                let first = b.cmpc(Cmp::Slt, tid, (WARPS * WARP + WARP) as i64);
                 b.if_(first, |b| plan.list().write(b, &attend.block, lane));
             },
         );
@@ -297,7 +287,7 @@ fn prompts(b: &mut Builder, (cx, shape, args): (&Cx<'_>, &Shape, Args<'_>), grid
             multiplies,
             |b| {
                 b.more_registers(REGISTERS.1);
-                b.team(WARPS as u32 * 32, |b| attend.consume(b));
+                b.team(WARPS as u32 * WARP as u32, |b| attend.consume(b));
             },
             |b| {
                 b.fewer_registers(REGISTERS.0);

@@ -2,7 +2,7 @@
 //! keys, then, of the tile before, their values: the order in which they are multiplied.
 
 use super::{Attend, Event, LINE, PAGES, PRODUCERS, TILE, Walk};
-use crate::mlir::{Builder, Cache, Cmp, I32, I64, V};
+use crate::mlir::{Builder, Cache, Cmp, I32, I64, V, WARP};
 use llmcc_abi::PAGE_TOKENS;
 use llmcc_ir::gpu::layout::Swizzle;
 
@@ -38,7 +38,7 @@ impl Attend<'_> {
 
     fn producer(&self, b: &mut Builder) -> Thread {
         let (shape, args) = (self.block.shape, self.block.args);
-        let warp = b.shrc(self.tid, 5);
+        let warp = b.own_warp(self.tid);
         // Groups of warps are aligned to their size.
         let warp = b.andc(warp, PRODUCERS as i64 - 1);
         let page = b.mulc(warp, MINE as i64);
@@ -175,7 +175,7 @@ impl Attend<'_> {
             let from = self.from(b, th.values, *entry);
             let (to, start) = (b.atc(to, (i * self.plan.page_bytes()) as i64), b.addc(start, (i * PAGE_TOKENS) as i64));
             for pieces in 0..self.plan.d as i64 / 16 {
-                let piece = b.addc(self.lane, pieces * 32);
+                let piece = b.addc(self.lane, pieces * WARP as i64);
                 let offset = b.shlc(piece, 4);
                 let from = b.at(from, offset);
                 let (token, place) = self.value_place(b, piece);

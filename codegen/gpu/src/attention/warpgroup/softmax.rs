@@ -4,7 +4,7 @@
 //! A lane has columns `2t` and `2t + 1` of every eight (`t = lane mod 4`) of row `g = lane / 4` of
 //! its warp's sixteen, and then the same columns of row `g + 8`.
 
-use super::super::tiles::Range;
+use super::super::shape::Range;
 use super::{Plan, TILE};
 use crate::mlir::{Builder, Cmp, Elem, F32, I1, I32, Ty, V};
 

@@ -28,7 +28,7 @@ enum Before {
 impl Product<'_> {
     pub(super) fn consume(&self, b: &mut Builder, at: &mut Turn) {
         let tid = b.sreg("tid.x");
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let (warp, lane) = b.warp_and_lane(tid);
         let reader = self.reader(b, warp, lane);
         let share = work::share(b, self.plan, self.p, &self.block);
         let th = Thread { warp, lane, reader, share };

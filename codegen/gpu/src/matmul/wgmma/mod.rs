@@ -103,7 +103,7 @@ use super::work::{self, Block};
 use super::{PhaseCx, Plan};
 use crate::Source;
 use crate::cx::Args;
-use crate::mlir::{Builder, Cmp, Mbarrier, Memory, V};
+use crate::mlir::{Builder, Cmp, Mbarrier, Memory, V, WARP};
 use crate::ring::{self, Ring, Turn};
 use llmcc_abi::layout::round_up;
 use llmcc_ir::gpu::schedule::{self, Variant};
@@ -195,13 +195,13 @@ pub fn emit(plan: &Plan<'_>) -> Source {
         map.declare(b, plan, &phases);
         initialize(b, plan, &map);
         let tid = b.sreg("tid.x");
-        let multiplies = b.cmpc(Cmp::Slt, tid, plan.schedule.warps as i64 * 32);
+        let multiplies = b.cmpc(Cmp::Slt, tid, plan.schedule.warps as i64 * WARP as i64);
         b.either(
             multiplies,
             |b| {
                 b.more_registers(REGISTERS.1);
                 let mut at = Turn::start(b);
-                b.team(plan.schedule.warps as u32 * 32, |b| {
+                b.team(plan.schedule.warps as u32 * WARP as u32, |b| {
                     phases.iter().for_each(|p| product(p).consume(b, &mut at));
                 });
             },

@@ -5,7 +5,7 @@ use super::super::weights::Weights;
 use super::super::work::Repeated;
 use super::super::{decode, input};
 use super::{Event, Product, ahead};
-use crate::mlir::{Builder, Cache, Cmp, I64, V};
+use crate::mlir::{Builder, Cache, Cmp, I64, V, WARP};
 use crate::ring::Turn;
 use llmcc_ir::gpu::schedule::{self, FactorRun, WGMMA_PIECE};
 
@@ -43,8 +43,8 @@ impl<'a> Product<'a> {
     fn producer(&self, b: &mut Builder) -> Thread<'a> {
         let s = &self.plan.schedule;
         let tid = b.sreg("tid.x");
-        let tid = b.addc(tid, -(s.warps as i64 * 32));
-        let (warp, lane) = (b.shrc(tid, 5), b.andc(tid, 31));
+        let tid = b.addc(tid, -(s.warps as i64 * WARP as i64));
+        let (warp, lane) = b.warp_and_lane(tid);
         // Copies of the lanes of a warp start one after the other: every warp has its part of the
         // strips.
         let strips = (s.warps / s.producers) as i64;
@@ -56,7 +56,7 @@ impl<'a> Product<'a> {
         let weights = Weights::single(b, self.plan, self.p, self.args, lane, strip);
         // Eight threads copy a line of 128 bytes; rows that a thread copies are so far apart that
         // the swizzle moves their pieces alike.
-        let each = s.producers * 32 / 8;
+        let each = s.producers * WARP / 8;
         let (row, piece) = (b.shrc(tid, 3), b.andc(tid, 7));
         let swizzle = b.andc(row, 7);
         let to = b.xor(piece, swizzle);
@@ -169,7 +169,7 @@ impl<'a> Product<'a> {
         let from = b.at(x, column);
         let base = self.input_at(b, stage);
         let to = b.at(base, th.place);
-        let apart = self.plan.schedule.producers * 32 / 8 * ROW;
+        let apart = self.plan.schedule.producers * WARP / 8 * ROW;
         for (i, row) in th.rows.iter().enumerate() {
             let row = b.zext(*row, I64);
             let (from, to) = (b.at(from, row), b.atc(to, (i * apart) as i64));

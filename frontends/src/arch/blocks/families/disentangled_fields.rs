@@ -7,6 +7,7 @@ use crate::config::ConfigError;
 use crate::config::common::{self, ACTIVATIONS, TOKENS};
 use crate::config::fields::{Accepts, Field, Fields};
 use crate::config::known::Neutral;
+use crate::config::known::fixed;
 use llmcc_ir::graph::UnaryOp;
 use serde_json::Value as Json;
 
@@ -25,15 +26,12 @@ pub(crate) const FIELDS: &[Field] = &[
 ];
 
 /// Fields that the classes decide, or that only other heads read.
-pub(crate) const FIXED: &[(&str, Neutral)] = &[
-    ("pooler_hidden_size", Neutral::Same("hidden_size")),
-    ("pooler_dropout", Neutral::Any),
-    ("cls_dropout", Neutral::Any),
-    ("legacy", Neutral::Any),
-    ("talking_head", Neutral::Off),
-    ("padding_idx", Neutral::Any),
-    ("conv_groups", Neutral::One),
-];
+pub(crate) const FIXED: &[(&str, Neutral)] = fixed! {
+    Same("hidden_size") => pooler_hidden_size;
+    Any => pooler_dropout cls_dropout legacy padding_idx;
+    Off => talking_head;
+    One => conv_groups;
+};
 
 /// Tensors of other heads, and positions that are stored and not read.
 const SPARE: &[&str] = &["cls.", "lm_predictions.", "mask_predictions.", "pooler."];
@@ -50,9 +48,9 @@ const WITHOUT_POSITIONS: &[&str] = &[
 /// distances.
 pub(crate) fn read(f: &Fields, buckets: Option<usize>) -> Result<(Encoder, Option<Near>), ConfigError> {
     let mut e = Encoder::read(f, &Defaults { eps: 1e-7, spare: SPARE, ..Defaults::BERT })?;
-    e.types = f.count("type_vocab_size").unwrap_or(0);
+    e.embedding.types = f.count("type_vocab_size").unwrap_or(0);
     if !f.flag_or("position_biased_input", true) {
-        (e.positions, e.spare) = (None, WITHOUT_POSITIONS);
+        (e.embedding.positions, e.spare) = (None, WITHOUT_POSITIONS);
     }
     let (near, products) = near_of(f, e.facts.max_position, buckets, e.facts.hidden)?;
     for layer in &mut e.layers {

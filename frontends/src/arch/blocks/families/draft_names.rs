@@ -1,6 +1,6 @@
 //! Names of a draft head in files.
 
-use crate::arch::blocks::names::{self, HEAD, Kind, NORM, Names, Part, TABLE, Table};
+use crate::arch::blocks::names::{self, HEAD, Kind, NORM, Names, Part, TABLE, Table, entries, names};
 
 /// Norm of the embeddings.
 pub(crate) const EMBED_NORM: Part = Part("draft.embed_norm");
@@ -22,21 +22,18 @@ impl DraftNames {
     /// Its tensors beside those that a layer has.
     fn own(self) -> Table {
         match self {
-            DraftNames::OfLayer => &[
-                (TABLE, "model.layers.{}.embed_tokens"),
-                (HEAD, "model.layers.{}.shared_head.head"),
-                (NORM, "model.layers.{}.shared_head.norm"),
-                (EMBED_NORM, "model.layers.{}.enorm"),
-                (ROW_NORM, "model.layers.{}.hnorm"),
-                (JOIN, "model.layers.{}.eh_proj"),
-            ],
-            DraftNames::Apart => &[
-                (TABLE, "mtp.embed_tokens"),
-                (NORM, "mtp.norm"),
-                (EMBED_NORM, "mtp.pre_fc_norm_embedding"),
-                (ROW_NORM, "mtp.pre_fc_norm_hidden"),
-                (JOIN, "mtp.fc"),
-            ],
+            DraftNames::OfLayer => names! {
+                "model.layers.{}." {
+                    TABLE => "embed_tokens", HEAD => "shared_head.head", NORM => "shared_head.norm",
+                    EMBED_NORM => "enorm", ROW_NORM => "hnorm", JOIN => "eh_proj",
+                }
+            },
+            DraftNames::Apart => names! {
+                "mtp." {
+                    TABLE => "embed_tokens", NORM => "norm", EMBED_NORM => "pre_fc_norm_embedding",
+                    ROW_NORM => "pre_fc_norm_hidden", JOIN => "fc",
+                }
+            },
         }
     }
 
@@ -79,7 +76,7 @@ impl DraftHead {
         place: (Option<usize>, Option<usize>),
         has: impl Fn(&str) -> bool,
     ) -> Option<String> {
-        let own = self.names.own().iter().find(|(p, _)| *p == part).map(|(_, name)| {
+        let own = entries(self.names.own()).find(|(p, _)| *p == part).map(|(_, name)| {
             let module = name.replace("{}", &self.layer.to_string());
             kind.named(&module)
         });

@@ -4,33 +4,28 @@
 use crate::arch::blocks::attention::QkNorm;
 use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
 use crate::arch::blocks::entry::Shape;
-use crate::arch::blocks::experts::{Experts, Stored};
+use crate::arch::blocks::experts::{Experts, Place, Stored};
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{LAYER_SCALE, Table};
 use crate::arch::blocks::per_layer_embeddings::LayerRows;
 use crate::arch::blocks::shared_kv::share_last;
 use crate::config::ConfigError;
-use crate::config::common::{self, ACTIVATIONS, Heads, RMS_NORM, WIDTH, WindowRule};
-use crate::config::fields::{Accepts, Field, Fields, Given};
+use crate::config::common::{self, Heads, WindowRule};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields, Given};
 use crate::config::rope_kinds::read_proportional;
 use llmcc_ir::graph::{Router, UnaryOp};
 use serde_json::Value;
 
 /// The fields that [`read`] reads of all of them, beside those that many architectures have.
-pub(crate) const FIELDS: &[Field] = &[
-    Field::new("intermediate_size", WIDTH),
-    Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)),
-    RMS_NORM,
-    Field::new("rope_parameters", Accepts::Object),
-    Field::new("final_logit_softcapping", Accepts::Number),
-    Field::new("global_head_dim", Accepts::Size(1 << 14)),
-    Field::new("num_global_key_value_heads", Accepts::Size(1 << 14)),
-    Field::new("per_layer_config", Accepts::Object),
-    Field::new("attention_k_eq_v", Accepts::Flag),
-    Field::new("num_kv_shared_layers", Accepts::Count),
-    Field::new("use_double_wide_mlp", Accepts::Flag),
-];
+pub(crate) const FIELDS: &[Field] = fields! {
+    intermediate_size, hidden_activation, rms_norm_eps, rope_parameters, final_logit_softcapping, global_head_dim,
+    num_global_key_value_heads, per_layer_config, attention_k_eq_v, num_kv_shared_layers, use_double_wide_mlp,
+};
 
-pub(crate) const SCALES: Table = &[(LAYER_SCALE, "model.layers.{}.layer_scalar")];
+pub(crate) const SCALES: Table = names! {
+    "model.layers.{}." { LAYER_SCALE => "layer_scalar" }
+};
 
 /// The model; window and longest sequence are for files that do not say them.
 pub(crate) fn read(f: &Fields, window: usize, max_position: usize) -> Result<Box<dyn Shape>, ConfigError> {
@@ -82,12 +77,12 @@ pub(crate) fn decoder(
     let of_heads = d.layers.first().map(|l| l.attention.heads);
     let (one, full) = (f.flag("attention_k_eq_v"), wide.of(f, of_heads)?);
     let last = d.layers.len().saturating_sub(1);
-    let mut d = d.with_attention(|i, a| {
-        (a.qkv_bias, a.out_bias, a.qk_norm, a.value_norm) = (bias, bias, Some(QkNorm::Head), true);
+    let mut d = d.with_heads(|i, a, h| {
+        (h.qkv_bias, h.out_bias, h.qk_norm, h.values.norm) = (bias, bias, Some(QkNorm::Head), true);
         // The last layer sees everything, whatever is said.
         a.window = a.window.filter(|_| i != last);
         if a.window.is_none() {
-            (a.heads, a.value_is_key) = (full.unwrap_or(a.heads), one);
+            (a.heads, h.values.is_key) = (full.unwrap_or(a.heads), one);
         }
         (a.scale, a.rotary) = (1.0, Some(usize::from(a.window.is_some())));
     });
@@ -200,7 +195,7 @@ fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
     let experts = Experts {
         ffn: f.required_size("moe_intermediate_size")?,
         stored: Stored::JoinedBare,
-        beside_mlp: true,
+        place: Place { beside_mlp: true, ..Place::default() },
         ..Experts::like(d, router, f.required_size("num_experts")?)
     };
     experts.checked(f, ["num_experts", "num_experts_per_tok"])

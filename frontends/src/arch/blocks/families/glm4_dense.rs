@@ -2,6 +2,7 @@
 //! Q, K and V, gate and up in one matrix.
 
 use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::mlp::Joined;
 use crate::config::ConfigError;
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
 use crate::config::fields::{Field, Fields, IDENTITY};
@@ -25,6 +26,6 @@ pub(crate) const DEFAULTS: Defaults = Defaults {
 pub(crate) fn read(f: &Fields, defaults: &Defaults, bias: bool) -> Result<Decoder, ConfigError> {
     let d = Decoder::read(f, defaults)?;
     let rotated = d.ropes.first().map_or(0, |rope| rope.dim);
-    let d = d.with_attention(|_, a| (a.qkv_bias, a.neighbours) = (bias, rotated));
-    Ok(d.with_mlp(|m| m.fused = true))
+    let d = d.with_heads(|_, _, h| (h.qkv_bias, h.neighbours) = (bias, rotated));
+    Ok(d.with_mlp(|m| m.joined = Some(Joined::GateUp)))
 }

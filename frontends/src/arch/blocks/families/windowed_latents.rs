@@ -4,7 +4,8 @@
 use crate::arch::blocks::experts::sparse_by_types;
 use crate::arch::blocks::latent_attention::Latent;
 use crate::config::ConfigError;
-use crate::config::common::{Heads, TOKENS, layer_types};
+use crate::config::common::{Heads, layer_types};
+use crate::config::dictionary::fields;
 use crate::config::fields::{Accepts, Field, Fields};
 use crate::rope::{RopeConfig, RopeScaling};
 use serde_json::{Map, Value};
@@ -50,18 +51,11 @@ pub(crate) const FIELDS: &[Field] = &[
 ];
 
 /// Which layers those are, how positions are rotated in each kind, and which layers have experts.
-pub(crate) const WHERE: &[Field] = &[
-    Field::new("layer_types", Accepts::ListOf(TYPES)),
-    Field::new("use_dsa", Accepts::Flag),
-    Field::new("head_dim", Accepts::Size(MOST)),
-    Field::new("sliding_window", TOKENS).or(&["sliding_window_size"]),
-    Field::new("rope_theta", Accepts::Number),
-    Field::new("swa_rope_theta", Accepts::Number),
-    Field::new(ROPES, Accepts::Object),
-    Field::new("mlp_layer_types", Accepts::Any),
-    Field::new("first_k_dense_replace", Accepts::Count),
-    Field::new("moe_layer_freq", Accepts::Any),
-];
+pub(crate) const WHERE: &[Field] = fields! {
+    layer_types: Accepts::ListOf(TYPES), use_dsa, head_dim: Accepts::Size(MOST),
+    sliding_window | sliding_window_size, rope_theta, swa_rope_theta, rope_parameters, mlp_layer_types,
+    first_k_dense_replace, moe_layer_freq: Accepts::Any,
+};
 
 /// The range of each layer's attention. Files of its authors mark layers that see everything if an
 /// indexer selects.

@@ -6,6 +6,7 @@ use crate::arch::blocks::decoder::inv_freq;
 use crate::arch::blocks::embedding_and_head::{embedded, head};
 use crate::arch::blocks::entry::Shape;
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{
     ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HEAD, Kind, MLP_DOWN, MLP_GATE, MLP_GATE_UP, MLP_NORM, MLP_UP, NORM,
     Part, TABLE, Table,
@@ -35,24 +36,17 @@ pub(crate) const ADAPTERS: [(Part, Part); 3] = [
 const MIXER_NORM: Part = Part("ssm.before");
 
 /// Names common to both models.
-pub(crate) const NAMES: Table = &[
-    (TABLE, "model.embed_tokens"),
-    (HEAD, "lm_head"),
-    (NORM, "model.final_layernorm"),
-    (MIXER_NORM, "model.layers.{}.input_layernorm"),
-    (MIXER_NORM, "model.layers.{}.mamba_decoder.input_layernorm"),
-    (SSM_IN, "model.layers.{}.mamba.in_proj"),
-    (SSM_IN, "model.layers.{}.mamba_decoder.mamba.in_proj"),
-    (SSM_CONV, "model.layers.{}.mamba.conv1d"),
-    (SSM_CONV, "model.layers.{}.mamba_decoder.mamba.conv1d"),
-    (SSM_A, "model.layers.{}.mamba.A_log"),
-    (SSM_A, "model.layers.{}.mamba_decoder.mamba.A_log"),
-    (SSM_D, "model.layers.{}.mamba.D"),
-    (SSM_D, "model.layers.{}.mamba_decoder.mamba.D"),
-    (SSM_OUT, "model.layers.{}.mamba.out_proj"),
-    (SSM_OUT, "model.layers.{}.mamba_decoder.mamba.out_proj"),
-    (LINEAR, "model.layers.{}.linear"),
-];
+pub(crate) const NAMES: Table = names! {
+    "model." { TABLE => "embed_tokens", NORM => "final_layernorm" }
+    "" { HEAD => "lm_head" }
+    "model.layers.{}." {
+        MIXER_NORM => "input_layernorm", MIXER_NORM => "mamba_decoder.input_layernorm", SSM_IN => "mamba.in_proj",
+        SSM_IN => "mamba_decoder.mamba.in_proj", SSM_CONV => "mamba.conv1d", SSM_CONV => "mamba_decoder.mamba.conv1d",
+        SSM_A => "mamba.A_log", SSM_A => "mamba_decoder.mamba.A_log", SSM_D => "mamba.D",
+        SSM_D => "mamba_decoder.mamba.D", SSM_OUT => "mamba.out_proj", SSM_OUT => "mamba_decoder.mamba.out_proj",
+        LINEAR => "linear",
+    }
+};
 
 /// A model of mixers and shared blocks.
 #[derive(Debug)]

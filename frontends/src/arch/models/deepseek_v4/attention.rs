@@ -6,11 +6,9 @@
 //! a gate for each element, or sums over the tokens of two windows; then each token has a second
 //! row for the next window. A softmax covers both: two attentions return the sums of their weights.
 
-use crate::arch::blocks::attention::{Norm, linear, norm};
 use crate::arch::blocks::latent_attention::{Q_DOWN, Q_DOWN_NORM, Q_UP};
-use crate::arch::blocks::lifter::Draft;
-use crate::arch::blocks::names::{ATTN_OUT, ATTN_SINKS, Kind, Part, Table};
-use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Value};
+use crate::arch::blocks::names::ATTN_SINKS;
+use crate::arch::blocks::prelude::*;
 use llmcc_ir::quant::BLOCK;
 
 /// The row of a token.
@@ -26,32 +24,16 @@ const WINDOW_PLACES: Part = Part("attn.window.places");
 const WINDOW_NORM: Part = Part("attn.window.norm");
 
 /// Names as Transformers writes them, and as they were published.
-pub(super) const NAMES: Table = &[
-    (Q_DOWN, "model.layers.{}.attn.wq_a"),
-    (Q_DOWN, "layers.{}.attn.wq_a"),
-    (Q_DOWN_NORM, "model.layers.{}.attn.q_norm"),
-    (Q_DOWN_NORM, "layers.{}.attn.q_norm"),
-    (Q_UP, "model.layers.{}.attn.wq_b"),
-    (Q_UP, "layers.{}.attn.wq_b"),
-    (ROW, "model.layers.{}.attn.wkv"),
-    (ROW, "layers.{}.attn.wkv"),
-    (ROW_NORM, "model.layers.{}.attn.norm"),
-    (ROW_NORM, "layers.{}.attn.kv_norm"),
-    (ATTN_SINKS, "model.layers.{}.attn.attn_sink"),
-    (ATTN_SINKS, "layers.{}.attn.attn_sink"),
-    (OUT_DOWN, "model.layers.{}.attn.wo_a"),
-    (OUT_DOWN, "layers.{}.attn.wo_a"),
-    (ATTN_OUT, "model.layers.{}.attn.wo_b"),
-    (ATTN_OUT, "layers.{}.attn.wo_b"),
-    (WINDOW_ROW, "model.layers.{}.attn.compressor.wkv"),
-    (WINDOW_ROW, "layers.{}.attn.compressor.wkv"),
-    (WINDOW_GATE, "model.layers.{}.attn.compressor.wgate"),
-    (WINDOW_GATE, "layers.{}.attn.compressor.wgate"),
-    (WINDOW_PLACES, "model.layers.{}.attn.compressor.ape"),
-    (WINDOW_PLACES, "layers.{}.attn.compressor.ape"),
-    (WINDOW_NORM, "model.layers.{}.attn.compressor.norm"),
-    (WINDOW_NORM, "layers.{}.attn.compressor.norm"),
-];
+pub(super) const NAMES: Table = names! {
+    "model.layers.{}." | "layers.{}." {
+        Q_DOWN => "attn.wq_a", Q_DOWN_NORM => "attn.q_norm", Q_UP => "attn.wq_b", ROW => "attn.wkv",
+        ATTN_SINKS => "attn.attn_sink", OUT_DOWN => "attn.wo_a", ATTN_OUT => "attn.wo_b",
+        WINDOW_ROW => "attn.compressor.wkv", WINDOW_GATE => "attn.compressor.wgate",
+        WINDOW_PLACES => "attn.compressor.ape", WINDOW_NORM => "attn.compressor.norm",
+    }
+    "model.layers.{}." { ROW_NORM => "attn.norm" }
+    "layers.{}." { ROW_NORM => "attn.kv_norm" }
+};
 
 /// Sizes of the attention of all layers.
 #[derive(Clone, Copy, Debug)]

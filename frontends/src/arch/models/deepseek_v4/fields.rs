@@ -1,13 +1,7 @@
 //! DeepSeek-V4's configuration of its layers.
 
 use super::attention::Windows;
-use crate::arch::blocks::clamps::Limits;
-use crate::arch::blocks::decoder::Decoder;
-use crate::arch::blocks::experts::{CORRECTION, Experts, Shared};
-use crate::config::ConfigError;
-use crate::config::common::{self, RMS_NORM, TOKENS, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields};
-use llmcc_ir::graph::{F32, Router, Score, UnaryOp};
+use crate::arch::blocks::prelude::*;
 
 /// Elements of a head that are rotated.
 pub(super) fn rotated(f: &Fields, dim: usize) -> Result<usize, ConfigError> {
@@ -97,7 +91,7 @@ pub(super) fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
         ffn,
         act: UnaryOp::Silu,
         limits,
-        root_softplus: true,
+        routing: Routing { root_softplus: true, ..Routing::default() },
         correction: Some(CORRECTION),
         shared: Some(Shared { limits, ..Shared::plain(ffn) }),
         ..Experts::like(d, router, f.size("n_routed_experts").or(256))

@@ -1,14 +1,10 @@
 //! GLM-5.3's configuration of delta attention, with two names for each field.
 
 use crate::arch::blocks::kimi_delta::{DESCRIPTION, IN_OBJECT, KimiDelta, OBJECT};
-use crate::arch::blocks::names::Kind;
-use crate::config::ConfigError;
-use crate::config::common;
-use crate::config::fields::{Accepts, Field, Fields, Given};
-use llmcc_ir::graph::UnaryOp;
+use crate::arch::blocks::prelude::*;
 
 /// Further fields of the object in published files.
-const SAFE: &[Field] = &[Field::new("safe_gate", Accepts::Flag)];
+const SAFE: &[Field] = fields! { safe_gate };
 
 /// The delta attention: its object comes before the fields that Transformers writes.
 pub(super) fn delta(f: &Fields) -> Result<KimiDelta, ConfigError> {

@@ -3,17 +3,11 @@
 //! of a text do not count.
 
 use super::streams::Streams;
-use crate::arch::blocks::attention::{Norm, linear, scaled};
-use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
-use crate::arch::blocks::names::{Kind, Part, Table};
+use crate::arch::blocks::attention::scaled;
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::{dilated, over_time, split_each};
-use crate::config::ConfigError;
-use crate::config::common::{Facts, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields};
-use crate::config::known::Neutral;
-use crate::error::FrontendError;
 use crate::hashing::{factors, next_prime};
-use llmcc_ir::graph::{BinaryOp, Hashes, Input, Op, UnaryOp, Value};
+use llmcc_ir::graph::Hashes;
 
 /// A part of the table, `{e}` its number.
 const SHARD: Part = Part("ngrams.shard");
@@ -26,30 +20,22 @@ const QUERY_NORM: Part = Part("ngrams.query_norm");
 const CONV_NORM: Part = Part("ngrams.conv_norm");
 const CONV: Part = Part("ngrams.conv");
 
-pub(super) const NGRAMS: Table = &[
-    (SHARD, "model.layers.{}.ple.ple_embedding.ngram_embedding.shard_{e}"),
-    (WHOLE, "model.layers.{}.ple.ple_embedding.ngram_embedding"),
-    // Files that have one table only, without the number of its layer.
-    (WHOLE, "model.ngram_embedding"),
-    (KEYS, "model.layers.{}.ple.key_proj"),
-    (VALUES, "model.layers.{}.ple.value_proj"),
-    (KEY_NORM, "model.layers.{}.ple.norm_key"),
-    (QUERY_NORM, "model.layers.{}.ple.norm_query"),
-    (CONV_NORM, "model.layers.{}.ple.norm_conv"),
-    (CONV, "model.layers.{}.ple.conv1d"),
-];
+pub(super) const NGRAMS: Table = names! {
+    "model.layers.{}." {
+        SHARD => "ple.ple_embedding.ngram_embedding.shard_{e}", WHOLE => "ple.ple_embedding.ngram_embedding",
+        KEYS => "ple.key_proj", VALUES => "ple.value_proj", KEY_NORM => "ple.norm_key",
+        QUERY_NORM => "ple.norm_query", CONV_NORM => "ple.norm_conv", CONV => "ple.conv1d",
+    }
+    "" {
+        // Files that have one table only, without the number of its layer.
+        WHOLE => "model.ngram_embedding",
+    }
+};
 
-pub(super) const FIELDS: &[Field] = &[
-    Field::new("ple_layer_ids", Accepts::Numbers),
-    Field::new("ple_embed_dim", WIDTH),
-    Field::new("ple_conv_kernel_size", Accepts::Size(64)).unless(Neutral::Any),
-    Field::new("ngram_size", Accepts::Size(16)),
-    Field::new("heads_per_ngram", Accepts::Size(64)).unless(Neutral::Any),
-    Field::new("ngram_vocab_size_base", Accepts::Size(1 << 28)).unless(Neutral::Any),
-    Field::new("make_ngram_vocab_size_divisible_by", Accepts::Size(1 << 20)).unless(Neutral::Any),
-    Field::new("seed", Accepts::Count).unless(Neutral::Any),
-    Field::new("split_ngram_parts", Accepts::Size(1 << 16)).unless(Neutral::Any),
-];
+pub(super) const FIELDS: &[Field] = fields! {
+    ple_layer_ids, ple_embed_dim, ple_conv_kernel_size, ngram_size, heads_per_ngram, ngram_vocab_size_base,
+    make_ngram_vocab_size_divisible_by, seed, split_ngram_parts,
+};
 
 /// Ids up to here are exact as numbers of f32.
 const MOST_IDS: usize = 1 << 24;

@@ -1,12 +1,8 @@
 //! Several residual streams side by side in a row: a block reads the mean of all, gated column by
 //! column, and adds its output to each, weighted (a form of hyper-connections, arXiv 2409.19606).
 
-use crate::arch::blocks::attention::{Norm, linear};
-use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
-use crate::arch::blocks::names::{Kind, Part, Table};
+use crate::arch::blocks::prelude::*;
 use crate::arch::blocks::recurrent::split_each;
-use crate::error::FrontendError;
-use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Value};
 
 /// The tensors of one place where streams are mixed.
 #[derive(Clone, Copy)]
@@ -40,19 +36,20 @@ pub(super) const LAST: MixSite = MixSite {
     inject: Part("streams.inject"),
 };
 
-pub(super) const STREAMS: Table = &[
-    (ATTN.norm, "model.layers.{}.attn_hyper_connection.hc_norm"),
-    (ATTN.down, "model.layers.{}.attn_hyper_connection.input_mix_weight_down"),
-    (ATTN.up, "model.layers.{}.attn_hyper_connection.input_mix_weight_up"),
-    (ATTN.inject, "model.layers.{}.attn_hyper_connection.block_inject_weight"),
-    (MLP.norm, "model.layers.{}.mlp_hyper_connection.hc_norm"),
-    (MLP.down, "model.layers.{}.mlp_hyper_connection.input_mix_weight_down"),
-    (MLP.up, "model.layers.{}.mlp_hyper_connection.input_mix_weight_up"),
-    (MLP.inject, "model.layers.{}.mlp_hyper_connection.block_inject_weight"),
-    (LAST.norm, "model.hyper_connection_mixer.hc_norm"),
-    (LAST.down, "model.hyper_connection_mixer.input_mix_weight_down"),
-    (LAST.up, "model.hyper_connection_mixer.input_mix_weight_up"),
-];
+pub(super) const STREAMS: Table = names! {
+    "model.layers.{}." {
+        ATTN.norm => "attn_hyper_connection.hc_norm", ATTN.down => "attn_hyper_connection.input_mix_weight_down",
+        ATTN.up => "attn_hyper_connection.input_mix_weight_up",
+        ATTN.inject => "attn_hyper_connection.block_inject_weight", MLP.norm => "mlp_hyper_connection.hc_norm",
+        MLP.down => "mlp_hyper_connection.input_mix_weight_down",
+        MLP.up => "mlp_hyper_connection.input_mix_weight_up",
+        MLP.inject => "mlp_hyper_connection.block_inject_weight",
+    }
+    "model." {
+        LAST.norm => "hyper_connection_mixer.hc_norm", LAST.down => "hyper_connection_mixer.input_mix_weight_down",
+        LAST.up => "hyper_connection_mixer.input_mix_weight_up",
+    }
+};
 
 /// The streams of a model.
 #[derive(Clone, Copy, Debug)]

@@ -5,12 +5,14 @@ use crate::arch::blocks::attention::{Norm, linear, norm};
 use crate::arch::blocks::embedding_and_head::{embedded, head};
 use crate::arch::blocks::entry::Shape;
 use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+use crate::arch::blocks::names::names;
 use crate::arch::blocks::names::{
     ATTN_NORM, HEAD, Kind, MLP_DOWN, MLP_NORM, MLP_UP, NORM, Part, TABLE, TABLE_NORM, Table,
 };
 use crate::config::ConfigError;
-use crate::config::common::{self, Facts, TOKENS, WIDTH};
-use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::common::{self, Facts};
+use crate::config::dictionary::fields;
+use crate::config::fields::{Field, Fields};
 use crate::config::known::Neutral;
 use crate::error::FrontendError;
 use llmcc_ir::graph::{BinaryOp, F32, Op, UnaryOp, Update, Value};
@@ -48,64 +50,41 @@ pub(crate) const CHANNEL_MIX_R: Part = Part("channel.mix_r");
 pub(crate) const CHANNEL_R: Part = Part("channel.r");
 
 /// Names of the parts common to all versions; Transformers' names come second.
-pub(crate) const NAMES: Table = &[
-    (TABLE, "emb"),
-    (TABLE, "rwkv.embeddings"),
-    (TABLE_NORM, "blocks.0.ln0"),
-    (TABLE_NORM, "rwkv.blocks.0.pre_ln"),
-    (HEAD, "head"),
-    (NORM, "ln_out"),
-    (NORM, "rwkv.ln_out"),
-    (ATTN_NORM, "blocks.{}.ln1"),
-    (ATTN_NORM, "rwkv.blocks.{}.ln1"),
-    (MLP_NORM, "blocks.{}.ln2"),
-    (MLP_NORM, "rwkv.blocks.{}.ln2"),
-    (R, "blocks.{}.att.receptance"),
-    (R, "rwkv.blocks.{}.attention.receptance"),
-    (K, "blocks.{}.att.key"),
-    (K, "rwkv.blocks.{}.attention.key"),
-    (V, "blocks.{}.att.value"),
-    (V, "rwkv.blocks.{}.attention.value"),
-    (G, "blocks.{}.att.gate"),
-    (G, "rwkv.blocks.{}.attention.gate"),
-    (OUT, "blocks.{}.att.output"),
-    (OUT, "rwkv.blocks.{}.attention.output"),
-    (READ_NORM, "blocks.{}.att.ln_x"),
-    (READ_NORM, "rwkv.blocks.{}.attention.ln_x"),
-    (MLP_UP, "blocks.{}.ffn.key"),
-    (MLP_UP, "rwkv.blocks.{}.feed_forward.key"),
-    (CHANNEL_R, "blocks.{}.ffn.receptance"),
-    (CHANNEL_R, "rwkv.blocks.{}.feed_forward.receptance"),
-    (MLP_DOWN, "blocks.{}.ffn.value"),
-    (MLP_DOWN, "rwkv.blocks.{}.feed_forward.value"),
-];
+pub(crate) const NAMES: Table = names! {
+    "" { TABLE => "emb", TABLE_NORM => "blocks.0.ln0", HEAD => "head", NORM => "ln_out" }
+    "rwkv." { TABLE => "embeddings", TABLE_NORM => "blocks.0.pre_ln", NORM => "ln_out" }
+    "blocks.{}." {
+        ATTN_NORM => "ln1", MLP_NORM => "ln2", R => "att.receptance", K => "att.key", V => "att.value",
+        G => "att.gate", OUT => "att.output", READ_NORM => "att.ln_x", MLP_UP => "ffn.key",
+        CHANNEL_R => "ffn.receptance", MLP_DOWN => "ffn.value",
+    }
+    "rwkv.blocks.{}." {
+        ATTN_NORM => "ln1", MLP_NORM => "ln2", R => "attention.receptance", K => "attention.key",
+        V => "attention.value", G => "attention.gate", OUT => "attention.output", READ_NORM => "attention.ln_x",
+        MLP_UP => "feed_forward.key", CHANNEL_R => "feed_forward.receptance", MLP_DOWN => "feed_forward.value",
+    }
+};
 
 /// And names common to versions 4 and 5.
-pub(crate) const MIX_NAMES: Table = &[
-    (MIX_K, "blocks.{}.att.time_mix_k"),
-    (MIX_K, "rwkv.blocks.{}.attention.time_mix_key"),
-    (MIX_V, "blocks.{}.att.time_mix_v"),
-    (MIX_V, "rwkv.blocks.{}.attention.time_mix_value"),
-    (MIX_R, "blocks.{}.att.time_mix_r"),
-    (MIX_R, "rwkv.blocks.{}.attention.time_mix_receptance"),
-    (DECAY, "blocks.{}.att.time_decay"),
-    (DECAY, "rwkv.blocks.{}.attention.time_decay"),
-    (CHANNEL_MIX_K, "blocks.{}.ffn.time_mix_k"),
-    (CHANNEL_MIX_K, "rwkv.blocks.{}.feed_forward.time_mix_key"),
-    (CHANNEL_MIX_R, "blocks.{}.ffn.time_mix_r"),
-    (CHANNEL_MIX_R, "rwkv.blocks.{}.feed_forward.time_mix_receptance"),
-];
+pub(crate) const MIX_NAMES: Table = names! {
+    "blocks.{}." {
+        MIX_K => "att.time_mix_k", MIX_V => "att.time_mix_v", MIX_R => "att.time_mix_r", DECAY => "att.time_decay",
+        CHANNEL_MIX_K => "ffn.time_mix_k", CHANNEL_MIX_R => "ffn.time_mix_r",
+    }
+    "rwkv.blocks.{}." {
+        MIX_K => "attention.time_mix_key", MIX_V => "attention.time_mix_value",
+        MIX_R => "attention.time_mix_receptance", DECAY => "attention.time_decay",
+        CHANNEL_MIX_K => "feed_forward.time_mix_key", CHANNEL_MIX_R => "feed_forward.time_mix_receptance",
+    }
+};
 
 /// Fields of all versions but the last.
-pub(crate) const FIELDS: &[Field] = &[
-    Field::new("max_position_embeddings", TOKENS).or(&["context_length"]).unless(Neutral::Any),
-    Field::new("intermediate_size", WIDTH),
-    Field::new("layer_norm_epsilon", Accepts::Number),
-];
+pub(crate) const FIELDS: &[Field] = fields! {
+    max_position_embeddings | context_length, intermediate_size, layer_norm_epsilon,
+};
 
 /// Heads of versions 5 and 6.
-pub(crate) const HEADS: &[Field] =
-    &[Field::new("head_size", Accepts::Size(1 << 14)), Field::new("head_size_divisor", Accepts::Number)];
+pub(crate) const HEADS: &[Field] = fields! { head_size, head_size_divisor };
 
 /// Fields about details of computation: hidden rows are halved every few layers, and so are the
 /// addends, so that 16 bits hold them.
