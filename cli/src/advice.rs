@@ -66,7 +66,7 @@ pub fn no_artifact(path: &Path) -> Option<String> {
     }
     (!path.exists() && !path.is_symlink() && hub_id(path).is_some())
         .then(|| missing(path, "compile"))
-        .map(|what| format!("{what} with `llmcc compile`: this command takes the .so that it writes"))
+        .map(|what| format!("{what} with `llmcc compile`: this command takes the .so file it writes"))
 }
 
 /// The known name that is most alike, if any is.

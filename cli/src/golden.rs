@@ -96,16 +96,20 @@ pub fn examine(
     };
     let version = &l.versions[ran];
     let plan = &version.compiled.plan;
-    let computed = compute_in_child(program, path, seed, "cpu", 0, false).and_then(Answer::ran).map(|ran| ran.steps).map_err(|e| {
-        Error::Failed(format!(
-            "the artifact was compiled but does not run here, so nothing was written ({e})\n\
-             If this machine lacks what it takes (memory, a folder from which code may run), use --no-golden; else please report this"
-        ))
-    })?;
+    let computed = compute_in_child(program, path, seed, "cpu", 0, false)
+        .and_then(Answer::ran)
+        .map(|ran| ran.steps)
+        .map_err(|e| {
+            Error::Failed(format!(
+                "the artifact was compiled but does not run here, so nothing was written ({e})\nIf this machine \
+                lacks a requirement (memory, a folder from which code may run), use --no-golden; else please \
+                report this"
+            ))
+        })?;
     if let Some((step, row, entry, v)) = not_finite(&computed, plan.info.columns()) {
         return Err(Error::Failed(format!(
-            "the compiled model computes {v} (step {}, row {row}, entry {entry} of the logits), so nothing was written: the checkpoint's values overflow on \
-             the way{}; --no-golden writes it all the same",
+            "the compiled model computes {v} (step {}, row {row}, entry {entry} of the logits), so nothing was \
+                written: the checkpoint's values overflow on the way{}; --no-golden writes it anyway",
             step + 1,
             wider(l.format, version)
         )));
@@ -128,7 +132,7 @@ fn runs_here(versions: &[Version]) -> Result<usize, String> {
     Err(match (cpus().next(), versions.first()) {
         (Some((_, v)), _) => format!("the compiling machine's processor cannot run code for {}", v.target.name),
         (None, wanted) => format!(
-            "they are computed by a processor, and there is no version for one (`--target {},x86-64-v3` adds it)",
+            "a processor computes them, and there is no version for one (`--target {},x86-64-v3` adds it)",
             wanted.map_or("native", |v| v.target.name)
         ),
     })
@@ -149,8 +153,8 @@ fn hold_against_evaluator(
     let evaluated = evaluate(plan, weights, steps, computed)?;
     if !evaluated.finite {
         return Err(Error::Failed(
-            "the model overflows: evaluated with f32 between its operations, its logits are not all finite, so nothing was written: the checkpoint's values are too large; \
-             --no-golden writes it all the same"
+            "the model overflows: evaluated with f32 between its operations, its logits are not all finite, so \
+                nothing was written: the checkpoint's values are too large; --no-golden writes it anyway"
                 .into(),
         ));
     }
@@ -159,7 +163,8 @@ fn hold_against_evaluator(
         if let Some((kernel, value)) = overflow(plan, weights, steps)? {
             return Err(Error::Failed(format!(
                 "the model's values are too large for f32: `{kernel}` computes {value:e}, and the sum of squares in the norm after it overflows, so that logits are wrong; nothing \
-                 was written: scale the checkpoint's weights down (a model that was trained has no such values); --no-golden writes it all the same"
+                 was written: scale the checkpoint's weights down (trained models have no such values); \
+                 --no-golden writes it anyway"
             )));
         }
         // The size of rounding errors depends on the model: one with huge weights may turn on the
@@ -169,8 +174,9 @@ fn hold_against_evaluator(
     }
     if found > allowed {
         return Err(Error::Failed(format!(
-            "internal error: the artifact's logits differ from the evaluator's by {found:.1e} of the largest logit, at most {allowed:.0e} can be rounding; \
-             nothing was written; please report this with the command line",
+            "internal error: the artifact's logits differ from the evaluator's by {found:.1e} of the largest \
+                logit; rounding explains at most {allowed:.0e}; nothing was written; please report this with \
+                the command line",
         )));
     }
     Ok(found)
@@ -209,7 +215,7 @@ pub fn difference(want: &[Computed], got: &[Computed], columns: usize, steps: &[
     if want.len() != got.len()
         || want.iter().zip(got).any(|(w, g)| w.tokens != g.tokens || w.rows.len() != g.rows.len())
     {
-        return Some("its golden vectors are of other steps than this llmcc computes".into());
+        return Some("its golden vectors belong to other steps than this llmcc computes".into());
     }
     let (i, (w, g)) = want.iter().zip(got).enumerate().find(|(_, (w, g))| w != g)?;
     let place = format!("step {} of {} ({} tokens)", i + 1, want.len(), w.tokens);
@@ -224,7 +230,7 @@ pub fn difference(want: &[Computed], got: &[Computed], columns: usize, steps: &[
         }
     }
     Some(format!(
-        "{place}: logits differ from when it was compiled (SHA-256 {}, was {}), in entries that are not kept",
+        "{place}: logits differ from when it was compiled (SHA-256 {}, was {}), in entries whose values are not kept",
         g.sha256, w.sha256
     ))
 }

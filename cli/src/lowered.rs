@@ -134,8 +134,8 @@ pub fn lift(options: &CompileOptions) -> Result<Lifted, Error> {
 fn long_factors(options: &CompileOptions, original: Option<usize>, context: usize) -> Option<String> {
     let original = original.filter(|n| options.max_context.is_none() && context > *n)?;
     Some(format!(
-        "positions have the long factors of LongRoPE, as the context is {context} tokens; Transformers takes the short \
-         ones for sequences of at most {original}: --max-context {original} compiles them"
+        "positions use the long factors of LongRoPE, as the context is {context} tokens; Transformers uses the \
+            short ones for sequences of at most {original} tokens: --max-context {original} compiles those"
     ))
 }
 
@@ -144,7 +144,7 @@ fn room(module: &mut Module, slots: &AdapterSlots, warnings: &mut Vec<String>) -
     let (table, left) = llmcc_frontends::slots::reserve(module, slots).map_err(Error::Usage)?;
     if !left.is_empty() {
         warnings.push(format!(
-            "no room for adapters of {}: what the model multiplies is not these matrices alone",
+            "no room for adapters of {}: the model multiplies these matrices together with others",
             left.join(", ")
         ));
     }
@@ -202,11 +202,11 @@ fn own_bits(options: &CompileOptions, module: &Module) -> Result<Option<String>,
     let plain = module.weights.iter().any(|w| w.ty.shape.len() == 2 && w.ty.dtype.coded().is_none());
     match options.weights {
         Some(wanted) if !plain => Err(Error::Usage(format!(
-            "the checkpoint is quantized already ({list}): {wanted} would round its numbers a second time; \
-             leave the option out to keep its own bits, or give --dtype"
+            "the checkpoint is already quantized ({list}): {wanted} would round its numbers a second time; \
+                leave the option out to keep its own bits, or give --dtype"
         ))),
         Some(wanted) => {
-            Ok(Some(format!("matrices that are quantized already keep their own bits ({list}), not {wanted}")))
+            Ok(Some(format!("matrices that are already quantized keep their own bits ({list}) instead of {wanted}")))
         }
         None => Ok(None),
     }
@@ -270,7 +270,7 @@ pub(crate) fn int8_of_floats() -> Error {
     let integers = FORMATS.iter().flat_map(|d| d.formats()).filter(|f| f.encoding().integer_group().is_some());
     let names: Vec<String> = integers.map(|f| f.to_string()).collect();
     Error::Usage(format!(
-        "--act int8 goes with weights of integers: give --w4, --w4a, --w8, --error-budget, or --format with one of {}",
+        "--act int8 needs integer weights: give --w4, --w4a, --w8, --error-budget, or --format with one of {}",
         names.join(", ")
     ))
 }

@@ -127,8 +127,9 @@ fn one_level(list: &str, first: (&str, &TargetSpec), second: (&str, &TargetSpec)
         false => format!("`{name}` (`{}` on this machine)", target.name),
     };
     Error::Usage(format!(
-        "--target {list}: {} and {} are of one instruction-set level and only tuned for different processors, so an artifact with both would always run the first: \
-         leave one of them out (`llmcc targets` says what each is tuned for)",
+        "--target {list}: {} and {} have the same instruction-set level and are only tuned for different \
+            processors, so an artifact with both would always run the first: leave one out (`llmcc targets` \
+            describes them)",
         called(first),
         called(second)
     ))

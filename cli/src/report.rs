@@ -78,8 +78,8 @@ fn doubts(l: &Lowered, f: &Finished) -> Vec<String> {
     let error = certificate::rms_error(&preferred.compiled.plan, &f.packed);
     if l.format.is_quantized() && error > MUCH {
         out.push(format!(
-            "rounding to {} changes the weights by {:.0} % (root mean square, relative): a model that was not trained \
-             for it hardly computes what it did; --w4 has about 8 %",
+            "rounding to {} changes the weights by {:.0} % (root mean square, relative): a model not trained \
+                for it will hardly work; --w4 changes them by about 8 %",
             l.format,
             error * 100.0
         ));

@@ -110,7 +110,8 @@ fn link_within_budget(
     match certificate::excess(l, options, &linked.shared, &linked.packed.reports) {
         None => Ok(linked),
         Some(_) => Err(Error::Failed(format!(
-            "internal error: the packed weights break the error budget although they were measured before ({}); nothing was written, please report this",
+            "internal error: the packed weights exceed the error budget although they were measured before \
+                ({}); nothing was written, please report this",
             certificate::largest(&linked.packed.reports)
         ))),
     }

@@ -61,25 +61,30 @@ impl<'a> Drafting<'a> {
             return fail(model, "it is a draft head itself; give the model first, and the head with --draft".into());
         }
         if !info.keeps_hidden {
-            let message = "it leaves no hidden states, which draft heads take; compile it with --hidden-states";
+            let message = "it does not return hidden states, which draft heads need; compile it with --hidden-states";
             return fail(model, message.into());
         }
         for head in heads {
             let of = head.info();
             if !of.needs_hidden {
-                return fail(head, "it is no draft head; compile one of the model with --draft-head".into());
+                return fail(
+                    head,
+                    "it is not a draft head; compile one from the model's checkpoint with \
+                    --draft-head"
+                        .into(),
+                );
             }
             let its = model.path().display();
             let differs = if of.vocab != info.vocab {
-                Some(format!("its vocabulary has {} tokens, that of {its} {}", of.vocab, info.vocab))
+                Some(format!("its vocabulary has {} tokens, {its} has {}", of.vocab, info.vocab))
             } else if of.hidden != info.hidden {
-                Some(format!("its hidden states have {} columns, those of {its} {}", of.hidden, info.hidden))
+                Some(format!("its hidden states have {} columns, {its} has {}", of.hidden, info.hidden))
             } else {
                 None
             };
             if let Some(differs) = differs {
                 let message =
-                    format!("it is the draft head of another model: {differs}; compile both of one checkpoint");
+                    format!("it is the draft head of another model: {differs}; compile both from one checkpoint");
                 return fail(head, message);
             }
         }

@@ -337,7 +337,7 @@ fn config_that_does_not_parse() {
     fails(
         &case,
         &out.expect("runs"),
-        &["ck/config.json: a folder or a file of tensors is expected; give the folder, `ck`"],
+        &["ck/config.json: it is neither a folder nor a file of tensors; give the folder, `ck`"],
     );
 }
 
@@ -474,7 +474,7 @@ fn targets_of_one_level() {
     let case = Case::new();
     let says = [
         "--target x86-64-v4,sm90,x86-64-v4-amx: `x86-64-v4` and `x86-64-v4-amx` are of one instruction-set level",
-        "leave one of them out",
+        "leave one out",
     ];
     fails(&case, &case.compile(&["--target", "x86-64-v4,sm90,x86-64-v4-amx"]), &says);
     let native = find("native").expect("a target");
@@ -516,7 +516,7 @@ fn not_an_artifact() {
         );
         fails(&case, &run("absent.so"), &["cannot read absent.so", "No such file"]);
         fails(&case, &run("ck"), &["ck: it is a checkpoint, not an artifact: compile it first"]);
-        fails(&case, &run("ck/dangling.so"), &["ck/dangling.so: it is a link to nowhere.so, which is not there"]);
+        fails(&case, &run("ck/dangling.so"), &["ck/dangling.so: it is a link to nowhere.so, which does not exist"]);
     }
 }
 

@@ -188,22 +188,22 @@ fn mistakes_are_told() {
     for (args, says) in [
         (
             &["m.so", "--draft", "plain.so"][..],
-            "plain.so: it is no draft head; compile one of the model with --draft-head",
+            "plain.so: it is not a draft head; compile one from the model's checkpoint with --draft-head",
         ),
         (&["m.so", "--draft", "h0.so", "--draft", "m.so"], "m.so: it is no draft head"),
         (
             &["plain.so", "--draft", "h0.so"],
-            "plain.so: it leaves no hidden states, which draft heads take; compile it with --hidden-states",
+            "plain.so: it does not return hidden states, which draft heads need; compile it with --hidden-states",
         ),
         (&["h0.so", "--draft", "h0.so"], "h0.so: it is a draft head itself"),
         (&["h0.so"], "h0.so: this artifact is a draft head"),
         (
             &["m.so", "--draft", "other.so"],
-            "other.so: it is the draft head of another model: its vocabulary has 90 tokens, that of m.so 128",
+            "other.so: it is the draft head of another model: its vocabulary has 90 tokens, m.so has 128",
         ),
         (
             &["m.so", "--draft", "wide.so"],
-            "wide.so: it is the draft head of another model: its hidden states have 48 columns, those of m.so 40",
+            "wide.so: it is the draft head of another model: its hidden states have 48 columns, m.so has 40",
         ),
         (&["m.so", "--draft", "nothing.so"], "nothing.so"),
         (&["m.so", "--guesses", "2"], "--draft"),

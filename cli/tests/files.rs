@@ -70,12 +70,16 @@ fn files_that_are_refused() {
     let nothing_run = "asks for `posix.system`, which no tensor needs; nothing was run; convert it to safetensors";
     refused(&["ck"], &["ck/pytorch_model.bin: byte ", nothing_run]);
     let adapter = golden("adapters/lora");
-    let alone = ["holds an adapter of `base`, and no model; give the base too: `llmcc compile "];
+    let alone = ["holds an adapter of `base`, not a model; give the base too: `llmcc compile "];
     refused(&[adapter.to_str().expect("UTF-8")], &alone);
     let base = golden("adapters/base");
     let base = base.to_str().expect("UTF-8");
     refused(&[base, "--lora", "ck"], &["ck/adapter_config.json: the file is missing; --lora takes the folder"]);
-    refused(&[base, "--lora", "ck=strong"], &["`strong` is no number, and there is no folder `ck=strong`"]);
+    refused(
+        &[base, "--lora", "ck=strong"],
+        &["`strong` is not a number, and there is no folder `ck=strong`; \
+        give FOLDER or FOLDER:SCALE"],
+    );
     let other = golden("pytorch/model");
     let lora = adapter.to_str().expect("UTF-8");
     refused(

@@ -63,7 +63,7 @@ fn all_levels_give_the_same_bits() {
                     .find(|l| l.starts_with(&format!("golden       {level}: ")))
                     .unwrap_or_else(|| panic!("{level}: {said}"));
                 assert!(
-                    golden.ends_with("the logits of when it was compiled, bit for bit"),
+                    golden.ends_with("the same logits as when it was compiled, bit for bit"),
                     "{fixture} {more:?} {golden}"
                 );
                 assert!(said.lines().any(|l| l.starts_with(&format!("computation  {level}: "))), "{said}");

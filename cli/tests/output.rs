@@ -171,7 +171,7 @@ fn wrong_numbers_and_options_are_named() {
     let b = Folder::with_checkpoint();
     refused(&b.llmcc(&["run", "m.so", "-p", "x", "-n", "-1"]), &["-1", "--max-tokens", "1..="]);
     refused(&b.llmcc(&["run", "m.so", "-p", "x", "-n", "0"]), &["0", "--max-tokens", "1..="]);
-    refused(&b.llmcc(&["run", "m.so", "-p", "x", "--system", "y"]), &["--system goes with --chat"]);
+    refused(&b.llmcc(&["run", "m.so", "-p", "x", "--system", "y"]), &["--system needs --chat"]);
     refused(&b.llmcc(&["run", "m.so", "-p", "-1", "-n", "1"]), &["m.so"]);
     refused(&b.llmcc(&["eval", "ppl", "m.so", "t.txt", "--window", "-5"]), &["-5", "--window"]);
     for (option, range, wrong) in [

@@ -104,7 +104,7 @@ fn what_does_not_fit_the_model_is_refused() {
     }
     let compile = ["compile", llama.to_str().expect("UTF-8"), "-o", "m.so", "--act", "int8", "--format", "nf4"];
     let (_, message) = refused(dir.path(), &compile);
-    assert!(message.contains("weights of integers") && message.contains("w4zg32"), "{message}");
+    assert!(message.contains(" integer weights") && message.contains("w4zg32"), "{message}");
     let about = llmcc(dir.path(), &["inspect", llama.to_str().expect("UTF-8")]);
     let about = String::from_utf8_lossy(&about.stdout).into_owned();
     assert!(about.contains("model       llama (LlamaForCausalLM)") && !about.contains("null"), "{about}");
@@ -218,7 +218,7 @@ fn paths_that_are_something_else_say_what_to_do() {
     let f = Folder::with_checkpoint();
     f.says(&[], &["compile", "ck", "--no-golden", "--quiet", "-o", "m.so"]);
     for (args, says) in [
-        (&["compile", "m.so", "-o", "n.so"][..], "it is an artifact already"),
+        (&["compile", "m.so", "-o", "n.so"][..], "it is already an artifact"),
         (&["run", "ck", "-p", "a"], "compile it first (`llmcc compile ck -o model.so`)"),
         (&["bench", "ck"], "compile it first"),
         (&["verify", "ck/model.safetensors"], "compile it first"),

@@ -65,7 +65,7 @@ pub(crate) fn open_regular(path: &Path) -> Result<File, LocateError> {
     let not = |what: String| LocateError::NotAnArtifact { path: path.to_owned(), what };
     let found = match (std::fs::metadata(path), std::fs::read_link(path)) {
         (Ok(found), _) => found.file_type(),
-        (Err(_), Ok(target)) => return Err(not(format!("it is a link to {}, which is not there", target.display()))),
+        (Err(_), Ok(target)) => return Err(not(format!("it is a link to {}, which does not exist", target.display()))),
         (Err(e), Err(_)) => return Err(io(e)),
     };
     if !found.is_file() {

@@ -56,7 +56,7 @@ impl Sealed {
         if len != image.file_len {
             let how = if len < image.file_len { "cut short, or stripped" } else { "something was appended" };
             return Err(not(format!(
-                "it has {len} bytes but should have {}: {how}; copy or compile it again",
+                "it has {len} bytes instead of {}: {how}; copy or compile it again",
                 image.file_len
             )));
         }
@@ -220,7 +220,7 @@ impl Sealed {
 
     fn damaged(&self, d: &Damage) -> LocateError {
         let what = format!(
-            "{}: not what the compiler wrote, in bytes {} to {}; copy or compile it again",
+            "{}: changed in bytes {} to {} since it was compiled; copy or compile it again",
             part::name(d.part.kind),
             d.from,
             d.to

@@ -43,7 +43,7 @@ impl Embedding {
             Pool::Root => l.bias || l.act.is_some(),
             Pool::Weighted => l.act.is_some(),
         })?;
-        Some(format!("`{}` comes after a pooling with which it cannot change places ({})", layer.folder, self.pool))
+        Some(format!("`{}` comes after a pooling, and cannot be moved before it ({})", layer.folder, self.pool))
     }
 
     /// The mean comes before something that is not linear: the graph makes it, and the last row has
@@ -81,7 +81,7 @@ pub fn found(ckpt: &Checkpoint) -> Result<Option<Embedding>, FrontendError> {
         let kind = module["type"].as_str().unwrap_or_default();
         let folder = module["path"].as_str().unwrap_or_default();
         if !beside(folder) {
-            return Err(bad(format!("module {i} is in `{folder}`, which is no folder of the checkpoint")));
+            return Err(bad(format!("module {i} is in `{folder}`, which is not a folder of the checkpoint")));
         }
         match kind_of(module) {
             "Transformer" if i == 0 && folder.is_empty() => of_transformer(ckpt)?,
@@ -97,7 +97,7 @@ pub fn found(ckpt: &Checkpoint) -> Result<Option<Embedding>, FrontendError> {
         }
     }
     if !pooled {
-        return Err(bad("there is no module that pools".into()));
+        return Err(bad("there is no pooling module".into()));
     }
     for pair in embedding.layers.windows(2) {
         if pair[0].out != pair[1].inner {
@@ -147,7 +147,7 @@ fn of_metadata(ckpt: &Checkpoint, metadata: &Metadata) -> Result<Option<Embeddin
         Some(2) => Pool::First,
         Some(3) => Pool::Last,
         Some(other) => {
-            let what = format!("`{key}` is {other}: this model scores pairs of texts by a head that is not read");
+            let what = format!("`{key}` is {other}: this model scores pairs of texts by an unsupported head");
             return Err(FrontendError::Output { path: ckpt.config_path().to_path_buf(), what, help: HELP });
         }
     };

@@ -32,7 +32,7 @@ pub enum FrontendError {
         what: String,
     },
     /// A file that is read as a whole is larger than any sensible one.
-    #[error("{}: the file is longer than 1 GiB, so it cannot be what it is called; give the model's own", path.display())]
+    #[error("{}: the file is longer than 1 GiB, too long for its kind; give the model's own", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
@@ -132,7 +132,7 @@ pub enum FrontendError {
         hint: String,
     },
     /// Tensors that no part of the model reads.
-    #[error("{0}; if you know that the model does not need them, give --ignore-unused")]
+    #[error("{0}; if the model does not need them, give --ignore-unused")]
     UnusedTensors(Unused),
     /// A tensor has another shape than config.json says.
     #[error(
@@ -162,7 +162,8 @@ pub enum FrontendError {
     },
     /// The context asked for does not fit the model.
     #[error(
-        "a context of {asked} tokens was asked for, but the model has positions for {most}; ask for 1 to {most} (or set rope_scaling in config.json)"
+        "a context of {asked} tokens exceeds the model's {most} positions; give 1 to {most} (or set \
+            rope_scaling in config.json)"
     )]
     Context {
         /// Asked for.

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// The file.
 const FILE: &str = "generation_config.json";
 /// The remedy for a member that makes no sense.
-const HELP: &str = "correct it, or remove it: then nothing is taken from it";
+const HELP: &str = "correct it, or remove it: then defaults apply";
 /// `max_length` that stands for "not set": the default of Transformers.
 const UNSET_LENGTH: u64 = 20;
 /// `top_k` of Transformers where a model is sampled from and says nothing of it.
@@ -68,7 +68,7 @@ pub(crate) fn found(ckpt: &Checkpoint, vocab: usize, ends: &[u32]) -> Result<Fou
         (file.is_some(), if file.is_some() { ckpt.beside(FILE) } else { ckpt.config_path().to_path_buf() });
     let given = match &file {
         Some(Value::Object(given)) => given,
-        Some(_) => return Err(bad(path, "it is no JSON object".into())),
+        Some(_) => return Err(bad(path, "it is not a JSON object".into())),
         None => match ckpt.config() {
             Value::Object(config) if writes_text(ckpt.config()) => config,
             _ => return Ok(Found::default()),
@@ -260,7 +260,7 @@ impl Reader<'_> {
             return None;
         }
         let shown: String = value.to_string().chars().take(60).collect();
-        Some(format!("{file}: `{key}` is {shown}, which is not used: texts are made without it"))
+        Some(format!("{file}: `{key}` is {shown}, which is not supported: texts are made without it"))
     }
 }
 

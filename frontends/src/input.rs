@@ -88,7 +88,7 @@ pub(crate) fn itself(path: &Path, bytes: &[u8]) -> Result<(), FrontendError> {
     } else if begins("<!doctype html") || begins("<html") || begins("<?xml") {
         let help = "download it again: from its own address (on Hugging Face with `/resolve/` in place of \
                     `/blob/`), and logged in where the model asks for it";
-        ("this is a web page, as servers answer with, not the file itself", help)
+        ("this is a web page from a server, not the file itself", help)
     } else {
         return Ok(());
     };
@@ -124,7 +124,7 @@ pub(crate) fn tensors_themselves(path: &Path, bytes: &[u8]) -> Result<(), Fronte
     let (what, help) = if bytes.is_empty() {
         ("the file is empty".into(), "download it again")
     } else if pytorch::is_of_protocol_0(bytes) {
-        ("this is a Python pickle of protocol 0 or 1, which is not read".into(), pytorch::SAVE)
+        ("this is a Python pickle of protocol 0 or 1, which is not supported".into(), pytorch::SAVE)
     } else if let Some(text) = text() {
         let answer = ANSWERS.iter().find(|answer| text.starts_with(**answer));
         let said = answer.map_or_else(String::new, |answer| format!(" (a server's answer: `{answer}`)"));
@@ -173,7 +173,7 @@ fn dangling(path: &Path) -> Option<FrontendError> {
     let target = std::fs::read_link(path).ok()?;
     Some(FrontendError::NotAFile {
         path: path.to_path_buf(),
-        what: format!("a link to {}, which is not there", target.display()),
+        what: format!("a link to {}, which does not exist", target.display()),
     })
 }
 
@@ -208,7 +208,7 @@ mod tests {
             ("pipe", "a named pipe"),
             ("socket", "a socket"),
             ("folder", "a folder"),
-            ("dangling", "a link to nowhere, which is not there"),
+            ("dangling", "a link to nowhere, which does not exist"),
         ] {
             assert_eq!(say(name), format!("DIR/{name}: it is {what}; a regular file is needed here"));
         }
@@ -221,7 +221,7 @@ mod tests {
     fn what_is_not_the_file_itself() {
         let folder = Folder::new();
         let path = folder.0.join("f");
-        let page = "this is a web page, as servers answer with, not the file itself; download it again";
+        let page = "this is a web page from a server, not the file itself; download it again";
         for (text, found) in [
             ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "this is a Git LFS pointer"),
             ("\u{feff}\n<!DOCTYPE html>", page),

@@ -82,8 +82,7 @@ pub fn reserve(module: &mut Module, slots: &AdapterSlots) -> Result<(AdapterTabl
     let lacking = slots.targets.iter().find(|t| !table.matrices.iter().any(|m| names(&m.name, t)));
     match lacking {
         Some(target) => Err(format!(
-            "--lora-targets: no product of the model's layers has a matrix `{target}`; there is room for \
-             adapters of: {}",
+            "--lora-targets: no product of the model's layers has a matrix `{target}`; possible are: {}",
             kinds(module, slots).join(", ")
         )),
         None if table.matrices.is_empty() => Err("--lora-slots: no product of the model can have an adapter".into()),

@@ -121,8 +121,7 @@ fn reasons(ckpt: &Checkpoint, model: &Model, tensors: &[String], output: Output)
     let mut reasons = vec![];
     if model.scores_classes() && matches!(output, Output::Rows(Rows { name: RowsName::Embedding, .. })) {
         reasons.push(
-            "the model scores classes, and embeddings have no use for their head: leave out --embed to have the scores"
-                .into(),
+            "the model scores classes, and embeddings do not use that head: leave out --embed to get scores".into(),
         );
     }
     let beyond: BTreeSet<usize> = tensors.iter().filter_map(|t| model.layer_of(t)).filter(|i| *i >= layers).collect();

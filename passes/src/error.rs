@@ -20,13 +20,14 @@ pub enum PassError {
     Extract(String),
     /// Kernels and formats cannot be chosen together in a reasonable time.
     #[error(
-        "the choice of this model's kernels and formats is too intricate to be made exactly; ask for one format (--w4, \
-         --w8, --format) instead of --error-budget"
+        "the choice of this model's kernels and formats is too complex to be made exactly; give one format \
+            (--w4, --w8, --format) instead of --error-budget"
     )]
     Intricate,
     /// No combination of the allowed formats is that exact.
     #[error(
-        "the error budget cannot be kept: the smallest error that the allowed weight formats reach is {least}, most of it in {worst}; raise the budget to that"
+        "the error budget cannot be kept: the smallest error of the allowed weight formats is {least}, most of \
+            it in {worst}; raise the budget to that"
     )]
     Budget {
         /// √(Σ nᵢ·eᵢ² / Σ nᵢ) of the most exact program, rounded up.

@@ -491,7 +491,7 @@ def _why_not(path: str) -> Optional[str]:
     except OSError as error:
         return error.strerror
     if len(head) < 20 or head[:4] != b"\x7fELF":
-        return "it is no shared object; give the .so written by `llmcc compile`"
+        return "it is not a shared object; give the .so written by `llmcc compile`"
     machine = int.from_bytes(head[18:20], "little")
     found = _MACHINES.get(machine, f"machine {machine}")
     if found != platform.machine():
@@ -532,7 +532,7 @@ def int32_array(values: Iterable[int], what: str) -> Any:
     numbers = integers(values, what)
     for number in numbers:
         if not -(2**31) <= number < 2**31:
-            raise LlmccError(f"{what} holds {number}, which is no 32-bit integer")
+            raise LlmccError(f"{what} holds {number}, which is not a 32-bit integer")
     return (c.c_int32 * len(numbers))(*numbers)
 
 

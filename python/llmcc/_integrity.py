@@ -83,7 +83,7 @@ def check(path: str, kinds: tuple[str, ...] = ()) -> bytes:
                 continue
             with open(path + ".weights" if p.file else path, "rb") as source:
                 if _hash(source, p, _IMAGE.size - 32) != p.hash:
-                    raise ValueError(f"its {_NAMES[p.kind]}, bytes {p.offset} to {p.offset + p.length}, are not what the compiler wrote")
+                    raise ValueError(f"its {_NAMES[p.kind]}, bytes {p.offset} to {p.offset + p.length}, have changed since they were compiled")
         return root
 
 

@@ -37,7 +37,7 @@ _ELSEWHERE = {
 def unknown_parameter(name: str, known: Sequence[str]) -> TypeError:
     """The error for a keyword that nothing has, with the one that is meant."""
     meant = _ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), None)
-    return TypeError(f"{name} is no parameter here; use {meant}" if meant else f"{name} is no parameter here; there are {', '.join(known)}")
+    return TypeError(f"{name} is not a parameter here; use {meant}" if meant else f"{name} is not a parameter here; known are {', '.join(known)}")
 
 
 def native_sampling(
@@ -91,7 +91,7 @@ def native_bias(logit_bias: Optional[Mapping[int, float]]) -> Any:
     entries: list[ffi.LogitBias] = []
     for token, value in logit_bias.items():
         if isinstance(token, bool) or not isinstance(token, numbers.Integral):
-            raise TypeError(f"logit_bias: {token!r} is no token id (an integer)")
+            raise TypeError(f"logit_bias: {token!r} is not a token id (an integer)")
         if not 0 <= token < 2**31:
             raise ValueError(f"logit_bias: token {token} is outside the vocabulary")
         number = real(value, f"logit_bias[{token}]")

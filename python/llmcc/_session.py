@@ -67,7 +67,7 @@ class Session(Unique):
         """
         tokens = ffi.integers(tokens, "tokens")
         if len(tokens) == 0:
-            raise LlmccError("no tokens to step over")
+            raise LlmccError("a step needs at least one token")
         if all_rows and rows is not None:
             raise ValueError("all_rows and rows exclude each other")
         logits: np.ndarray[Any, Any] = self._run(tokens, chosen_rows("all" if all_rows else rows, len(tokens)), numpy)

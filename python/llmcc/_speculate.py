@@ -196,7 +196,7 @@ def speculate(model: Model, heads: Sequence[Model], prompt: Sequence[int], *, ma
     room, reach = model.info["max_context"] - len(prompt) + 1, min(head.info["max_context"] for head in heads)
     most = room if max_tokens is None else min(max_tokens, room)
     if len(prompt) == 0 or most < 1:
-        raise LlmccError(f"a prompt of {len(prompt)} tokens for a context of {model.info['max_context']}, and {max_tokens} tokens wanted: there is nothing to generate")
+        raise LlmccError(f"a prompt of {len(prompt)} tokens, a context of {model.info['max_context']} and max_tokens={max_tokens} leave nothing to generate")
     tokens, drafted, accepted, rounds = list(prompt), 0, 0, 0
     texts: list[str] = []
     finish: Optional[str] = None
@@ -245,12 +245,12 @@ def speculate(model: Model, heads: Sequence[Model], prompt: Sequence[int], *, ma
 
 def _check(model: Model, heads: Sequence[Model]) -> None:
     if not model.info["keeps_hidden"] or model.info["needs_hidden"]:
-        raise LlmccError("speculate is for a model compiled with --hidden-states, whose draft heads (compiled with --draft-head) it takes")
+        raise LlmccError("speculate needs a model compiled with --hidden-states, and draft heads compiled with --draft-head")
     if not heads:
         raise LlmccError("speculate needs at least one draft head: compile the model with --draft-head, too")
     for head in heads:
         if not head.info["needs_hidden"]:
-            raise LlmccError(f"{head!r} is no draft head: compile the model with --draft-head")
+            raise LlmccError(f"{head!r} is not a draft head: compile the model with --draft-head")
         for size in ("vocab", "hidden"):
             if head.info[size] != model.info[size]:
                 raise LlmccError(f"{head!r} is the draft head of another model: its {size} is {head.info[size]}, the model's {model.info[size]}")

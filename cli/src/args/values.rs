@@ -14,7 +14,7 @@ pub(super) fn parse_adapter(text: &str) -> Result<Adapter, String> {
     let Some((path, scale)) = scaled else { return Ok(Adapter { path: text.into(), scale: 1.0 }) };
     match scale.parse::<f32>() {
         Ok(scale) if scale.is_finite() && !path.is_empty() => Ok(Adapter { path: path.into(), scale }),
-        _ => Err(format!("`{scale}` is no number, and there is no folder `{text}`")),
+        _ => Err(format!("`{scale}` is not a number, and there is no folder `{text}`; give FOLDER or FOLDER:SCALE")),
     }
 }
 
@@ -32,13 +32,13 @@ pub(super) fn parse_budget(text: &str) -> Result<f64, String> {
 pub fn parse_wish(text: &str) -> Result<Wish, String> {
     let mut wish = Wish::NONE;
     for part in text.split(',') {
-        let (name, value) = part.split_once('=').ok_or_else(|| format!("`{part}` has no value"))?;
+        let (name, value) = part.split_once('=').ok_or_else(|| format!("`{part}` has no value; give name=value"))?;
         let number = || {
             value
                 .parse()
                 .ok()
                 .filter(|n| (1..=16).contains(n))
-                .ok_or_else(|| format!("{name} is a number from 1 to 16, not `{value}`"))
+                .ok_or_else(|| format!("{name} is `{value}`; it must be a number from 1 to 16"))
         };
         match (name, value) {
             ("resident", _) => wish.resident = Some(number()?),
@@ -50,7 +50,7 @@ pub fn parse_wish(text: &str) -> Result<Wish, String> {
             ("cut", "yes" | "no") => wish.cut = Some(value == "yes"),
             _ => {
                 let all = "resident=, warps=, stages=, input=whole, input=fitting, input=global, cut=yes and cut=no";
-                return Err(format!("`{part}` is none of {all}"));
+                return Err(format!("`{part}` is unknown; known are {all}"));
             }
         }
     }
@@ -102,12 +102,15 @@ pub(super) fn parse_format(text: &str) -> Result<Format, String> {
         return Ok(format);
     }
     if found.is_some_and(|f| !f.is_quantized()) {
-        return Err(format!("that is no quantized format: give --dtype {name}"));
+        return Err(format!("this is not a quantized format; give --dtype {name}"));
     }
     // llama.cpp's mixtures: `Q4_K_M` is Q4_K for most matrices, and Q6_K for some.
     let of_mixture = ["m", "s", "l"].iter().find_map(|size| plain.strip_suffix(size)).and_then(Format::parse);
     if let Some(format) = of_mixture.filter(|f| f.is_quantized()) {
-        return Err(format!("`{text}` is a mixture of llama.cpp's; give one format, as `{format}`, or --error-budget"));
+        return Err(format!(
+            "`{text}` is a mixture of formats of llama.cpp; give one format, such as `{format}`, \
+            or --error-budget"
+        ));
     }
     let quantized = FORMATS.iter().filter(|d| d.encoding.is_quantized());
     let names: Vec<String> = quantized.flat_map(|d| d.formats()).map(|f| f.to_string()).collect();

@@ -110,7 +110,7 @@ fn check_sizes(args: &BenchArgs, model: &Model) -> Result<(), Error> {
     }
     if info.whole && !args.depth.is_empty() {
         return Err(Error::Usage(
-            "tokens of this model see later ones: it reads texts, and decodes none: leave --depth out".into(),
+            "--depth: tokens of this model see later ones, so it does not decode; leave --depth out".into(),
         ));
     }
     Ok(())

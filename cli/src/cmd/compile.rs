@@ -72,7 +72,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Error> {
     bar.finish_and_clear();
     let finished = finished?;
     if args.explain && stored(&lowered) != chosen {
-        eprint!("chosen again, by the errors of whole tensors:\n{}", report::explain(&lowered));
+        eprint!("chosen again by the errors of whole tensors:\n{}", report::explain(&lowered));
     }
     if !args.quiet {
         eprint!("{}", report::closing(&lowered, &finished, &options, out));
@@ -103,8 +103,8 @@ fn check_checkpoint(path: &Path) -> Result<(), Error> {
     }
     Err(Error::Usage(match Manifest::of(path) {
         Ok(manifest) => format!(
-            "{name}: it is an artifact already, made of {}: run it with `llmcc run {name} -p TEXT`, or give the \
-             checkpoint that is to be compiled",
+            "{name}: it is already an artifact, made from {}: run it with `llmcc run {name} -p TEXT`, or give \
+                the checkpoint to compile",
             manifest.model
         ),
         Err(_) => {
@@ -207,7 +207,9 @@ fn check_activations(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<(), 
     let Some(act) = args.act else { return Ok(()) };
     if act == ActType::Int8 && args.fp8 {
         return Err(Error::Usage(
-            "--act int8 is for weights of integers (--w4, --w4a, --w8); with --fp8 give --act fp8, or none".into(),
+            "--act int8 is for integer weights (--w4, --w4a, --w8); with --fp8 give --act fp8, or leave --act \
+                out"
+            .into(),
         ));
     }
     let integers = args.stored_as.is_some_and(|f| f.encoding().integer_group().is_some());
@@ -217,7 +219,7 @@ fn check_activations(args: &CompileArgs, targets: &[&TargetSpec]) -> Result<(), 
         return Err(int8_of_floats());
     }
     if act == ActType::Fp8 && !args.fp8 {
-        return Err(Error::Usage("--act fp8 goes with --fp8: the matrices must be of 8-bit floats as well".into()));
+        return Err(Error::Usage("--act fp8 needs 8-bit float weights: give --fp8, too".into()));
     }
     let act = policy(act);
     if targets.iter().any(|t| t.multiplies(act)) {
@@ -309,7 +311,8 @@ fn is_folder(path: &Path) -> bool {
 fn check_output(stage: Stage, path: &Path) -> Result<(), Error> {
     match stage.ending() {
         None if is_folder(path) => Err(Error::Usage(format!(
-            "{} is a folder, which --emit fills with a file for each kernel; this stage is one text: name a file",
+            "{} is a folder, but this stage is a single text: name a file (--emit fills a folder with a file \
+                for each kernel)",
             path.display()
         ))),
         _ => Ok(()),

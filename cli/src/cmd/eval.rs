@@ -55,7 +55,7 @@ pub fn ppl(args: &PplArgs) -> Result<(), Error> {
     let model = Model::open(&args.artifact, args.engine.options())?;
     if model.info().output != llmcc_abi::capi::LLMCC_OUTPUT_LOGITS {
         return Err(Error::Usage(format!(
-            "{}: this model writes no text, so it predicts no tokens: perplexity is measured of models with logits",
+            "{}: this model has no logits, so it has no perplexity; give a model that writes text",
             args.artifact.display()
         )));
     }
@@ -88,15 +88,14 @@ impl Perplexity {
         if self.windows > self.documents {
             let windows = count(self.windows, "window");
             let overlap = match stride < window {
-                true => format!(", {stride} apart: tokens of two are predicted in the first"),
+                true => format!(", {stride} apart: a token in two windows is predicted in the first"),
                 false => String::new(),
             };
             s += &format!("cut into {windows} of up to {window} tokens{overlap}\n");
         }
         let others =
             (self.other_documents > 0).then(|| format!("{} (--documents)", count(self.other_documents, "document")));
-        let first =
-            (self.unpredicted > 0).then(|| format!("{} that nothing stands before", count(self.unpredicted, "token")));
+        let first = (self.unpredicted > 0).then(|| format!("{} without a context", count(self.unpredicted, "token")));
         let beyond = (self.beyond > 0)
             .then(|| format!("{} behind the first window (--first-window)", count(self.beyond, "token")));
         let left: Vec<String> = others.into_iter().chain(beyond).chain(first).collect();
@@ -182,7 +181,7 @@ fn cut(model: &Model, options: &PplOptions) -> Result<(usize, usize), Error> {
     let room = if info.cache_tokens > 0 { info.max_context.min(info.cache_tokens) } else { info.max_context };
     if let Some(window) = options.window.filter(|w| *w > info.max_context) {
         return Err(Error::Usage(format!(
-            "--window {window}: the longest context is {}: give at most as many tokens",
+            "--window {window}: the longest context is {} tokens; give at most that many",
             info.max_context
         )));
     }
@@ -194,7 +193,8 @@ fn cut(model: &Model, options: &PplOptions) -> Result<(usize, usize), Error> {
     match options.stride.unwrap_or(usual) {
         0 => Err(Error::Usage("--stride 0: windows would never get to the end; give a positive number".into())),
         stride if stride > window => Err(Error::Usage(format!(
-            "--stride {stride}: a window has {window} tokens, so those between would be left out; give at most {window}"
+            "--stride {stride}: a window has {window} tokens, so the tokens between windows would be left out; \
+                give at most {window}"
         ))),
         stride => Ok((window, stride)),
     }
@@ -311,7 +311,7 @@ mod tests {
         };
         let text = p.text();
         assert!(text.contains("1 token in 1 document)") && text.contains("3 windows of up to 8 tokens"), "{text}");
-        assert!(text.contains("left out: 2 documents (--documents), 1 token that nothing stands before"), "{text}");
+        assert!(text.contains("left out: 2 documents (--documents), 1 token without a context"), "{text}");
         let whole = Perplexity { windows: 1, other_documents: 0, unpredicted: 0, ..p };
         assert_eq!(whole.text().lines().count(), 1);
     }

@@ -31,7 +31,7 @@ pub fn run(args: &LowerArgs) -> Result<(), Error> {
     let found = options::find_target(&args.target)?;
     let target = &with_wish(found, args.schedule.unwrap_or_default());
     if target.family() != Family::Nvidia {
-        return Err(Error::Usage(format!("`lower` is for GPU targets; `{}` is none", target.name)));
+        return Err(Error::Usage(format!("`lower` is for GPU targets; `{}` is not one", target.name)));
     }
     if !HAS_LLVM {
         return Err(Error::Usage("`lower` needs an llmcc with LLVM: build it with `make GPU=1`".into()));
@@ -71,7 +71,7 @@ pub fn unfit(kernel: &Kernel, target: &TargetSpec) -> Option<String> {
         return None;
     }
     if !matches!(kernel.body, Body::Matmul(_)) {
-        return Some("is no product, which alone have schedules".into());
+        return Some("is not a product; only products have schedules".into());
     }
     // Stages by the rest of the schedule.
     let mut fits: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -92,7 +92,7 @@ pub fn unfit(kernel: &Kernel, target: &TargetSpec) -> Option<String> {
     let all: Vec<String> = fits.iter().map(line).collect();
     Some(match all.is_empty() {
         true => "has no schedule at all on this target".into(),
-        false => format!("has no such schedule; there is room for {}", all.join("; ")),
+        false => format!("has no such schedule; possible are {}", all.join("; ")),
     })
 }
 

@@ -21,7 +21,7 @@ pub fn run(args: &ModelsArgs) -> Result<(), Error> {
         let filter = args.filter.as_deref().unwrap_or_default();
         let names = ARCHS.iter().flat_map(|a| [a.model_type, a.class]);
         let meant = crate::advice::nearest(filter, names).map_or(String::new(), |n| format!(": did you mean `{n}`?"));
-        Error::Failed(format!("no architecture has `{filter}` in its names{meant}; `llmcc models` lists them all"))
+        Error::Failed(format!("no architecture has `{filter}` in its name{meant}; `llmcc models` lists all of them"))
     };
     super::print(&table.ok_or_else(nothing)?)
 }

@@ -21,7 +21,7 @@ use speaker::{Made, Speaker, stats};
 pub fn run(args: &RunArgs) -> Result<(), Error> {
     if args.system.is_some() && !args.chat {
         return Err(Error::Usage(
-            "--system goes with --chat: with -p or --ids the text is continued as it is, without roles".into(),
+            "--system needs --chat: with -p or --ids the text is continued as it is, without roles".into(),
         ));
     }
     let model = Model::open(&args.artifact, args.engine.options())?;

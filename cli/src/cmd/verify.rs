@@ -29,8 +29,8 @@ fn check(args: &VerifyArgs) -> Result<(), Error> {
     let kept = golden_vectors(&manifest.golden);
     if let Err(why) = &kept {
         eprintln!(
-            "warning: {}: no golden vectors to compare with ({why}). Its hashes only say that nothing changed since they were computed; compare the root with the \
-             one that was printed when it was compiled (--root)",
+            "warning: {}: no golden vectors to compare with ({why}). Its hashes only prove that nothing changed \
+                since they were computed; compare the root with the one printed when it was compiled (--root)",
             args.artifact.display()
         );
     }
@@ -49,7 +49,7 @@ fn check(args: &VerifyArgs) -> Result<(), Error> {
                 let (ours, others): (Vec<_>, Vec<_>) =
                     mine.into_iter().partition(|v| v.spec().is_some_and(|t| isa(t) == ran.isa));
                 let Some(version) = ours.first() else {
-                    return Err(broken(args, "its manifest does not know the version that runs here".into()));
+                    return Err(broken(args, "its manifest has no entry for the version that runs here".into()));
                 };
                 let checked = Checked { args, manifest: &manifest, version, ran: &ran };
                 super::print(&checked.golden(&kept, seed)?)?;
@@ -74,7 +74,8 @@ fn hashes(args: &VerifyArgs) -> Result<u64, Error> {
     let root = hex(&sealed.root());
     if args.root.as_ref().is_some_and(|want| *want != root) {
         return Err(Error::Failed(format!(
-            "{}: its root is {root}, not the one asked for: it is another artifact, or was altered together with its hashes",
+            "{}: its root is {root}, not the given one: it is another artifact, or was altered together with \
+                its hashes",
             args.artifact.display()
         )));
     }
@@ -88,7 +89,7 @@ fn hashes(args: &VerifyArgs) -> Result<u64, Error> {
         return Err(Error::Failed(altered(args, &sealed, &bad)));
     }
     super::print(&sizes(&sealed))?;
-    let compared = if args.root.is_some() { ", the one asked for" } else { "" };
+    let compared = if args.root.is_some() { ", the given one" } else { "" };
     super::print(&format!("root         {root}{compared}\n"))?;
     let code = sealed.parts.iter().find(|p| p.kind == part::CODE).map_or(Hash::default(), |p| p.hash);
     let weights = if sealed.weights_unhashed() { Hash::default() } else { tree::weights(&sealed.parts) };
@@ -107,7 +108,7 @@ fn sizes(sealed: &Sealed) -> String {
     kinds.retain(|(kind, _)| !matches!(*kind, part::PADDING | part::IMAGE | part::LABEL));
     let mut lines = String::new();
     for (kind, bytes) in kinds {
-        let _ = writeln!(lines, "{:<12} {bytes} bytes, as the compiler wrote them", part::name(kind));
+        let _ = writeln!(lines, "{:<12} {bytes} bytes, unchanged", part::name(kind));
     }
     if sealed.weights_unhashed() {
         let _ = writeln!(
@@ -124,7 +125,7 @@ fn altered(args: &VerifyArgs, sealed: &Sealed, bad: &[Damage]) -> String {
     const MOST: usize = 20;
     // If it is sound: it names the weights.
     let manifest = sealed.bytes(part::MANIFEST).ok().and_then(|m| Manifest::parse(&m).ok()).unwrap_or_default();
-    let mut s = format!("{}: not what the compiler wrote; copy or compile it again", args.artifact.display());
+    let mut s = format!("{}: changed since it was compiled; copy or compile it again", args.artifact.display());
     for d in bad.iter().take(MOST) {
         let file = if d.part.file == tree::SIDE { sealed.weights_path() } else { args.artifact.clone() };
         let _ =
@@ -151,9 +152,12 @@ fn golden_vectors(kept: &GoldenRecord) -> Result<&Golden, String> {
     match kept {
         GoldenRecord::Absent { absent } => Err(format!("none: {absent}")),
         GoldenRecord::Vectors(kept) if kept.scheme == golden::SCHEME => Ok(kept),
-        GoldenRecord::Vectors(kept) => {
-            Err(format!("not compared: made by scheme {}, this llmcc knows {}", kept.scheme, golden::SCHEME))
-        }
+        GoldenRecord::Vectors(kept) => Err(format!(
+            "not compared: they were made by scheme {}, this llmcc knows \
+                {}",
+            kept.scheme,
+            golden::SCHEME
+        )),
     }
 }
 
@@ -199,16 +203,18 @@ impl Checked<'_> {
             ))
         };
         match Distance::between(&kept.steps, &ran.steps) {
-            Some(d) if d.same_bits => said("the logits of when it was compiled, bit for bit".into()),
+            Some(d) if d.same_bits => said("the same logits as when it was compiled, bit for bit".into()),
             Some(d) if d.finite && d.relative <= ANOTHER_ROUNDING && !self.rounds_as(&kept.target) => said(format!(
-                "the logits of when it was compiled but for rounding: they were computed by the version for {}, which rounds elsewhere, and are {} apart",
+                "the same logits as when it was compiled, except for rounding: the version for {}, which rounds \
+                    elsewhere, computed them, and the distance is {}",
                 kept.target,
                 percent(d.relative)
             )),
             _ => {
                 let steps = golden::steps(seed, ran.vocab, ran.max_context, ran.whole);
                 Err(Error::Failed(format!(
-                    "{}: it does not compute what it did when it was compiled: {}; it was altered, or this machine computes differently",
+                    "{}: it computes other results than when it was compiled: {}; it was altered, or this \
+                        machine computes differently",
                     self.args.artifact.display(),
                     golden::difference(&kept.steps, &ran.steps, ran.columns, &steps).unwrap_or_default()
                 )))
@@ -245,10 +251,11 @@ impl Checked<'_> {
         let (apart, allowed) = (percent(own.from_portable.relative), percent(self.rounding()));
         if own.from_portable.relative > self.rounding() {
             return self.failed(&format!(
-                "logits in this processor's own order of sums are {apart} apart from those in the portable one (`--portable`), {allowed} may be rounding; please report this"
+                "logits in this processor's own order of sums differ by {apart} from logits in the portable \
+                    order (`--portable`); rounding explains at most {allowed}; please report this"
             ));
         }
-        Ok(format!("{portable}\n{ours}; from those in the portable order they are {apart} apart\n"))
+        Ok(format!("{portable}\n{ours}; they differ by {apart} from the portable order\n"))
     }
 
     /// How far two of this version's results may be apart, either being as far from exact as its
@@ -279,10 +286,11 @@ impl Checked<'_> {
         if apart.relative > allowed {
             let (apart, allowed) = (percent(apart.relative), percent(allowed));
             return self.failed(&format!(
-                "logits depend on how {n} tokens were batched{order}: they are {apart} apart, {allowed} may be rounding; please report this"
+                "logits depend on how {n} tokens were batched{order}: they differ by {apart}; rounding explains \
+                    at most {allowed}; please report this"
             ));
         }
-        said(&format!(" but for rounding: {} apart", percent(apart.relative)))
+        said(&format!(" except for rounding: they differ by {}", percent(apart.relative)))
     }
 }
 
@@ -370,7 +378,7 @@ mod tests {
     fn versions_that_round_elsewhere_are_near() {
         let (near, _) = said("x86-64-v3", "int8", "x86-64-v4", 2.1, None).expect("other activations");
         assert!(
-            near.contains("computed by the version for x86-64-v4, which rounds elsewhere, and are 4.5 % apart"),
+            near.contains("except for rounding: the version for x86-64-v4, which rounds elsewhere, computed them, and the distance is 4.5 %"),
             "{near}"
         );
         assert!(said("sm90", "f32", "x86-64-v4", 2.1, None).expect("a GPU").0.contains("sm90 on a machine: 2 tokens"));
@@ -394,7 +402,9 @@ mod tests {
         let two = said(0.0, Some((0.0, 0.002))).expect("two orders");
         assert!(two.contains("in the portable order of sums, bit for bit\ncomputation  x86-64-v4: 24 tokens"), "{two}");
         assert!(
-            two.ends_with("in this processor's own order of sums, bit for bit; from those in the portable order they are 0.2 % apart\n"),
+            two.ends_with(
+                "in this processor's own order of sums, bit for bit; they differ by 0.2 % from the portable order\n"
+            ),
             "{two}"
         );
         for (portable, own, says) in [
@@ -413,7 +423,7 @@ mod tests {
             said("sm90", "f32", "x86-64-v4", 2.0, Some(0.01))
                 .expect("within the tolerance")
                 .1
-                .contains("but for rounding: 1.0 % apart")
+                .contains("except for rounding: they differ by 1.0 %")
         );
         for (target, apart) in [("sm90", 0.3), ("x86-64-v3", 1e-6)] {
             let wrong = said(target, "f32", "x86-64-v4", 2.0, Some(apart)).expect_err("too far apart");

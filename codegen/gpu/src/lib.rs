@@ -76,7 +76,7 @@ pub fn emit(kernel: &Kernel, target: &TargetSpec) -> Result<Source, CodegenError
     // Compilers that are tested look at every kernel they make.
     let found = if cfg!(debug_assertions) { verify_once(&source.program) } else { vec![] };
     if let Some(first) = found.first() {
-        let what = format!("what the kernel does to shared memory is not in order: {first}");
+        let what = format!("the kernel uses shared memory out of order: {first}");
         return Err(CodegenError::internal(kernel, what));
     }
     Ok(source)

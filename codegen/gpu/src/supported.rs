@@ -79,16 +79,17 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
         Body::ExpertMatmul(k) => products_of_experts(cx, k),
         Body::TopK(k) => {
             let (k, vocab) = (k.k, cx.cols(k.x));
-            unless(sample::joins(k, vocab), format!("{k} candidates of {vocab} logits are more than a block can join"))
+            unless(sample::joins(k, vocab), format!("{k} candidates of {vocab} logits are too many for one block"))
         }
         Body::CausalConv(k) => {
             let most = causal_conv::MOST;
-            let what = format!("convolutions over {} tokens have no GPU kernel, of 2 to {most} they have", k.width);
+            let what = format!("convolutions over {} tokens have no GPU kernel; supported are 2 to {most}", k.width);
             unless(k.width <= most, format!("{what}; compile for a CPU"))
         }
         Body::Recurrence(k) => {
             let (rows, most) = (cx.kernel.fixed(k.state).rows, recurrence::MOST);
-            let what = format!("linear recurrences over states of {rows} rows have no GPU kernel, of {most} they have");
+            let what = format!("linear recurrences over states of {rows} rows have no GPU kernel; supported are \
+                up to {most}");
             unless(rows <= most, format!("{what}; compile for a CPU"))
         }
         Body::Matmul(_)
@@ -112,7 +113,7 @@ fn family(cx: &Cx<'_>) -> Result<(), String> {
 fn row_norm(cx: &Cx<'_>, k: &RowNorm) -> Result<(), String> {
     let (cols, out) = cx.rows(k.out);
     if out.by_row() && k.norm.is_some_and(|norm| norm.width != cols) {
-        return Err(format!("{out} rows have one scale: they are made of rows normalized as a whole"));
+        return Err(format!("{out} rows have one scale, so they must be made from rows normalized as a whole"));
     }
     Ok(())
 }
@@ -126,10 +127,10 @@ fn products_of_experts(cx: &Cx<'_>, k: &ExpertMatmul) -> Result<(), String> {
         return Err(format!("products of experts have tiles of 1 or {rows} rows and {BLOCK} columns, {have}"));
     }
     if elem.is_quantized() {
-        return Err(format!("products of experts have f32 or 16-bit rows, not {elem}"));
+        return Err(format!("products of experts support f32 or 16-bit rows, not {elem}"));
     }
     if s.weights.iter().any(|w| schedule::is_fp8(cx.kernel.matrix(*w).format)) {
-        return Err("experts of fp8 weights are not multiplied yet: compile with another format".into());
+        return Err("products of experts with fp8 weights are not supported yet: compile with another format".into());
     }
     fits(cx, &format!("sums of {} matrices", s.weights.len()), experts::shared_bytes(cx, k))
 }
@@ -137,7 +138,7 @@ fn products_of_experts(cx: &Cx<'_>, k: &ExpertMatmul) -> Result<(), String> {
 /// Why a product has no schedule.
 fn unscheduled(cx: &Cx<'_>, body: &Matmul) -> String {
     if let Some(elem) = body.prologue.map(|p| p.elem).filter(|elem| elem.is_quantized()) {
-        return format!("the prologue of a product makes f32, f16 or bf16 rows, not {elem}");
+        return format!("the prologue of a product supports f32, f16 or bf16 rows, not {elem}");
     }
     if let Some(s) = body.segments.iter().find(|s| !s.tile_n.is_multiple_of(BLOCK)) {
         return format!("tiles of {} columns must be multiples of {BLOCK}", s.tile_n);
@@ -157,7 +158,5 @@ fn fits(cx: &Cx<'_>, what: &str, bytes: usize) -> Result<(), String> {
         return Ok(());
     }
     let target = cx.target.name;
-    Err(format!(
-        "{what} need {bytes} bytes of shared memory, of which a block of `{target}` has {most}; compile for a CPU"
-    ))
+    Err(format!("{what} need {bytes} bytes of shared memory, but a block of `{target}` has {most}; compile for a CPU"))
 }

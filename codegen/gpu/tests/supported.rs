@@ -135,10 +135,10 @@ fn what_gpus_lack_is_refused() {
         (attention("f32", "f32, 2x20000", "f32"), "values of 20000 elements need"),
         (norm("", "q8g32"), "`y` must be a matrix of rows that"),
         (norm(" norm{eps=1e-5, width=32}", "fp8"), "rows normalized as a whole"),
-        (normalized(100_000, "f32"), "need 400016 bytes of shared memory, of which a block of `sm90` has 232448"),
+        (normalized(100_000, "f32"), "need 400016 bytes of shared memory, but a block of `sm90` has 232448"),
         (top_k(10_000, 300), "300 candidates of 10000 logits"),
-        (conv(17), "convolutions over 17 tokens have no GPU kernel, of 2 to 16 they have; compile for a CPU"),
-        (recurrence(1025), "over states of 1025 rows have no GPU kernel, of 1024 they have; compile for a CPU"),
+        (conv(17), "convolutions over 17 tokens have no GPU kernel; supported are 2 to 16; compile for a CPU"),
+        (recurrence(1025), "over states of 1025 rows have no GPU kernel; supported are up to 1024; compile for a CPU"),
     ] {
         let got = said(&text, target("sm90"));
         assert!(got.contains(words), "{text}{got:?}");

@@ -35,7 +35,7 @@ pub(super) fn check(kernel: Checked<'_>, target: &TargetSpec, portable: bool) ->
         return attends(kernel, k, portable);
     }
     if let Body::TopK(_) = &kernel.body {
-        return refuse("the runtime reads logits where they are: there are no candidates on CPUs".into());
+        return refuse("CPUs need no candidates: the runtime reads logits in memory".into());
     }
     Ok(())
 }
@@ -52,7 +52,7 @@ fn attends(kernel: Checked<'_>, k: &Attention, portable: bool) -> Result<(), Cod
         return refuse("16-bit rows need the attention microkernel");
     }
     if portable && (softcap.is_some() || sinks.is_some() || bias.is_some() || !causal || chunked) {
-        return refuse("softcap, sinks, biases, chunks and looking ahead need the attention microkernel");
+        return refuse("softcap, sinks, biases, chunks and attention to later tokens need the attention microkernel");
     }
     let rows_alone = kernel.kv(kv).latent && own.is_none();
     if portable && (sums || rows_alone) {
@@ -80,7 +80,7 @@ fn multiplies(kernel: Checked<'_>, portable: bool) -> Result<(), CodegenError> {
     }
     let rows = RowKind::from(rows);
     let what = format!(
-        "{rows} rows are not multiplied by its weights: of 16-bit and fp8 rows, only bf16 ones are, by bf16 microkernels"
+        "{rows} rows cannot be multiplied by its weights: among 16-bit and fp8 rows, only bf16 microkernels exist"
     );
     Err(CodegenError::unsupported(&kernel, what))
 }

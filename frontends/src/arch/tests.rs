@@ -348,7 +348,9 @@ fn tensors_that_do_not_fit_the_configuration() {
     };
     assert_eq!(
         message(json!({}), |t| retype(at(t, UP), "F8_E4M3", 1)),
-        "model.safetensors: tensor `model.layers.1.mlp.up_proj.weight` is stored as F8_E4M3; weights must be F32, F16 or BF16: its quantization is none of those that config.json may declare; use the unquantized checkpoint and compile with --w8 or --w4"
+        "model.safetensors: tensor `model.layers.1.mlp.up_proj.weight` is stored as F8_E4M3; weights must be \
+            F32, F16 or BF16: its quantization is not one that config.json may declare; use the unquantized \
+            checkpoint and compile with --w8 or --w4"
     );
     for (dtype, bytes) in [("F64", 8), ("I8", 1)] {
         assert_eq!(
@@ -376,7 +378,8 @@ fn contexts_beyond_the_model() {
     };
     let error = |n| {
         Err(format!(
-            "a context of {n} tokens was asked for, but the model has positions for 64; ask for 1 to 64 (or set rope_scaling in config.json)"
+            "a context of {n} tokens exceeds the model's 64 positions; give 1 to 64 (or set rope_scaling in \
+                config.json)"
         ))
     };
     assert_eq!([context(0), context(1), context(64), context(65)], [error(0), Ok(1), Ok(64), error(65)]);

@@ -133,7 +133,7 @@ pub(super) fn describe(
         };
         let entry = joined(&name, views, cut, head_dim)?;
         if index.insert(called.clone(), entry).is_some() {
-            return Err((format!("two tensors are `{called}`"), OTHER));
+            return Err((format!("two tensors have the name `{called}`"), OTHER));
         }
     }
     let shape = |name: &str| index.get(name).map(|e: &Entry| e.info.shape.clone());
@@ -217,7 +217,7 @@ fn joined(name: &str, views: Vec<View>, cut: Cut, head_dim: usize) -> Result<Ent
 }
 
 fn config(params: &Value) -> Result<Map<String, Value>, Wrong> {
-    let Some(members) = params.as_object() else { return Err((format!("{PARAMS} is no object"), OTHER)) };
+    let Some(members) = params.as_object() else { return Err((format!("{PARAMS} is not a JSON object"), OTHER)) };
     known(members)?;
     let get = |key: &str| members.get(key).filter(|v| !v.is_null());
     let (model_type, class) = match (get("moe"), get("sliding_window")) {
@@ -255,7 +255,7 @@ fn known(members: &Map<String, Value>) -> Result<(), Wrong> {
         let read = OTHER_KEYS.contains(&key.as_str()) || KEYS.iter().any(|(known, _)| known == key);
         if !read && !off(value) {
             let what = format!(
-                "`{key}` is {} in {PARAMS}, which may change what the model computes, and is not read",
+                "`{key}` is {} in {PARAMS}, which is not supported and may change the model's results",
                 show(value)
             );
             return Err((what, OTHER));
@@ -267,15 +267,15 @@ fn known(members: &Map<String, Value>) -> Result<(), Wrong> {
     let of_experts = members.get("moe").and_then(Value::as_object).into_iter().flatten();
     for (key, value) in of_experts {
         if !["num_experts", "num_experts_per_tok"].contains(&key.as_str()) && !off(value) {
-            let what = format!("`moe.{key}` is {} in {PARAMS}, which is not read", show(value));
+            let what = format!("`moe.{key}` is {} in {PARAMS}, which is not supported", show(value));
             return Err((what, OTHER));
         }
     }
     // Mistral's code takes another base than Meta's where nothing is said.
     let silent = |key: &str| members.get(key).is_none_or(Value::is_null);
     if !silent("hidden_dim") && silent("rope_theta") && silent("sliding_window") {
-        let what = format!("{PARAMS} says neither `rope_theta` nor `sliding_window`");
-        return Err((what, "programs for such files take different bases of rotary positions: add `rope_theta`"));
+        let what = format!("{PARAMS} has neither `rope_theta` nor `sliding_window`");
+        return Err((what, "programs for such files use different bases of rotary positions: add `rope_theta`"));
     }
     Ok(())
 }
@@ -297,7 +297,14 @@ fn guessed(params: &Value, config: &mut Map<String, Value>) -> Result<Vec<String
         let small = params["dim"].as_u64().is_some_and(|dim| dim <= 3072);
         let given = &params["rope_scaling_factor"];
         if !given.is_null() && !given.as_f64().is_some_and(|x| x >= 1.0) {
-            return Err((format!("`rope_scaling_factor` is {} in {PARAMS}, no factor", show(given)), OTHER));
+            return Err((
+                format!(
+                    "`rope_scaling_factor` is {} in {PARAMS}; it must be a number of at least \
+                1",
+                    show(given)
+                ),
+                OTHER,
+            ));
         }
         let factor = given.as_f64().unwrap_or(if small { 32.0 } else { 8.0 });
         if given.is_null() {
@@ -319,8 +326,10 @@ fn guessed(params: &Value, config: &mut Map<String, Value>) -> Result<Vec<String
             (false, _) => 4096,
         };
         config.insert("max_position_embeddings".into(), context.into());
-        notes
-            .push(format!("{PARAMS} says nothing of the longest context: {context} is assumed; `max_seq_len` says it"));
+        notes.push(format!(
+            "{PARAMS} does not give the longest context: {context} is assumed; set `max_seq_len` \
+                to change it"
+        ));
     }
     Ok(notes)
 }

@@ -50,7 +50,7 @@ impl Sizes {
         let newer = file.starts_with(MAGIC);
         let version = if newer { number(4)? } else { 0 };
         if newer && !(1..=2).contains(&version) {
-            let what = format!("this is a file of llama2.c of version {version}, which is not read");
+            let what = format!("this is a file of llama2.c of version {version}, which is not supported");
             return Some(Err((what, AGAIN)));
         }
         let from = if newer { 8 } else { 0 };
@@ -251,7 +251,7 @@ fn tensors(file: &[u8], shard: usize) -> Option<Result<Described, Wrong>> {
         }
         // Without a magic number any file may begin like this.
         let what = format!(
-            "its header is one of llama2.c for a model of {} bytes, but the file has {}",
+            "its llama2.c header describes a model of {} bytes, but the file has {}",
             bytes.map_or("too many".into(), |n| n.to_string()),
             file.len()
         );
@@ -363,7 +363,7 @@ mod tests {
             Checkpoint::open(&folder.0.join("model.bin")).map_or_else(|e| e.to_string(), |_| "nothing".into())
         };
         let with = |at: usize, n: i32| [&file[..at], &n.to_le_bytes(), &file[at + 4..]].concat();
-        assert!(message(with(4, 3)).contains("of version 3, which is not read"));
+        assert!(message(with(4, 3)).contains("of version 3, which is not supported"));
         assert!(message(file[..file.len() - 1].to_vec()).contains("but the file has"));
         // Invalid sizes, sizes that make no whole groups, or more bytes than there can be.
         for at in (8..32).step_by(4).chain([37]) {

@@ -61,7 +61,7 @@ pub(super) fn open(path: &Path, declares: Declares) -> Result<Checkpoint, Fronte
         let folder = if dir == Path::new("") { Path::new(".") } else { dir };
         return Err(FrontendError::NotACheckpoint {
             path: path.to_path_buf(),
-            what: "a folder or a file of tensors is expected".into(),
+            what: "it is neither a folder nor a file of tensors".into(),
             help: format!("give the folder, `{}`", folder.display()).into(),
         });
     }
@@ -122,8 +122,8 @@ fn without_config(dir: &Path, tensors: &Path, opened: Opened) -> Result<Checkpoi
             path: dir.join(CONFIG),
             what: "the file is missing".into(),
             help: match CONSOLIDATED.iter().any(|name| tensors.ends_with(name)) {
-                true => "Llama's own files need their params.json beside them; download it too".into(),
-                false => "a checkpoint needs its config.json beside the tensors; download it too".into(),
+                true => "Llama's own files need params.json beside them; download it, too".into(),
+                false => "a checkpoint needs config.json beside the tensors; download it, too".into(),
             },
         });
     };
@@ -163,7 +163,7 @@ fn slices(dir: &Path, file: &Path) -> Result<Vec<PathBuf>, FrontendError> {
     let entries = std::fs::read_dir(folder).map_err(|source| io(folder, "list", source))?;
     let numbers: BTreeSet<usize> = entries.flatten().filter_map(|e| number(&e.file_name().to_string_lossy())).collect();
     if let Some(gap) = (0..numbers.len()).find(|i| !numbers.contains(i)) {
-        let what = format!("`consolidated.{gap:02}.pth` is missing, of {} files", numbers.len() + 1);
+        let what = format!("`consolidated.{gap:02}.pth` is missing among {} files", numbers.len() + 1);
         return Err(wrong(folder)((what, "download all files of the model")));
     }
     Ok(numbers.into_iter().map(|i| dir.join(format!("consolidated.{i:02}.pth"))).collect())
@@ -234,14 +234,11 @@ fn find_tensors(dir: &Path) -> Result<PathBuf, FrontendError> {
     let (what, help) = if let ([], [first, ..]) = (&models[..], &ggufs[..]) {
         (format!("holds `{first}`, but not the first part of that model"), "download all parts of the model")
     } else if let [_, _, ..] = models[..] {
-        (format!("holds {} GGUF files: {}", models.len(), listed(&models)), "name the one that is meant")
+        (format!("holds {} GGUF files: {}", models.len(), listed(&models)), "give the right one")
     } else if let [_, _, ..] = pickles[..] {
-        (
-            format!("holds {} files that may be the model: {}", pickles.len(), listed(&pickles)),
-            "name the one that is meant",
-        )
+        (format!("holds {} files that may be the model: {}", pickles.len(), listed(&pickles)), "give the right one")
     } else if let Some(found) = ending(&[".safetensors"]) {
-        (format!("holds `{found}`, but neither {SINGLE} nor {INDEX}"), "name the file itself, or add the index")
+        (format!("holds `{found}`, but neither {SINGLE} nor {INDEX}"), "give the file itself, or add the index")
     } else {
         (format!("holds neither {SINGLE} nor {INDEX}"), "give the folder of a Hugging Face checkpoint")
     };
@@ -332,8 +329,8 @@ fn open_gguf(path: &Path, declares: Declares) -> Result<Checkpoint, FrontendErro
         let (shard, header) = match read.take() {
             Some(first) => first,
             None if part.symlink_metadata().is_err() => {
-                let what = format!("it is missing, part {} of {} of a model", at + 1, names.len());
-                return Err(of_part((what, "download it, of the same revision as the others")));
+                let what = format!("it is missing: part {} of {} of a model", at + 1, names.len());
+                return Err(of_part((what, "download it, from the same revision as the others")));
             }
             None => open_part(&part)?,
         };
@@ -373,10 +370,15 @@ fn before_gguf(file: &[u8]) -> Option<String> {
     let number = |at: usize| file.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
     let version = number(4).unwrap_or(0);
     Some(match file.get(..4)? {
-        b"lmgg" => "this is a file of GGML of 2023 or before (`ggml`, without a version), which is not read".into(),
-        b"fmgg" | b"ggmf" => format!("this is a file of GGML of 2023 (`ggmf`, version {version}), which is not read"),
-        b"tjgg" => format!("this is a file of GGML of 2023 (`ggjt`, version {version}), which is not read"),
-        b"algg" => "this is an adapter of llama.cpp of 2023 (`ggla`), which is not read".into(),
+        b"lmgg" => "this is a file of GGML of 2023 or before (`ggml`, without a version), which is not \
+            supported"
+            .into(),
+        b"fmgg" | b"ggmf" => format!(
+            "this is a file of GGML of 2023 (`ggmf`, version {version}), which is not \
+            supported"
+        ),
+        b"tjgg" => format!("this is a file of GGML of 2023 (`ggjt`, version {version}), which is not supported"),
+        b"algg" => "this is an adapter of llama.cpp of 2023 (`ggla`), which is not supported".into(),
         _ => return None,
     })
 }
@@ -394,7 +396,7 @@ fn open_index(dir: &Path, path: &Path, opened: &mut Opened) -> Result<(), Fronte
         // An index comes from a stranger: it may name files of its own folder only.
         if Path::new(file).file_name().is_none_or(|n| n != file) || !file.ends_with(ending) {
             return Err(bad(format!(
-                "tensor `{tensor}` is said to be in `{file}`, which is not a {ending} file of this folder"
+                "the index puts tensor `{tensor}` into `{file}`, which is not a {ending} file of this folder"
             )));
         }
         wanted.entry(file).or_default().push(tensor);
@@ -430,7 +432,10 @@ fn open_index(dir: &Path, path: &Path, opened: &mut Opened) -> Result<(), Fronte
             } else if counts == Some(other) {
                 tensors.remove(&name);
             } else {
-                let what = format!("tensor `{name}` is both in `{other}` and in `{file}`, and the index does not say");
+                let what = format!(
+                    "tensor `{name}` is both in `{other}` and in `{file}`, and the index does \
+                    not tell"
+                );
                 return Err(bad(format!("{what} which of them counts")));
             }
             superseded += 1;
@@ -443,7 +448,7 @@ fn open_index(dir: &Path, path: &Path, opened: &mut Opened) -> Result<(), Fronte
 /// Says that some tensors are in several files.
 fn several(index: &Path, count: usize) -> String {
     let name = file_name(index);
-    format!("{name}: {count} tensors are in several files; those of the files that the index names count")
+    format!("{name}: {count} tensors are in several files; the files named by the index count")
 }
 
 impl Checkpoint {

@@ -326,8 +326,8 @@ impl Checkpoint {
     /// The error for a weight of an element type that is not compiled.
     pub(crate) fn bad_dtype(&self, name: &str, info: &TensorInfo) -> FrontendError {
         let help = if info.dtype.name.starts_with('F') && info.dtype.bits <= 8 {
-            "its quantization is none of those that config.json may declare; use the unquantized checkpoint and \
-             compile with --w8 or --w4"
+            "its quantization is not one that config.json may declare; use the unquantized checkpoint and \
+                compile with --w8 or --w4"
         } else {
             "convert the checkpoint, for example with `model.to(torch.bfloat16).save_pretrained(...)`"
         };

@@ -72,7 +72,7 @@ fn number(file: &[u8], at: usize) -> Option<u32> {
 
 fn read(file: &[u8], version: u32) -> Result<(Header, Tensors), Wrong> {
     if !(NEWER - 1..=NEWER).contains(&version) {
-        return Err((format!("this is a file of rwkv.cpp of version {version}, which is not read"), OTHER));
+        return Err((format!("this is a file of rwkv.cpp of version {version}, which is not supported"), OTHER));
     }
     let size = |at: usize, what: &str| {
         let n = number(file, at).ok_or_else(|| (format!("the file ends within its header, before {what}"), AGAIN))?;
@@ -82,16 +82,16 @@ fn read(file: &[u8], version: u32) -> Result<(Header, Tensors), Wrong> {
     let header =
         Header { vocab: size(8, "the vocabulary")?, hidden: size(12, "the width")?, layers: size(16, "the layers")? };
     let kind = size(20, "the type")?;
-    ty(kind, version).map_err(|name| (format!("the model is of type {name}"), OTHER))?;
+    ty(kind, version).map_err(|name| (format!("the model has type {name}"), OTHER))?;
     if header.layers > MOST {
-        return Err((format!("the header claims {} layers (at most {MOST} are believed)", header.layers), AGAIN));
+        return Err((format!("the header claims {} layers, more than {MOST}", header.layers), AGAIN));
     }
     let (mut tensors, mut at) = (Tensors::new(), HEADER);
     while at < file.len() {
         let (name, tensor) = tensor(file, at, version)?;
         at = tensor.bytes.end;
         if tensors.len() == MOST_TENSORS || tensors.insert(name.clone(), tensor).is_some() {
-            return Err((format!("byte {at} of the file: tensor `{name}` is there twice, or one too many"), AGAIN));
+            return Err((format!("byte {at} of the file: tensor `{name}` appears twice, or is superfluous"), AGAIN));
         }
     }
     Ok((header, tensors))
@@ -99,12 +99,12 @@ fn read(file: &[u8], version: u32) -> Result<(Header, Tensors), Wrong> {
 
 /// The type of a number, or its name.
 fn ty(number: usize, version: u32) -> Result<&'static BlockType, String> {
-    let Some(name) = TYPES.get(number) else { return Err(format!("{number}, which is not known")) };
-    let name = name.map_err(|name| format!("{name}, which is not read"))?;
+    let Some(name) = TYPES.get(number) else { return Err(format!("{number}, which is unknown")) };
+    let name = name.map_err(|name| format!("{name}, which is not supported"))?;
     if version < NEWER && number > 1 {
-        return Err(format!("{name} as it was before version {NEWER}, which is not read"));
+        return Err(format!("{name} in its form before version {NEWER}, which is not supported"));
     }
-    blocks::named(name).ok_or_else(|| format!("{name}, which is not read"))
+    blocks::named(name).ok_or_else(|| format!("{name}, which is not supported"))
 }
 
 /// The tensor whose header begins at `at`.
@@ -122,16 +122,19 @@ fn tensor(file: &[u8], at: usize, version: u32) -> Result<(String, StoredTensor)
     let from = at.saturating_add(4 * (3 + rank));
     let name =
         file.get(from..from.saturating_add(length)).ok_or_else(|| wrong("the file ends within a name".into()))?;
-    let name = std::str::from_utf8(name).map_err(|_| wrong("the name of a tensor is no UTF-8".into()))?.to_string();
-    let ty = ty(kind, version).map_err(|ty| (format!("tensor `{name}` is of type {ty}"), OTHER))?;
+    let name = std::str::from_utf8(name).map_err(|_| wrong("the name of a tensor is not UTF-8".into()))?.to_string();
+    let ty = ty(kind, version).map_err(|ty| (format!("tensor `{name}` has type {ty}"), OTHER))?;
     let columns = shape[0];
     let rows = shape[1..].iter().try_fold(1usize, |n, d| n.checked_mul(*d));
     let whole = columns.is_multiple_of(ty.columns).then_some(columns / ty.columns * ty.bytes);
     let bytes = whole.zip(rows).and_then(|(row, rows)| row.checked_mul(rows));
     let (start, left) = (from + length, file.len() - from - length);
     let Some(bytes) = bytes.filter(|bytes| *bytes > 0 && *bytes <= left) else {
-        let what =
-            format!("tensor `{name}`: {} {shape:?} is no whole number of blocks in the {left} bytes left", ty.name);
+        let what = format!(
+            "tensor `{name}`: {} {shape:?} is not a whole number of blocks in the {left} bytes \
+                left",
+            ty.name
+        );
         return Err(wrong(what));
     };
     shape.reverse();
@@ -154,7 +157,7 @@ fn version(tensors: &Tensors) -> Result<Revision, Wrong> {
         () if has("r_k") => Ok(Revision::Seven),
         () if has("time_maa_x") => Ok(Revision::Six),
         () if has("gate.weight") => Ok(Revision::Five),
-        () if has("ln_x.weight") => Err(("it is an RWKV-5.0 or 5.1, of which only 5.2 is read".into(), OTHER)),
+        () if has("ln_x.weight") => Err(("it is an RWKV-5.0 or 5.1; only 5.2 is supported".into(), OTHER)),
         () => Ok(Revision::Four),
     }
 }
@@ -190,7 +193,16 @@ fn model(header: &Header, tensors: Tensors, shard: usize) -> Result<Described, W
         if rwkv_forms::is_widened(&tensor, form) {
             widened.push(name.clone());
         }
-        let wrong = || (format!("tensor `{name}` is {} {:?}, which it never is", tensor.ty.name, tensor.shape), OTHER);
+        let wrong = || {
+            (
+                format!(
+                    "tensor `{name}` is {} {:?}, which is never its \
+            form",
+                    tensor.ty.name, tensor.shape
+                ),
+                OTHER,
+            )
+        };
         index.insert(name.clone(), rwkv_forms::entry(&tensor, form, shard).ok_or_else(wrong)?);
     }
     Ok(Described { config, index, notes: rwkv_forms::note(&widened).into_iter().collect() })
@@ -207,7 +219,7 @@ fn config(header: &Header, version: Revision, tensors: &Tensors) -> Result<Value
     };
     if shape("emb.weight", 2)? != [vocab, hidden] || vocab == 0 || hidden == 0 {
         return Err((
-            format!("the header says {vocab} tokens of {hidden} columns, and `emb.weight` is another table"),
+            format!("the header has {vocab} tokens of {hidden} columns, but `emb.weight` has another shape"),
             AGAIN,
         ));
     }

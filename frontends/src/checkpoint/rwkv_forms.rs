@@ -105,7 +105,7 @@ pub(super) fn is_widened(tensor: &StoredTensor, form: Form) -> bool {
 pub(super) fn note(widened: &[String]) -> Option<String> {
     let name = widened.first()?;
     let others = like_it(widened.len() - 1);
-    Some(format!("`{name}` is stored transposed, in blocks of what are columns here: it is read as f32{others}"))
+    Some(format!("`{name}` is stored transposed, in blocks along its columns: it is read as f32{others}"))
 }
 
 /// A matrix of blocks along the model's columns.

@@ -86,7 +86,8 @@ pub enum HeaderError {
     },
     /// A header length beyond [`MAX_HEADER`].
     #[error(
-        "its first 8 bytes, the length of the header, say more than the {MAX_HEADER} bytes that are allowed; this is not a safetensors file, or it is corrupt"
+        "its first 8 bytes give a header longer than the allowed {MAX_HEADER} bytes; this is not a safetensors \
+            file, or it is corrupt"
     )]
     TooLarge {
         /// Claimed length.
@@ -135,9 +136,7 @@ pub enum HeaderError {
         rank: usize,
     },
     /// Shape times element size overflows, or is not a whole number of bytes.
-    #[error(
-        "tensor `{name}`: the size of {dtype} {shape:?} is not a representable number of bytes; the file is corrupt"
-    )]
+    #[error("tensor `{name}`: {dtype} {shape:?} is too large; the file is corrupt")]
     Overflow {
         /// The tensor.
         name: String,

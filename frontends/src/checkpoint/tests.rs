@@ -31,12 +31,7 @@ fn malformed_headers() {
             "the file has 7 bytes, too few for a safetensors header; it is empty or truncated: download it again"
                 .into(),
         ),
-        (
-            vec![0xff; 64],
-            format!(
-                "its first 8 bytes, the length of the header, say more than the 100000000 bytes that are allowed; {foreign}"
-            ),
-        ),
+        (vec![0xff; 64], format!("its first 8 bytes give a header longer than the allowed 100000000 bytes; {foreign}")),
         (
             [100u64.to_le_bytes().as_slice(), b"{}"].concat(),
             format!("the header claims 100 bytes, but only 2 follow; {truncated}"),
@@ -88,26 +83,17 @@ fn malformed_headers() {
         ),
         (
             one("F32", "[4294967296,4294967296]", "[0,8]"),
-            format!(
-                "tensor `w`: the size of F32 [4294967296, 4294967296] is not a representable number of bytes; {corrupt}"
-            ),
+            format!("tensor `w`: F32 [4294967296, 4294967296] is too large; {corrupt}"),
         ),
         (
             one("F64", "[2305843009213693952]", "[0,8]"),
-            format!(
-                "tensor `w`: the size of F64 [2305843009213693952] is not a representable number of bytes; {corrupt}"
-            ),
+            format!("tensor `w`: F64 [2305843009213693952] is too large; {corrupt}"),
         ),
         (
             one("F32", "[0,18446744073709551615]", "[0,0]"),
-            format!(
-                "tensor `w`: the size of F32 [0, 18446744073709551615] is not a representable number of bytes; {corrupt}"
-            ),
+            format!("tensor `w`: F32 [0, 18446744073709551615] is too large; {corrupt}"),
         ),
-        (
-            one("F4", "[3]", "[0,1]"),
-            format!("tensor `w`: the size of F4 [3] is not a representable number of bytes; {corrupt}"),
-        ),
+        (one("F4", "[3]", "[0,1]"), format!("tensor `w`: F4 [3] is too large; {corrupt}")),
         (
             one("U8", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,8]", "[0,8]"),
             "tensor `w` has 17 dimensions (at most 16 are supported); the file is corrupt".into(),
@@ -272,16 +258,16 @@ fn folders_that_are_no_checkpoints() {
         ),
         (vec![("a-00001-of-00002.gguf", &first)],
             "",
-            "DIR/a-00002-of-00002.gguf: it is missing, part 2 of 2 of a model; download it, \
-             of the same revision as the others".into(),
+            "DIR/a-00002-of-00002.gguf: it is missing: part 2 of 2 of a model; download it, from the same \
+                revision as the others".into(),
         ),
         (vec![("a-00001-of-00002.gguf", &first), ("a-00002-of-00002.gguf", &first)],
             "",
-            format!("DIR/a-00002-of-00002.gguf: it is called part 2 of 2, but its `split.no` is 0, not 1; {parts}"),
+            format!("DIR/a-00002-of-00002.gguf: it is named part 2 of 2, but its `split.no` is 0, not 1; {parts}"),
         ),
         (vec![("a-00001-of-00002.gguf", &first), ("a-00002-of-00002.gguf", &other)],
             "",
-            format!("DIR/a-00002-of-00002.gguf: it is called part 2 of 2, but its `split.count` is 3, not 2; {parts}"),
+            format!("DIR/a-00002-of-00002.gguf: it is named part 2 of 2, but its `split.count` is 3, not 2; {parts}"),
         ),
         (vec![("a-00001-of-00002.gguf", &ten[0]), ("a-00002-of-00002.gguf", &ten[1])],
             "",
@@ -289,25 +275,24 @@ fn folders_that_are_no_checkpoints() {
         ),
         (vec![("a-00001-of-00002.gguf", &ten[0]), ("a-00002-of-00002.gguf", &nine[1])],
             "",
-            format!("DIR/a-00002-of-00002.gguf: its `split.tensors.count` is 9, and that of the first part 10; {parts}"),
+            format!("DIR/a-00002-of-00002.gguf: its `split.tensors.count` is 9, but the first part's is 10; {parts}"),
         ),
         (vec![("a-00001-of-00002.gguf", &llama[0]), ("a-00002-of-00002.gguf", &qwen[1])],
             "",
-            format!("DIR/a-00002-of-00002.gguf: its `llama.block_count` is 2, and that of the first part 1; {parts}"),
+            format!("DIR/a-00002-of-00002.gguf: its `llama.block_count` is 2, but the first part's is 1; {parts}"),
         ),
         (vec![("a-00001-of-65535.gguf", &many)],
             "",
-            format!("DIR/a-00001-of-65535.gguf: `split.count` says that it is one of 65535 parts, \
-             of at most 999; {parts}"),
+            format!("DIR/a-00001-of-65535.gguf: `split.count` is 65535 parts, more than 999; {parts}"),
         ),
         (vec![("a.gguf", &first)],
             "",
-            "DIR/a.gguf: it is one of 2 parts of a model and its name does not end in \
-             `-00001-of-00002.gguf`; name the first part, under the name that it had".into(),
+            "DIR/a.gguf: it is one of 2 parts of a model, but its name does not end in `-00001-of-00002.gguf`; \
+                give the first part under its original name".into(),
         ),
         (vec![("m.gguf", b"GGUF"), ("n.gguf", b"GGUF")],
             "",
-            "DIR: holds 2 GGUF files: `m.gguf`, `n.gguf`; name the one that is meant".into(),
+            "DIR: holds 2 GGUF files: `m.gguf`, `n.gguf`; give the right one".into(),
         ),
         (
             vec![("m.gguf", b"GGUF"), ("mmproj-m-F16.gguf", b"GGUF"), ("imatrix.gguf", b"GGUF")],
@@ -316,16 +301,21 @@ fn folders_that_are_no_checkpoints() {
              corrupt: download it again"
                 .into(),
         ),
-        (vec![("m.gguf", b"GGUF\x04\0\0\0")], "m.gguf", "DIR/m.gguf: byte 4 of the file: version 4 of GGUF is not known (2 and 3 are); convert the model again with a current llama.cpp (`convert_hf_to_gguf.py`)".into()),
-        (vec![("x.safetensors", &a)], "", "DIR: holds `x.safetensors`, but neither model.safetensors nor model.safetensors.index.json; name the file itself, or add the index".into()),
+        (vec![("m.gguf", b"GGUF\x04\0\0\0")], "m.gguf", "DIR/m.gguf: byte 4 of the file: version 4 of GGUF is \
+            unknown; 2 and 3 are supported; convert the model again with a current llama.cpp \
+            (`convert_hf_to_gguf.py`)".into()),
+        (vec![("x.safetensors", &a)], "", "DIR: holds `x.safetensors`, but neither model.safetensors nor \
+            model.safetensors.index.json; give the file itself, or add the index".into()),
         (vec![("model.safetensors", b"version https://git-lfs.github.com/spec/v1\n")], "", "DIR/model.safetensors: this is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`, or download it again".into()),
         (vec![("model.safetensors", b"")], "", "DIR/model.safetensors: the file is empty; download it again".into()),
-        (vec![("model.safetensors", &a)], "", "DIR/config.json: the file is missing; a checkpoint needs its config.json beside the tensors; download it too".into()),
+        (vec![("model.safetensors", &a)], "", "DIR/config.json: the file is missing; a checkpoint needs \
+            config.json beside the tensors; download it, too".into()),
         (vec![("model.safetensors", &a), ("config.json", b"{,}")], "", "DIR/config.json: not valid JSON: key must be a string at line 1 column 2; correct it there, or download the file again".into()),
         (vec![("model.safetensors", &a), ("config.json", b"{}")], "", "ok: 1 tensors".into()),
         (vec![("model.safetensors", &a), ("config.json", b"{\"a\": 1, \"a\": 2}")], "", "DIR/config.json: not valid JSON: key `a` occurs twice at line 1 column 12; remove one of the two".into()),
         (vec![("model.safetensors", &a), ("config.json", b"\xef\xbb\xbf{}")], "", "DIR/config.json: not valid JSON: the file starts with a byte order mark at line 1 column 1; save it as UTF-8 without a byte order mark".into()),
-        (vec![("model.safetensors", &a), ("config.json", b"{}")], "config.json", "DIR/config.json: a folder or a file of tensors is expected; give the folder, `DIR`".into()),
+        (vec![("model.safetensors", &a), ("config.json", b"{}")], "config.json", "DIR/config.json: it is \
+            neither a folder nor a file of tensors; give the folder, `DIR`".into()),
         (vec![(INDEX, b"[]")], "", format!("DIR/{INDEX}: `weight_map` is missing; {again}")),
         (vec![(INDEX, b"{\"weight_map\":{}}")], "", format!("DIR/{INDEX}: `weight_map` is empty; {again}")),
         (vec![(INDEX, both.as_bytes()), ("1.safetensors", &a)], "", format!("DIR/{INDEX}: shard `2.safetensors` is missing; {again}")),
@@ -338,7 +328,8 @@ fn folders_that_are_no_checkpoints() {
     for outside in ["../1.safetensors", "/etc/1.safetensors", "sub/1.safetensors", "..", "", "1.bin"] {
         let json = index(json!({ "a": outside }));
         let expected = format!(
-            "DIR/{INDEX}: tensor `a` is said to be in `{outside}`, which is not a .safetensors file of this folder; {again}"
+            "DIR/{INDEX}: the index puts tensor `a` into `{outside}`, which is not a .safetensors file of this \
+                folder; {again}"
         );
         assert_eq!(folder_message(&[(INDEX, json.as_bytes())], ""), expected);
     }
@@ -366,8 +357,8 @@ fn folders_that_are_no_checkpoints() {
     assert_eq!(
         message,
         format!(
-            "DIR/{INDEX}: tensor `b` is both in `1.safetensors` and in `2.safetensors`, and the index does not say \
-             which of them counts; {again}"
+            "DIR/{INDEX}: tensor `b` is both in `1.safetensors` and in `2.safetensors`, and the index does not \
+                tell which of them counts; {again}"
         )
     );
 }
@@ -375,10 +366,10 @@ fn folders_that_are_no_checkpoints() {
 #[test]
 fn folders_of_pytorch_files() {
     let cut = "the file is truncated or corrupt: download it again";
-    let none = "byte 0 of the file: this pickle is none that `torch.save` wrote; convert it to safetensors";
+    let none = "byte 0 of the file: this pickle was not written by `torch.save`; convert it to safetensors";
     let archive = format!("byte 4 of the file: the archive has no end; {cut}");
     let ends = format!("byte 2 of the file: the pickle ends at byte 2, within an instruction; {cut}");
-    let two = "DIR: holds 2 files that may be the model: `a.pt`, `b.bin`; name the one that is meant";
+    let two = "DIR: holds 2 files that may be the model: `a.pt`, `b.bin`; give the right one";
     #[allow(clippy::type_complexity)] // a table: files, path to open, message
     let cases: [(&[(&str, &[u8])], &str, String); 5] = [
         (&[("pytorch_model.bin", b"PK\x03\x04")], "", format!("DIR/pytorch_model.bin: {archive}")),

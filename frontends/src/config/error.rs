@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Not an object.
-    #[error("it holds {found}, not an object with the fields of a model; use the model's own config.json")]
+    #[error("it holds {found} instead of an object with the fields of a model; use the model's own config.json")]
     NotAnObject {
         /// The value found.
         found: &'static str,
@@ -23,7 +23,7 @@ pub enum ConfigError {
         supported: Vec<&'static str>,
     },
     /// A kind of model that is known, and not compiled.
-    #[error("architecture {found} is not supported: {why}; `llmcc models` lists those")]
+    #[error("architecture {found} is not supported: {why}; `llmcc models` lists the supported ones")]
     Beyond {
         /// As written.
         found: String,
@@ -58,8 +58,9 @@ pub enum ConfigError {
     },
     /// Fields that change a model's results, and that the architecture does not read.
     #[error(
-        "{}, which changes what a model computes, but {class} does not read {}: if the model was trained with {}, it is of another architecture, which is not supported; \
-         if {} left over from elsewhere, remove {} from config.json",
+        "{}, which changes a model's results, but {class} does not read {}: if the model was trained with {}, \
+            it has another architecture, which is not supported; if {} left over from elsewhere, remove {} from \
+            config.json",
         list(fields), it(fields), it(fields), if fields.len() == 1 { "it is" } else { "they are" }, it(fields)
     )]
     Unread {

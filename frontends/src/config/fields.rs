@@ -399,7 +399,7 @@ impl<'a> Fields<'a> {
                 Some(n) if n < vocab as u64 => ids.push(n as u32),
                 None if !v.is_i64() => return Err(self.invalid_value(field, v, "a token id".into())),
                 _ => {
-                    let others = vec![format!("`{field}` {v}, no token below `vocab_size` ({vocab})")];
+                    let others = vec![format!("`{field}` {v}, not a token below `vocab_size` ({vocab})")];
                     self.leave(Unread { others, ..Unread::default() });
                 }
             }

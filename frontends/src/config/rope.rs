@@ -231,7 +231,7 @@ pub(crate) fn object<'a>(f: &Fields<'a>) -> Result<(&'static str, &'a Map<String
     let given = |name: &str| f.object(name).filter(|m| !m.is_empty());
     let (at, map) = match (given("rope_scaling"), given("rope_parameters")) {
         (Some(old), Some(new)) if old != new => {
-            let help = "`rope_parameters` says something else: remove the one that is not the model's".into();
+            let help = "`rope_parameters` has another value: remove the wrong one".into();
             return Err(f.unsupported("rope_scaling", show(old), help));
         }
         (Some(m), _) => ("rope_scaling.", m),

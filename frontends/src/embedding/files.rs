@@ -27,8 +27,8 @@ pub(crate) const LIST: &str = "modules.json";
 pub(crate) const SETTINGS: &str = "config_sentence_transformers.json";
 
 /// The remedy for unsupported modules.
-pub(super) const HELP: &str = "only embedders of a transformer, one pooling (cls, lasttoken, mean, max, \
-                               mean_sqrt_len_tokens, weightedmean), linear layers, and normalization are compiled";
+pub(super) const HELP: &str = "supported are embedders of a transformer, one pooling (cls, lasttoken, mean, \
+    max, mean_sqrt_len_tokens, weightedmean), linear layers, and normalization";
 
 /// Largest width that is believed.
 pub(super) const MOST: u64 = 1 << 20;
@@ -87,6 +87,6 @@ pub(super) fn prompt(ckpt: &Checkpoint) -> Result<String, FrontendError> {
     let Some(name) = settings["default_prompt_name"].as_str() else { return Ok(String::new()) };
     match settings["prompts"][name].as_str() {
         Some(prompt) => Ok(prompt.to_owned()),
-        None => Err(wrong(ckpt, SETTINGS, format!("`default_prompt_name` is {name:?}, which `prompts` has not"))),
+        None => Err(wrong(ckpt, SETTINGS, format!("`default_prompt_name` is {name:?}, which is not in `prompts`"))),
     }
 }

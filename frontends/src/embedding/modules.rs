@@ -53,7 +53,7 @@ fn settings(ckpt: &Checkpoint, folder: &str) -> Result<(String, Value), Frontend
     let file = format!("{folder}/config.json");
     match ckpt.json(&file)? {
         Some(settings) => Ok((file, settings)),
-        None => Err(bad(ckpt, LIST, format!("`{file}` is missing, which has the settings of a module"))),
+        None => Err(bad(ckpt, LIST, format!("`{file}` is missing, with the settings of a module"))),
     }
 }
 
@@ -71,7 +71,7 @@ const MODES: [(&str, &str, Pool); 6] = [
 pub(super) fn pooling(ckpt: &Checkpoint, folder: &str) -> Result<Pool, FrontendError> {
     let (file, settings) = settings(ckpt, folder)?;
     if settings["include_prompt"] == false && !prompt(ckpt)?.is_empty() {
-        let what = "`include_prompt` is false, and the model has a prompt by default, which is pooled here";
+        let what = "`include_prompt` is false, but the model has a default prompt, which is pooled here";
         return Err(bad(ckpt, &file, what.into()));
     }
     let on: Vec<&str> = match &settings["pooling_mode"] {
@@ -133,7 +133,7 @@ pub(super) fn dense(ckpt: &Checkpoint, folder: &str) -> Result<Dense, FrontendEr
         Some("GELU") => Some(UnaryOp::Gelu),
         Some("Sigmoid") => Some(UnaryOp::Sigmoid),
         _ => {
-            let known = "none of torch.nn's Identity, Tanh, ReLU, SiLU, GELU and Sigmoid";
+            let known = "not one of torch.nn's Identity, Tanh, ReLU, SiLU, GELU and Sigmoid";
             return Err(bad(ckpt, &file, format!("`activation_function` is \"{name}\", {known}")));
         }
     };

@@ -83,12 +83,28 @@ fn named(ckpt: &Checkpoint) -> Result<(BTreeMap<String, String>, Option<String>)
                     // (Of no effect in sentence-transformers either.)
                     None if text.is_null() => {}
                     None => {
-                        return Err(wrong(ckpt, SETTINGS, format!("the prompt `{name}` is {text}, which is no text")));
+                        return Err(wrong(
+                            ckpt,
+                            SETTINGS,
+                            format!(
+                                "the prompt `{name}` is {text}, which is not a \
+                            text"
+                            ),
+                        ));
                     }
                 }
             }
         }
-        other => return Err(wrong(ckpt, SETTINGS, format!("`prompts` is {other}, not an object of names and texts"))),
+        other => {
+            return Err(wrong(
+                ckpt,
+                SETTINGS,
+                format!(
+                    "`prompts` is {other}; it must be an object of names \
+            and texts"
+                ),
+            ));
+        }
     }
     Ok((prompts, settings["default_prompt_name"].as_str().map(str::to_owned)))
 }

@@ -45,7 +45,7 @@ pub(super) fn found(metadata: &Metadata) -> Found {
     }
     let other = |(name, neutral): &(&str, f64)| {
         let value = number(name).filter(|x| x != neutral)?;
-        Some(format!("general.sampling.{name} is {value}, which is not used: texts are made without it"))
+        Some(format!("general.sampling.{name} is {value}, which is not supported: texts are made without it"))
     };
     Found { settings, warnings: NOT_USED.iter().filter_map(other).collect() }
 }

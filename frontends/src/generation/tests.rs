@@ -58,7 +58,7 @@ fn what_is_not_used_is_said() {
     let given = with(given, json!({ "guidance_scale": 1, "constraints": [], "cache_implementation": "static" }));
     let said = read(Some(&given.to_string()), json!({})).unwrap().warnings;
     assert_eq!(said.len(), 4, "{said:?}");
-    assert_eq!(said[0], "generation_config.json: `num_beams` is 4, which is not used: texts are made without it");
+    assert_eq!(said[0], "generation_config.json: `num_beams` is 4, which is not supported: texts are made without it");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn values_without_a_meaning_are_errors() {
         (json!({ "bad_words_ids": [1, 2] }), "`bad_words_ids` is [1,2], not a list of lists of token ids"),
         (json!({ "stop_strings": [1] }), "`stop_strings` is [1], not a text or a list of texts"),
         (json!({ "sequence_bias": [[1, 2.0]] }), "`sequence_bias` is [[1,2.0]]"),
-        (json!([1]), "it is no JSON object"),
+        (json!([1]), "it is not a JSON object"),
     ] {
         let error = read(Some(&given.to_string()), json!({})).unwrap_err();
         assert!(error.starts_with("DIR/generation_config.json: ") && error.contains(says), "{error}");

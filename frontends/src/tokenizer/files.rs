@@ -127,14 +127,14 @@ pub(super) fn byte_level(vocab: &[u8], merges: &[u8], s: &Settings<'_>) -> Resul
     let class = s.name.unwrap_or("GPT2Tokenizer");
     let (_, cut, around) = BYTE_LEVEL.iter().find(|(classes, ..)| classes.contains(&class)).ok_or_else(|| {
         let known: Vec<&str> = BYTE_LEVEL.iter().flat_map(|(classes, ..)| *classes).copied().collect();
-        format!("`tokenizer_class` is {class:?}; of a vocab.json are read {}", known.join(", "))
+        format!("`tokenizer_class` is {class:?}; supported with vocab.json are {}", known.join(", "))
     })?;
-    let merges = std::str::from_utf8(merges).map_err(|_| "merges.txt is no UTF-8".to_string())?;
+    let merges = std::str::from_utf8(merges).map_err(|_| "merges.txt is not UTF-8".to_string())?;
     let lines =
         merges.lines().enumerate().filter(|(i, line)| !(line.is_empty() || *i == 0 && line.starts_with("#version")));
     let pair = |(i, line): (usize, &str)| match line.split_once(' ') {
         Some((left, right)) => Ok(json!([left, right])),
-        None => Err(format!("line {} of merges.txt is no pair", i + 1)),
+        None => Err(format!("line {} of merges.txt is not a pair", i + 1)),
     };
     let merges = lines.map(pair).collect::<Result<Vec<_>, _>>()?;
     let prefix_space = s.files.config["add_prefix_space"].as_bool().unwrap_or(false);
@@ -153,7 +153,12 @@ pub(super) fn word_piece(vocab: &[u8], s: &Settings<'_>) -> Result<Made, Bad> {
     let text = std::str::from_utf8(vocab).map_err(|_| "no UTF-8".to_string())?;
     let class = s.name.unwrap_or("BertTokenizer");
     if !WORD_PIECE.contains(&class) {
-        return Err(format!("`tokenizer_class` is {class:?}; of a vocab.txt are read {}", WORD_PIECE.join(", ")).into());
+        return Err(format!(
+            "`tokenizer_class` is {class:?}; supported with vocab.txt are \
+            {}",
+            WORD_PIECE.join(", ")
+        )
+        .into());
     }
     // (A folder that names no class has BERT's.)
     let of = classes::named(Some(class));

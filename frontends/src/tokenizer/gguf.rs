@@ -69,8 +69,8 @@ fn scores(v: &Vocabulary) -> Result<Option<Vec<f32>>, String> {
     }
     let one = |(i, x): (usize, &Value)| match x.number().map(|x| x as f32) {
         Some(x) if x.is_finite() => Ok(x),
-        Some(x) => Err(format!("`{key}` has {x} for token {i}, no finite number")),
-        None => Err(format!("`{key}` is no list of numbers")),
+        Some(x) => Err(format!("`{key}` has {x} for token {i}; it must be a finite number")),
+        None => Err(format!("`{key}` is not a list of numbers")),
     };
     given.iter().take(tokens).enumerate().map(one).collect::<Result<_, _>>().map(Some)
 }
@@ -116,7 +116,7 @@ fn longest(v: &Vocabulary) -> Result<serde_json::Value, String> {
     let numbered = v.tokens.iter().zip(&v.types).enumerate().filter(|(id, (_, kind))| *id > 0 && kept(**kind));
     let tokens = numbered.map(|(id, (text, _))| {
         let bytes = world::unescaped(text, true);
-        Ok((id as u32, bytes.ok_or_else(|| format!("token {id} is no literal of Python's: `{text}`"))?))
+        Ok((id as u32, bytes.ok_or_else(|| format!("token {id} is not a literal of Python: `{text}`"))?))
     });
     world::of_tokens(tokens.collect::<Result<_, String>>()?)
 }
@@ -174,7 +174,7 @@ fn pairs(metadata: &Metadata) -> Result<Vec<serde_json::Value>, String> {
         Some(json!([text.get(..at)?, text.get(at + 1..)?]))
     };
     let pairs: Option<Vec<_>> = list(metadata, "merges")?.unwrap_or_default().iter().map(merge).collect();
-    pairs.ok_or_else(|| format!("`{}` has an element that is no pair of texts", key("merges")))
+    pairs.ok_or_else(|| format!("`{}` has an element that is not a pair of texts", key("merges")))
 }
 
 /// The most words that no pairs make.
@@ -192,8 +192,8 @@ fn all_made(v: &Vocabulary, merges: &[serde_json::Value]) -> Result<(), String> 
     }
     let (key, n) = (key("merges"), merges.len());
     Err(match v.metadata.contains_key(&key) {
-        true => format!("the {n} pairs of `{key}` make none of {lost} of the {all} tokens of several characters"),
-        false => format!("`{key}` is missing, without which no text makes {lost} of the tokens"),
+        true => format!("the {n} pairs of `{key}` cannot make {lost} of the {all} tokens of several characters"),
+        false => format!("`{key}` is missing; without it no text makes {lost} of the tokens"),
     })
 }
 
@@ -304,15 +304,14 @@ pub(super) fn warnings(metadata: &Metadata) -> Vec<String> {
     let mut out = vec![];
     if v.kind == "gpt2" && !has("pre") {
         out.push(format!(
-            "`{}` is missing, so that texts are cut as llama.cpp cuts them by default, which few models were trained \
-             with: convert the model again with a current llama.cpp",
+            "`{}` is missing, so texts are cut by llama.cpp's default, which few models were trained with: \
+                convert the model again with a current llama.cpp",
             key("pre")
         ));
     }
     if ["llama", "t5"].contains(&v.kind) && !has("scores") {
         out.push(format!(
-            "`{}` is missing, so that all pieces count the same: tokens may be others than those that the model was \
-             trained with",
+            "`{}` is missing, so all pieces have the same score: tokens may differ from the model's training",
             key("scores")
         ));
     }

@@ -25,7 +25,7 @@ pub(super) fn to_tokenizer_json(file: &[u8], vocab: usize) -> Result<Value, Stri
         let (score, len) = (f32::from_le_bytes([s0, s1, s2, s3]), u32::from_le_bytes([n0, n1, n2, n3]) as usize);
         let i = pieces.len();
         let text = after.get(..len).filter(|_| len <= LONGEST).and_then(|bytes| std::str::from_utf8(bytes).ok());
-        let text = text.ok_or_else(|| format!("piece {i} is no text of {len} bytes"))?;
+        let text = text.ok_or_else(|| format!("piece {i} is not a text of {len} bytes"))?;
         let score = if score.is_finite() { score } else { return Err(format!("the score of piece {i} is {score}")) };
         pieces.push(piece(i, text, score));
         rest = &after[len..];

@@ -325,7 +325,7 @@ fn lacking(bytes: &[u8]) -> String {
     let named: Vec<String> = bytes.iter().take(NAMED).map(|b| format!("{b:#04x}")).collect();
     let more = if bytes.len() > NAMED { ", ..." } else { "" };
     format!(
-        "the tokenizer's vocabulary has no tokens for {} of the bytes that texts have ({}{more}): texts with them are refused",
+        "the tokenizer's vocabulary lacks {} of the bytes of texts ({}{more}): texts with them are refused",
         bytes.len(),
         named.join(", ")
     )

@@ -309,7 +309,7 @@ fn of_added(files: &Files<'_>, said: &Said) -> Result<Vec<(u64, Token)>, String>
     let of = match files.added {
         Value::Null => return Ok(out),
         Value::Object(of) => of,
-        _ => return Err("no object of ids by token".into()),
+        _ => return Err("it is not an object of ids by token".into()),
     };
     for (text, id) in of {
         let id = id.as_u64().filter(|id| *id <= u64::from(u32::MAX));
@@ -332,7 +332,7 @@ pub(super) fn own_tokens(list: &[Value]) -> Result<Vec<(u64, Token)>, String> {
     let one = |v: &Value| {
         let token = Token::read(v, "added_tokens")?.filter(|t| t.flags.is_some());
         let id = v["id"].as_u64();
-        id.zip(token).ok_or_else(|| format!("`added_tokens` has {v}, which is no token with an id"))
+        id.zip(token).ok_or_else(|| format!("`added_tokens` has {v}, which is not a token with an id"))
     };
     list.iter().map(one).collect()
 }
@@ -372,7 +372,7 @@ pub(super) fn add(named: &Named, own: &[(u64, Token)], words: &Words, class: &Cl
         Some(format!("{:?} ({got}, not {said})", token.text))
     });
     let rule = "their ids follow the vocabulary in order, as in Transformers";
-    warnings.extend(told("numbered otherwise than the files say", other.collect(), rule));
+    warnings.extend(told("with other ids than in the files", other.collect(), rule));
     let list = (has.tokens != before).then(|| has.tokens.iter().map(|(id, (text, f))| entry(*id, text, *f)).collect());
     Added { list, warnings, ids: has.ids }
 }

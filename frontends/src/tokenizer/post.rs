@@ -57,7 +57,7 @@ impl Around {
             B(kind) => Ok(json!({ "Sequence": { "id": "B", "type_id": kind } })),
             Role(role, kind) => {
                 let text =
-                    named.role(role).ok_or_else(|| format!("there is no `{role}`, which stands beside a text"))?;
+                    named.role(role).ok_or_else(|| format!("there is no `{role}`, which is needed beside a text"))?;
                 let id = id(text).ok_or_else(|| format!("there is no token {text:?}, which is the `{role}`"))?;
                 tokens.insert(text.into(), json!({ "id": text, "ids": [id], "tokens": [text] }));
                 Ok::<_, String>(json!({ "SpecialToken": { "id": text, "type_id": kind } }))

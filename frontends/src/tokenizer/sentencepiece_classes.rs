@@ -36,7 +36,7 @@ impl Of<'_> {
         match &self.config[name] {
             Value::Null => Ok(default),
             Value::Bool(flag) => Ok(*flag),
-            other => Err(format!("`{name}` of tokenizer_config.json is {other}, not true or false")),
+            other => Err(format!("`{name}` of tokenizer_config.json is {other}; it must be true or false")),
         }
     }
 
@@ -108,7 +108,11 @@ pub(super) fn named(name: Option<&str>) -> Result<Option<&'static Pieces>, Strin
     match name.filter(|name| OTHERS.contains(name)) {
         Some(name) => {
             let known: Vec<&str> = names().collect();
-            Err(format!("`tokenizer_class` is {name:?}; of a SentencePiece model are read {}", known.join(", ")))
+            Err(format!(
+                "`tokenizer_class` is {name:?}; supported with a SentencePiece model are \
+                {}",
+                known.join(", ")
+            ))
         }
         None => Ok(found),
     }
@@ -285,7 +289,7 @@ fn camembert(m: &Model, of: &Of<'_>) -> Result<Value, String> {
 fn of_unigram(m: &Model, class: &str) -> Result<(), String> {
     match m.algorithm {
         1 => Ok(()),
-        _ => Err(format!("{class} has a unigram model, and this one is of type {}", m.algorithm)),
+        _ => Err(format!("{class} has a unigram model, but this one has type {}", m.algorithm)),
     }
 }
 

@@ -27,7 +27,9 @@ pub(super) struct Source {
 /// The remedy where a GGUF file's vocabulary does not suffice.
 const OTHER_FILE: &str = "take the model's safetensors checkpoint";
 /// The remedy for an unsupported file.
-pub(super) const SAVE: &str = "make a tokenizer.json with Transformers: `AutoTokenizer.from_pretrained(dir).save_pretrained(dir)`; or move the file away, and the model takes token ids";
+pub(super) const SAVE: &str = "make a tokenizer.json with Transformers: \
+    `AutoTokenizer.from_pretrained(dir).save_pretrained(dir)`; or move the file away to compile a model that \
+    takes token ids";
 const CORRECT: &str = "correct it there, or download the file again";
 
 /// Names of SentencePiece models, the most usual first.
@@ -187,7 +189,7 @@ fn from_vocabulary(ckpt: &Checkpoint, settings: &Settings<'_>) -> Result<Found, 
         }
     }
     if let Some(file) = ckpt.file(TIKTOKEN)? {
-        let none = || Err(Bad::Here("this is no file of tiktoken".into()));
+        let none = || Err(Bad::Here("this is not a file of tiktoken".into()));
         return Ok(Some((TIKTOKEN.into(), files::tiktoken(&file, settings).unwrap_or_else(none))));
     }
     if let Some(file) = ckpt.file(TEKKEN)? {

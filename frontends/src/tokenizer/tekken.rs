@@ -73,7 +73,7 @@ struct Special {
 /// # Errors
 /// The malformed part.
 pub(super) fn to_tokenizer_json(file: &[u8]) -> Result<Value, String> {
-    let file: File = serde_json::from_slice(file).map_err(|e| format!("no vocabulary of Mistral: {e}"))?;
+    let file: File = serde_json::from_slice(file).map_err(|e| format!("not a vocabulary of Mistral: {e}"))?;
     let special = specials(&file)?;
     let (total, first) = (file.config.default_vocab_size, special.len());
     let plain = total.checked_sub(first).filter(|n| *n <= file.vocab.len()).ok_or_else(|| {
@@ -85,7 +85,7 @@ pub(super) fn to_tokenizer_json(file: &[u8]) -> Result<Value, String> {
             return Err(format!("token {i} of `vocab` has rank {}", entry.rank));
         }
         let bytes = base64::decode(&entry.token_bytes).filter(|bytes| !bytes.is_empty());
-        tokens.push(bytes.ok_or_else(|| format!("token {i} of `vocab` is no base64: {:?}", entry.token_bytes))?);
+        tokens.push(bytes.ok_or_else(|| format!("token {i} of `vocab` is not base64: {:?}", entry.token_bytes))?);
     }
     let added = special.iter().enumerate().map(|(id, text)| super::byte_level::added_token(id as u64, text, true));
     let mut json = tiktoken::to_tokenizer_json(&tokens, added.collect(), &LLAMA3)?;
@@ -123,7 +123,7 @@ fn specials(file: &File) -> Result<Vec<String>, String> {
     out.extend((out.len()..n).map(|i| format!("<SPECIAL_{i}>")));
     let mut seen = std::collections::HashSet::new();
     match out.iter().find(|text| !seen.insert(text.as_str())) {
-        Some(twice) => Err(format!("the special token {twice:?} is there twice")),
+        Some(twice) => Err(format!("the special token {twice:?} appears twice")),
         None => Ok(out),
     }
 }

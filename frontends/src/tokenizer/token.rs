@@ -45,7 +45,7 @@ impl Token {
 
     /// A text, an object with `content`, or nothing.
     pub fn read(value: &Value, what: &str) -> Result<Option<Token>, String> {
-        let wrong = || format!("`{what}` is {value}, which is no token");
+        let wrong = || format!("`{what}` is {value}, which is not a token");
         match value {
             Value::Null => Ok(None),
             Value::String(text) => Ok(Some(Token::plain(text))),
@@ -54,9 +54,10 @@ impl Token {
                 let flag = |name: &str| match of.get(name) {
                     None | Some(Value::Null) => Ok(None),
                     Some(Value::Bool(b)) => Ok(Some(*b)),
-                    Some(other) => {
-                        Err(format!("`{name}` of the token {text:?} in `{what}` is {other}, not true or false"))
-                    }
+                    Some(other) => Err(format!(
+                        "`{name}` of the token {text:?} in `{what}` is {other}; it must be true or \
+                            false"
+                    )),
                 };
                 let flags = Flags {
                     single_word: flag("single_word")?.unwrap_or(false),
@@ -82,7 +83,7 @@ impl Token {
     }
 
     pub fn list(value: &Value, what: &str) -> Result<Vec<Token>, String> {
-        let list = value.as_array().ok_or_else(|| format!("`{what}` is no list of tokens"))?;
+        let list = value.as_array().ok_or_else(|| format!("`{what}` is not a list of tokens"))?;
         list.iter().map(|v| Token::read(v, what)).filter_map(Result::transpose).collect()
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn to_tokenizer_json(file: &[u8]) -> Result<Value, String> {
             (length.trim_end().parse() == Ok(token.len())).then_some(())?;
             Some((number.parse::<u32>().ok()?, token))
         };
-        tokens.push(read(line).ok_or_else(|| format!("line {} is no `number literal length`", i + 1))?);
+        tokens.push(read(line).ok_or_else(|| format!("line {} is not `number literal length`", i + 1))?);
     }
     of_tokens(tokens)
 }
@@ -60,11 +60,11 @@ pub(super) fn of_tokens(tokens: Vec<(u32, Vec<u8>)>) -> Result<Value, String> {
         }
         let text: String = token.iter().map(|b| character(*b)).collect();
         if !numbers.insert(number) || vocab.insert(text, json!(number)).is_some() {
-            return Err(format!("token {number} is there twice"));
+            return Err(format!("token {number} appears twice"));
         }
     }
     if let Some(byte) = single.iter().position(|there| !there) {
-        return Err(format!("byte {byte:#04x} is no token: some texts would have none"));
+        return Err(format!("byte {byte:#04x} is not a token: some texts would have no tokens"));
     }
     let bytes = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false });
     Ok(json!({
@@ -166,13 +166,13 @@ mod tests {
         let whole: String = (0..256).map(|b| format!("{} b'\\x{b:02x}' 1\n", b + 1)).collect();
         assert!(to_tokenizer_json(whole.as_bytes()).is_ok());
         let says = |text: &str| to_tokenizer_json(text.as_bytes()).unwrap_err();
-        assert_eq!(says("1 'a' 2"), "line 1 is no `number literal length`");
-        assert_eq!(says(&whole.replace("' 1\n17 ", "' 1\nx ")), "line 17 is no `number literal length`");
-        assert_eq!(says(&(whole.clone() + "257 'a' 1")), "token 257 is there twice");
-        assert_eq!(says(&(whole.clone() + "1 'ab' 2")), "token 1 is there twice");
+        assert_eq!(says("1 'a' 2"), "line 1 is not `number literal length`");
+        assert_eq!(says(&whole.replace("' 1\n17 ", "' 1\nx ")), "line 17 is not `number literal length`");
+        assert_eq!(says(&(whole.clone() + "257 'a' 1")), "token 257 appears twice");
+        assert_eq!(says(&(whole.clone() + "1 'ab' 2")), "token 1 appears twice");
         assert_eq!(
             says(&whole.replace("b'\\x07' 1", "'\\x07\\x07' 2")),
-            "byte 0x07 is no token: some texts would have none"
+            "byte 0x07 is not a token: some texts would have no tokens"
         );
         assert_eq!(to_tokenizer_json(b"\xff").unwrap_err(), "byte 0 is not UTF-8");
     }

@@ -288,7 +288,7 @@ impl ScoreBias {
             Some(1) => Ok(ScoreBias::Slopes),
             Some(width) if width % 2 == 1 => Ok(ScoreBias::Distances(width / 2)),
             Some(width) => Ok(ScoreBias::Positions(width)),
-            None => Err(format!("a bias of {len} numbers has not as many of them for each of {heads} heads")),
+            None => Err(format!("a bias of {len} numbers does not divide among {heads} heads")),
         }
     }
 
@@ -309,7 +309,7 @@ impl ScoreBias {
 pub fn relative_reach(len: usize, columns: usize) -> Result<usize, String> {
     match len.checked_div(columns).filter(|width| width % 2 == 1 && width * columns == len) {
         Some(width) => Ok(width / 2),
-        None => Err(format!("{len} numbers are no odd number of distances for each of {columns} columns")),
+        None => Err(format!("{len} numbers do not give an odd number of distances for each of {columns} columns")),
     }
 }
 

@@ -187,7 +187,7 @@ pub enum EvalError {
         message: String,
     },
     /// An order of columns names one that does not exist, or one twice.
-    #[error("{column} is none of {cols} columns, or one that was named before")]
+    #[error("{column} is not one of {cols} columns, or is named twice")]
     NoColumn {
         /// As named.
         column: String,

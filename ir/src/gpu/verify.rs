@@ -100,7 +100,13 @@ fn verify_choices(program: &Program, most: usize) -> Vec<Diagnostic> {
             }
             if let Some(last) = actors.iter().filter(|(_, s)| s.len() >= LIMIT).filter_map(|(_, s)| s.last()).next() {
                 out.add(
-                    Finding { code: "too-long", number: last.number, message: "more steps than are followed".into() },
+                    Finding {
+                        code: "too-long",
+                        number: last.number,
+                        message: "more steps than the verifier \
+                        follows"
+                            .into(),
+                    },
                     &context,
                 );
                 continue;

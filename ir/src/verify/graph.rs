@@ -46,7 +46,7 @@ fn weight(sink: &mut Sink, w: &Weight) {
         sink.error("weight-type", place(), message);
     }
     if coded.is_some_and(|f| f.packing != Packing::Panel || !f.has_its_group()) {
-        sink.error("weight-type", place(), format!("codes have the order of a checkpoint, not that of {}", w.ty));
+        sink.error("weight-type", place(), format!("codes have the order of a checkpoint, not of {}", w.ty));
     }
     if let Some(data) = w.data.as_ref().filter(|d| d.len() != elements) {
         sink.error("weight-data", place(), format!("has {} values for {}", data.len(), w.ty));

@@ -285,7 +285,7 @@ impl<'a> KernelVerifier<'a> {
             Expr::Pick { rows, order } => {
                 self.f32_rows(*rows, self.kernel.rows);
                 if let Some(len) = self.vector(*order).filter(|len| *len != s.n) {
-                    self.error("vector-length", format!("an order of {len} columns is none of {}", s.n));
+                    self.error("vector-length", format!("an order of {len} columns does not fit {}", s.n));
                 }
             }
             Expr::Combine { weights, from, y, count } => {

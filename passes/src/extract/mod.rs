@@ -154,7 +154,7 @@ impl Problem {
             let picked = match self.eliminate(alive, &cuts, goal, unit) {
                 Ok(picked) => picked,
                 Err(budget::Failure::Infeasible) => {
-                    return Err(PassError::Extract("no set of kernels keeps to all constraints".into()));
+                    return Err(PassError::Extract("no set of kernels satisfies all constraints".into()));
                 }
                 Err(budget::Failure::Intricate) => return Err(PassError::Intricate),
             };

@@ -74,7 +74,7 @@ impl<'a> Rows<'a> {
         let args = args.iter().map(|x| Rows::new(x, module, source)).collect::<Result<Vec<_>, _>>()?;
         let bad = |what: String| Err(RowsError::Shape(what));
         if args.iter().any(|x| x.rank > 2) && !matches!(op, Op::Transpose | Op::Flatten) {
-            return bad(format!("`{}` of a stack that is not flattened", op.name()));
+            return bad(format!("`{}` reads a stack that is not flattened", op.name()));
         }
         let mut stack = 1;
         let (n, k, rank, node) = match op {
@@ -378,7 +378,7 @@ fn placed<'a>([x, order]: [Rows<'a>; 2]) -> Result<Rows<'a>, RowsError> {
     let (n, k, rank) = (x.n, x.k, x.rank);
     let order = places(order.all().into_iter().map(f64::from), k).map_err(|e| RowsError::Shape(e.to_string()))?;
     if order.len() != k {
-        return Err(RowsError::Shape(format!("an order of {} columns for {n}×{k}", order.len())));
+        return Err(RowsError::Shape(format!("an order of {} columns does not fit {n}×{k}", order.len())));
     }
     Ok(Rows { n, k, rank, stack: 1, node: Node::Placed(order, Box::new(x)) })
 }

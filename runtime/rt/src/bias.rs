@@ -60,7 +60,7 @@ impl Bias {
             *sum += entry.value;
             if before.is_finite() && *sum == f32::INFINITY {
                 return Err(Error::invalid(format!(
-                    "the logit bias of token {} is {}, too large to be added",
+                    "the logit bias of token {} is {}, too large for f32; use a smaller number",
                     entry.token, entry.value
                 )));
             }

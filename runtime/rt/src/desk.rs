@@ -201,7 +201,8 @@ pub fn check() -> Result<()> {
 fn out_of_memory() -> Error {
     Error::new(
         Status::System,
-        "out of memory while working with text. What was under way may be half done, so this library works with no more text until the program is started again, with more memory",
+        "out of memory while working with text. The work may be half done, so this library refuses text until \
+            the program is started again, with more memory",
     )
 }
 

@@ -37,7 +37,7 @@ pub fn embed(engine: &mut Engine, rows: &Rows) -> Result<Vec<f32>> {
     check(engine, rows)?;
     let columns = engine.image().desc().columns as usize;
     let room = rows.lengths.len().checked_mul(columns);
-    let room = room.ok_or_else(|| Error::invalid("the results are more than memory can hold"))?;
+    let room = room.ok_or_else(|| Error::invalid("the results do not fit in memory; give fewer rows"))?;
     // Sums in f64 beside the results, and the request for each token.
     need(room.saturating_mul(16).saturating_add(rows.tokens.len().saturating_mul(64)))?;
     let watch = engine.interrupts().watch();
@@ -73,7 +73,7 @@ fn check(engine: &Engine, rows: &Rows) -> Result<()> {
     let (context, most) = (engine.kv().max_context(), engine.max_batch_tokens());
     for (i, &n) in rows.lengths.iter().enumerate() {
         if n == 0 {
-            return Err(Error::invalid(format!("row {i} has no tokens")));
+            return Err(Error::invalid(format!("row {i} has no tokens; give at least one")));
         }
         if n > context {
             let message = format!("row {i} has {n} tokens: the model's longest context is {context}; cut the text");
@@ -81,8 +81,8 @@ fn check(engine: &Engine, rows: &Rows) -> Result<()> {
         }
         if desc.flags & flags::WHOLE != 0 && n > most {
             return Err(Error::invalid(format!(
-                "row {i} has {n} tokens, which see each other and so go through the model at once: open it with a \
-                 max_batch_tokens of so many (it is {most}), or cut the text"
+                "row {i} has {n} tokens, which see each other and so go through the model at once: open it with \
+                    max_batch_tokens of at least that many (it is {most}), or cut the text"
             )));
         }
     }

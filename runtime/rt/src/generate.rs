@@ -157,8 +157,8 @@ impl Generation {
         let (seq, owned) = match seq {
             Some(_) if params.adapter != 0 => {
                 return Err(Error::invalid(
-                    "llmcc_gen_params.adapter is that of the generation's own sequence, and one was given: use \
-                     llmcc_seq_set_adapter",
+                    "llmcc_gen_params.adapter applies to a generation's own sequence, but a sequence was given: \
+                        use llmcc_seq_set_adapter",
                 ));
             }
             Some(seq) => (seq, false),
@@ -229,7 +229,7 @@ impl Generation {
     pub fn take(&mut self, logits: &[f32], engine: &Engine, text: Option<&Text>) -> Result<Option<Piece>> {
         need(12 * self.history.len() + 64 * self.vocab)?;
         if logits.len() != self.vocab {
-            let message = format!("logits has {} elements, but the vocabulary {}", logits.len(), self.vocab);
+            let message = format!("logits has {} elements, but the vocabulary has {}", logits.len(), self.vocab);
             return Err(Error::invalid(message));
         }
         if self.finish.is_some() {

@@ -35,7 +35,10 @@ pub fn need(bytes: usize) -> Result<()> {
 
 /// No memory for so many bytes.
 pub fn exhausted(bytes: usize) -> Error {
-    let message = format!("out of memory: the system refuses {bytes} bytes that the call may need");
+    let message = format!(
+        "out of memory: the system refuses {bytes} bytes that the call may need; free memory \
+        and call again"
+    );
     Error::new(Status::System, message)
 }
 

@@ -184,7 +184,7 @@ fn usable(
         None => "it is too old for llmcc".into(),
     };
     Err(format!(
-        "GPU {ordinal} of this machine is {name}, of compute capability {}.{}: {target}",
+        "GPU {ordinal} of this machine is {name} with compute capability {}.{}: {target}",
         capability / 10,
         capability % 10
     ))

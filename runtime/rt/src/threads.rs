@@ -148,7 +148,7 @@ impl Pool {
     /// [`cores::in_order`]; further threads share them), the caller only while it runs a job.
     pub fn new(threads: usize, pin: bool) -> Result<Pool> {
         if threads == 0 || threads > MAX_THREADS {
-            return Err(Error::invalid(format!("{threads} threads asked for; use 1 to {MAX_THREADS}")));
+            return Err(Error::invalid(format!("threads is {threads}; use 1 to {MAX_THREADS}")));
         }
         // With more threads than processors spinning steals the time of those one waits for.
         let spin = if threads <= cores::available() { SPIN } else { 20 };

@@ -433,7 +433,7 @@ fn unusable_artifacts_say_why() {
             Status::Artifact,
             "holds the weights of another artifact",
         ),
-        ("weights_len", parts.link(false, |i| i.weights_len = 8), None, Status::Artifact, "weights lie outside"),
+        ("weights_len", parts.link(false, |i| i.weights_len = 8), None, Status::Artifact, "weights outside"),
     ];
     for (name, bytes, side, status, part) in cases {
         let path = dir.write(&format!("{name}.so"), &bytes);

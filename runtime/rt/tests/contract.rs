@@ -225,7 +225,7 @@ fn about_steps<'a>() -> Vec<Row<'a>> {
         step!(Invalid, "misaligned", |b| b.tokens = b.tokens.wrapping_byte_add(1)),
         step!(Invalid, "token 7 at index 1 is outside the vocabulary of 7", |b| b.tokens = STRANGE.as_ptr()),
         step!(Invalid, "sequence 7 ", |b| b.seqs = STRANGE.as_ptr()),
-        step!(Invalid, "after token 1 of a step of 1", |b| b.n_tokens = 1),
+        step!(Invalid, "out_rows has token 1, but the step has 1", |b| b.n_tokens = 1),
         ("llmcc_step", Buffer, "room for 6 floats", Box::new(|w, o| step(w, o, VOCAB - 1, |_| ()))),
         row!(llmcc_step, Invalid, "logits is a null", |w, _o| (
             w.model.0,

@@ -612,7 +612,12 @@ fn without_a_usable_gpu_the_error_says_why() {
         &["LLMCC_DEVICE=gpu", "no version for GPUs"],
     );
     cuda::with(|m| m.capability = (8, 6));
-    fails(SM90, auto, Ok(cuda::api()), &["Mock GPU, of compute capability 8.6", "--target sm86", "--target sm90,sm86"]);
+    fails(
+        SM90,
+        auto,
+        Ok(cuda::api()),
+        &["Mock GPU with compute capability 8.6", "--target sm86", "--target sm90,sm86"],
+    );
     cuda::with(|m| m.capability = (7, 0));
     fails(SM90, auto, Ok(cuda::api()), &["compute capability 7.0", "too old"]);
     cuda::with(|m| m.devices = 0);

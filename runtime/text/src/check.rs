@@ -66,7 +66,7 @@ pub fn tokenizer(bytes: &[u8]) -> Result<Vec<&'static str>> {
 }
 
 fn text<'j>(json: &'j Json, name: &str, at: &str) -> Result<&'j str> {
-    json.get(name).and_then(Json::as_str).ok_or_else(|| format!("{at}: `{name}` is missing or no string"))
+    json.get(name).and_then(Json::as_str).ok_or_else(|| format!("{at}: `{name}` is missing or not a string"))
 }
 
 /// The parts of nested sequences, in order: `(path, type, part)`.
@@ -82,7 +82,7 @@ fn parts<'j>(json: &'j Json, at: &str, list: &str) -> Result<Vec<(String, &'j st
             Some(Json::List(items)) if kind == "Sequence" => {
                 open.extend(items.iter().enumerate().rev().map(|(i, item)| (format!("{at}.{list}[{i}]"), item)));
             }
-            _ if kind == "Sequence" => return Err(format!("{at}: `{list}` is missing or no list")),
+            _ if kind == "Sequence" => return Err(format!("{at}: `{list}` is missing or not a list")),
             _ => found.push((at, kind, json)),
         }
         if found.len() + open.len() > MOST_PARTS {
@@ -100,7 +100,7 @@ fn grows(json: &Json, at: &str, list: &str, growth: Growth) -> Result<()> {
     for (at, kind, part) in parts(json, at, list)? {
         product = product.saturating_mul(growth(kind, part, &at)?);
         if product > MOST_GROWTH {
-            return Err(format!("{at}: up to here a text can become more than {MOST_GROWTH} times as long"));
+            return Err(format!("{at}: up to here a text can grow more than {MOST_GROWTH} times"));
         }
     }
     Ok(())
@@ -227,7 +227,7 @@ fn special_tokens<'j>(json: &'j Json, at: &str) -> Result<HashSet<&'j str>> {
 
 fn template(json: &Json, which: &str, specials: &HashSet<&str>, at: &str) -> Result<()> {
     let Some(Json::List(pieces)) = json.get(which) else {
-        return Err(format!("{at}: `{which}` is missing or no list"));
+        return Err(format!("{at}: `{which}` is missing or not a list"));
     };
     if pieces.len() > MOST_PARTS {
         return Err(format!("{at}.{which}: more than {MOST_PARTS} pieces"));
@@ -261,7 +261,7 @@ fn check_model(model: &Json) -> Result<()> {
         "BPE" => merges(model),
         "Unigram" => {
             let Some(Json::List(pieces)) = model.get("vocab") else {
-                return Err("model: `vocab` is missing or no list".into());
+                return Err("model: `vocab` is missing or not a list".into());
             };
             let piece = |p: &Json| match p {
                 Json::List(pair) => pair.first().and_then(Json::as_str).map(str::len),
@@ -283,12 +283,12 @@ fn check_model(model: &Json) -> Result<()> {
 /// `continuing_subword_prefix`, right sides begin with it.
 fn merges(model: &Json) -> Result<()> {
     let Some(Json::Map(vocab)) = model.get("vocab") else {
-        return Err("model: `vocab` is missing or no object".into());
+        return Err("model: `vocab` is missing or not an object".into());
     };
     let vocab: HashSet<&str> = vocab.iter().map(|(token, _)| token.as_str()).collect();
     let prefix = model.get("continuing_subword_prefix").and_then(Json::as_str).unwrap_or_default();
     let Some(Json::List(merges)) = model.get("merges") else {
-        return Err("model: `merges` is missing or no list".into());
+        return Err("model: `merges` is missing or not a list".into());
     };
     let mut whole = String::new();
     for (i, merge) in merges.iter().enumerate() {

@@ -23,7 +23,7 @@ pub(crate) fn field(wanted: Option<&Json>) -> Result<Option<String>> {
         Some(Json::Bool(true)) => Ok(Some("content".into())),
         Some(Json::String(name)) if name.is_empty() => Ok(None),
         Some(Json::String(name)) => Ok(Some(name.clone())),
-        Some(_) => Err(invalid("continue_final_message is neither true, false nor the name of a message's member")),
+        Some(_) => Err(invalid("continue_final_message must be true, false or the name of a message's member")),
     }
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn refusal(text: &str, lost: &[u8]) -> Error {
         true => format!("bytes that the vocabulary has no token for: {}", bytes.join(", ")),
         false => format!("characters that the vocabulary has no token for: {}{more}", characters.join(", ")),
     };
-    Error::new(Kind::Invalid, format!("the text has {what}; leave them out, for the model cannot see them"))
+    Error::new(Kind::Invalid, format!("the text has {what}; leave them out, since the model cannot see them"))
 }
 
 /// Whether texts have this byte: the others are no part of UTF-8.

@@ -79,7 +79,8 @@ impl Template {
         if continued.is_some() && !matches!(prompted, None | Some(Json::Null | Json::Bool(false))) {
             return Err(Error::new(
                 Kind::Invalid,
-                "continue_final_message and add_generation_prompt exclude each other: the one goes on with the last message, the other begins a new one",
+                "continue_final_message and add_generation_prompt exclude each other: the first continues the \
+                    last message, the second begins a new one",
             ));
         }
         let made = self.replacement(replaced.as_ref())?;
@@ -113,7 +114,7 @@ impl Template {
                 Ok(None)
             }
             Some(Json::String(source)) => Named::parse("chat_template", source).map(Some),
-            Some(_) => Err(Error::new(Kind::Invalid, "chat_template is neither a template nor the name of one")),
+            Some(_) => Err(Error::new(Kind::Invalid, "chat_template must be a template or the name of one")),
         }
     }
 
@@ -187,11 +188,11 @@ fn members(conversation: &str) -> Result<Vec<(String, Json)>> {
     match given.iter_mut().find(|(name, _)| name == "messages") {
         Some((_, Json::List(messages))) => {
             if messages.iter().any(|m| !matches!(m, Json::Map(_))) {
-                return Err(bad("a message is no object"));
+                return Err(bad("a message is not an object"));
             }
             messages.iter_mut().for_each(normalize);
         }
-        _ => return Err(bad("\"messages\" is missing or no list")),
+        _ => return Err(bad("\"messages\" is missing or not a list")),
     }
     Ok(given)
 }

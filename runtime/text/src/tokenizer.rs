@@ -166,7 +166,10 @@ impl Tokenizer {
         if let Some(most) = most {
             let added = self.added(true);
             let max_length = most.checked_sub(added).filter(|n| *n > 0).ok_or_else(|| {
-                let message = format!("no text fits into {most} tokens, of which {added} are special; allow more");
+                let message = format!(
+                    "no text fits into {most} tokens, since {added} of them are special; \
+                    allow more"
+                );
                 Error::new(Kind::Invalid, message)
             })?;
             let (first, second) = cut(a, Some(b), max_length)?;

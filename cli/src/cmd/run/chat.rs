@@ -165,8 +165,8 @@ impl Talk {
             }
             if alone {
                 return Err(Error::Failed(format!(
-                    "the message is too long: with what the chat template adds it has {}, and the context has room for \
-                     {}; send a shorter one",
+                    "the message is too long: it has {} with the chat template, but the context has room for \
+                        {}; send a shorter one",
                     count(ids.len(), "token"),
                     self.limit
                 )));

@@ -27,7 +27,7 @@ fn no_prompt(name: &str, manifest: &Manifest) -> Error {
         true => format!(
             "--prompt-name {name}: this model has no named prompts (the `prompts` in config_sentence_transformers.json)"
         ),
-        false => format!("--prompt-name {name}: the prompts of this model are {}", names.join(", ")),
+        false => format!("--prompt-name {name}: unknown prompt; the prompts of this model are {}", names.join(", ")),
     })
 }
 
@@ -54,7 +54,7 @@ pub(super) fn classify(model: &Model, manifest: &Manifest, args: &RunArgs) -> Re
     if model.info().output != LLMCC_OUTPUT_SCORES {
         return Err(Error::Artifact {
             path: args.artifact.clone(),
-            message: "it scores no classes: --classify is for classifiers (...ForSequenceClassification)".into(),
+            message: "it does not score classes: --classify is for classifiers (...ForSequenceClassification)".into(),
         });
     }
     let scores = model.embed(&[ids(model, manifest, args)?], None)?;

@@ -41,12 +41,18 @@ fn reason(shape: &Shape) -> &'static str {
         _ if shape.relative.is_some() => "attention with keys and queries of distances, without tensor cores",
         _ if shape.bias.is_some() => "attention with biases by distance, without tensor cores",
         _ if spec.latent => "attention over a latent cache, without tensor cores",
-        _ if shape.sums.is_some() => "attention that says what its weights add up to, without tensor cores",
+        _ if shape.sums.is_some() => "attention that returns the sums of its weights, without tensor cores",
         (Some(Float::F32), _) => "attention over an f32 cache, without tensor cores",
         (None, ..8) => "attention over an int4 cache, without tensor cores",
         _ if !spec.uniform() => "attention with keys and values of different width, without tensor cores",
-        (None, _) => "attention over an int8 cache whose head size is no multiple of 32, without tensor cores",
-        (Some(Float::F16 | Float::Bf16 | Float::E4m3), _) => "attention with a head size that tensor cores do not take",
+        (None, _) => {
+            "attention over an int8 cache with a head size that is not a multiple of 32, without \
+            tensor cores"
+        }
+        (Some(Float::F16 | Float::Bf16 | Float::E4m3), _) => {
+            "attention with a head size that tensor cores do \
+            not support"
+        }
     }
 }
 

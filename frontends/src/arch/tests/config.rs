@@ -32,8 +32,9 @@ fn attention(d: &Decoder) -> &Attention {
 fn bad_configurations() {
     let unread = |what: &str| {
         format!(
-            "{what}, which changes what a model computes, but LlamaForCausalLM does not read it: if the model was trained with it, it is of another architecture, which is not \
-             supported; if it is left over from elsewhere, remove it from config.json"
+            "{what}, which changes a model's results, but LlamaForCausalLM does not read it: if the model was \
+                trained with it, it has another architecture, which is not supported; if it is left over from \
+                elsewhere, remove it from config.json"
         )
     };
     let size = |max: usize| format!("it must be a whole number from 1 to {max}");
@@ -142,7 +143,8 @@ fn bad_configurations() {
         ),
         (
             json!({ "rope_scaling": { "type": "linear", "factor": 2 }, "rope_parameters": { "rope_theta": 1e4 } }),
-            "field `rope_scaling` is {\"factor\":2,\"type\":\"linear\"}, which is not supported; `rope_parameters` says something else: remove the one that is not the model's"
+            "field `rope_scaling` is {\"factor\":2,\"type\":\"linear\"}, which is not supported; \
+                `rope_parameters` has another value: remove the wrong one"
                 .into(),
         ),
         (json!({ "rope_scaling": { "type": "linear", "factor": 2, "attn_factor": 0.5 } }), unread("`rope_scaling.attn_factor` is 0.5")),
@@ -158,8 +160,10 @@ fn bad_configurations() {
         (json!({ "norm_eps": 1e-6 }), unread("`norm_eps` is 1e-6")),
         (
             json!({ "num_experts": 8, "attn_logit_softcapping": 50.0 }),
-            "`attn_logit_softcapping` is 50.0 and `num_experts` is 8, which changes what a model computes, but LlamaForCausalLM does not read them: if the model was trained with them, \
-             it is of another architecture, which is not supported; if they are left over from elsewhere, remove them from config.json"
+            "`attn_logit_softcapping` is 50.0 and `num_experts` is 8, which changes a model's results, but \
+                LlamaForCausalLM does not read them: if the model was trained with them, it has another \
+                architecture, which is not supported; if they are left over from elsewhere, remove them from \
+                config.json"
                 .into(),
         ),
         (json!({}), "ok".into()),
@@ -169,7 +173,7 @@ fn bad_configurations() {
     }
     assert_eq!(
         parse(&json!([])),
-        "it holds a list, not an object with the fields of a model; use the model's own config.json"
+        "it holds a list instead of an object with the fields of a model; use the model's own config.json"
     );
 }
 

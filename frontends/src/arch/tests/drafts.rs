@@ -137,5 +137,5 @@ fn hidden_states_that_are_not_there() {
         error.to_string()
     };
     assert!(refused("bert").contains("no hidden states beside them"), "{}", refused("bert"));
-    assert!(refused("gemma3n").contains("leaves no hidden states"), "{}", refused("gemma3n"));
+    assert!(refused("gemma3n").contains("does not return hidden states"), "{}", refused("gemma3n"));
 }

@@ -141,6 +141,6 @@ fn token_ids_beyond_the_vocabulary() {
     let m = Model::parse(&with(file("llama"), json!({ "bos_token_id": -1, "eos_token_id": [2, 1 << 20] }))).unwrap();
     assert_eq!((m.facts().bos, &m.facts().eos[..]), (None, &[2][..]));
     let said = [("bos_token_id", -1), ("eos_token_id", 1 << 20)]
-        .map(|(field, id)| format!("`{field}` {id}, no token below `vocab_size` ({})", m.facts().vocab));
+        .map(|(field, id)| format!("`{field}` {id}, not a token below `vocab_size` ({})", m.facts().vocab));
     assert_eq!(m.unread, said);
 }

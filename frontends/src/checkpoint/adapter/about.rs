@@ -78,7 +78,7 @@ pub fn about(dir: &Path) -> Result<Option<AboutAdapter>, FrontendError> {
         Err(problem) => drop(about.problem.get_or_insert(problem)),
     }
     if about.only_merged.is_none() && !about.replaced.is_empty() {
-        about.only_merged = Some("it replaces tensors of the base".into());
+        about.only_merged = Some("it replaces tensors of the base model".into());
     }
     Ok(Some(about))
 }

@@ -14,7 +14,7 @@ impl Merging<'_> {
     /// Checks that factors are of modules that the settings name, and that nothing is missing.
     pub(super) fn check(&self, parts: &Sorted) -> Result<(), Wrong> {
         if parts.whole.is_empty() && parts.factors.is_empty() && parts.rows.is_empty() {
-            return Err(("holds no tensors, so that the adapter changes nothing".into(), AGAIN));
+            return Err(("holds no tensors, so the adapter changes nothing".into(), AGAIN));
         }
         for module in parts.factors.keys() {
             let of = module.trim_end_matches(".base_layer");
@@ -27,7 +27,7 @@ impl Merging<'_> {
         for (table, rows) in &self.settings.rows {
             if !rows.is_empty() && !parts.rows.keys().any(|module| Settings::is_table(table, module)) {
                 let of = if table.is_empty() { "the embedding table".into() } else { format!("`{table}`") };
-                let what = format!("`trainable_token_indices` replaces rows of {of}, and the file has none of them");
+                let what = format!("`trainable_token_indices` replaces rows of {of}, but the file has no such rows");
                 return Err((what, AGAIN));
             }
         }
@@ -38,7 +38,7 @@ impl Merging<'_> {
         let mut modules = parts.factors.keys().map(|m| m.trim_end_matches(".base_layer"));
         match modules.find(unbiased) {
             Some(module) if self.settings.biases => {
-                Err((format!("`bias` says that biases were trained, and the file has no `{module}.bias`"), AGAIN))
+                Err((format!("`bias` says that biases were trained, but the file has no `{module}.bias`"), AGAIN))
             }
             _ => Ok(()),
         }
@@ -53,13 +53,16 @@ impl Merging<'_> {
             let there = parts.whole.keys().chain(parts.rows.keys()).any(|tensor| targets.is_saved(name, tensor));
             found |= there;
             if let Some(tensor) = self.ckpt.index.keys().find(|tensor| !there && targets.is_saved(name, tensor)) {
-                let what = format!("`modules_to_save` has `{name}`, and the file has no tensor of it as `{tensor}` is");
+                let what = format!(
+                    "`modules_to_save` has `{name}`, but the file has no tensor of it like \
+                    `{tensor}`"
+                );
                 return Err((what, AGAIN));
             }
         }
         match targets.saved().next() {
             Some(name) if !found => {
-                Err((format!("`modules_to_save` has `{name}`, and the file has no tensor of such a module"), AGAIN))
+                Err((format!("`modules_to_save` has `{name}`, but the file has no tensor of that module"), AGAIN))
             }
             _ => Ok(()),
         }

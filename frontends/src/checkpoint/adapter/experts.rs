@@ -53,14 +53,14 @@ impl Merging<'_> {
     /// Adds the products of each expert's factors to its matrix.
     pub(super) fn add_parameter(&mut self, module: &str, factors: LowRank) -> Result<(), Wrong> {
         let LowRank { a: Some(a), b: Some(b), magnitudes: None, looked_up: false } = factors else {
-            return Err((format!("module `{module}` lacks one of its two factors, or has more"), AGAIN));
+            return Err((format!("module `{module}` does not have exactly two factors"), AGAIN));
         };
         if let Some(v) = [&a, &b].into_iter().find(|v| !v.info.dtype.dtype.is_some_and(is_float)) {
             return Err((format!("a factor of module `{module}` is stored as {}", v.info.dtype.name), AGAIN));
         }
         let parameters = self.parameters(module);
         if parameters.is_empty() {
-            let what = format!("the base has no `{module}` with matrices of all experts, which the adapter changes");
+            let what = format!("the adapter changes `{module}`, but the base has no matrices of all experts there");
             return Err((what, "merge it in Python (`merge_and_unload` of PEFT) and compile the result"));
         }
         let matrices = a.info.shape.len() == 2 && b.info.shape.len() == 2 && a.rows() == b.columns();
@@ -68,7 +68,7 @@ impl Merging<'_> {
         let mut found = found.filter_map(|p| Some((p.fits(a.columns(), b.rows())?, p)));
         let (Some((across, parameter)), None) = (found.next(), found.next()) else {
             let (a, b) = (&a.info.shape, &b.info.shape);
-            return Err((format!("module `{module}`: factors {b:?} and {a:?} are of no one matrix of experts"), BASE));
+            return Err((format!("module `{module}`: factors {b:?} and {a:?} fit no matrix of experts"), BASE));
         };
         let rank = a.rows() / parameter.experts;
         let scale = self.settings.scale(&format!("{module}.{}", parameter.name), rank)? * self.scale;

@@ -50,7 +50,7 @@ pub(super) fn not_alone(dir: &Path) -> Result<(), FrontendError> {
     let path = dir.display();
     Err(FrontendError::NotACheckpoint {
         path: dir.to_path_buf(),
-        what: format!("holds an adapter of {base}, and no model"),
+        what: format!("holds an adapter of {base}, not a model"),
         help: format!(
             "give the base too: `llmcc compile {path} --base FOLDER`, or `llmcc compile FOLDER --lora {path}`"
         )
@@ -178,7 +178,7 @@ fn sorted(tensors: impl Iterator<Item = (String, View)>) -> Result<Sorted, Wrong
         match found {
             Some((module, factors)) => drop(out.factors.insert(module.to_string(), factors)),
             None if name.contains("lora_") => {
-                return Err((format!("tensor `{full}` is of no kind that is read"), "merge the adapter in Python"));
+                return Err((format!("tensor `{full}` is of an unsupported kind"), "merge the adapter in Python"));
             }
             None => {
                 let name = name.replace(".base_layer.", ".").replace(".modules_to_save.", ".");
@@ -220,7 +220,7 @@ impl Merging<'_> {
     fn replace(&mut self, name: &str, view: View) -> Result<(), Wrong> {
         let there = self.found(name).and_then(|found| Some((found.clone(), self.ckpt.index.get(&found)?)));
         let Some((found, base)) = there else {
-            return Err((format!("the base has no tensor `{name}`, which the adapter replaces"), BASE));
+            return Err((format!("the adapter replaces tensor `{name}`, which the base lacks"), BASE));
         };
         if base.info.shape != view.info.shape {
             let (ours, theirs) = (&base.info.shape, &view.info.shape);
@@ -237,11 +237,11 @@ impl Merging<'_> {
         let rows = self.settings.rows_of(module).unwrap_or_default().to_vec();
         let there = self.found(&name).and_then(|found| Some((found.clone(), self.ckpt.index.get(&found)?.clone())));
         let Some((found, base)) = there else {
-            return Err((format!("the base has no table `{name}`, of which the adapter replaces rows"), BASE));
+            return Err((format!("the adapter replaces rows of table `{name}`, which the base lacks"), BASE));
         };
         let (dtype, info) = self.float(&name, &base)?;
         let [tokens, columns] = info.shape[..] else {
-            return Err((format!("tensor `{name}` of the base is no table"), BASE));
+            return Err((format!("tensor `{name}` of the base is not a table"), BASE));
         };
         if view.info.shape != [rows.len(), columns] || !view.info.dtype.dtype.is_some_and(is_float) {
             let (type_, shape) = (view.info.dtype.name, &view.info.shape);
@@ -249,7 +249,7 @@ impl Merging<'_> {
             return Err((what, AGAIN));
         }
         if let Some(token) = rows.iter().find(|token| **token >= tokens) {
-            return Err((format!("module `{module}`: there is no token {token} among {tokens}"), BASE));
+            return Err((format!("module `{module}`: token {token} is outside the vocabulary of {tokens}"), BASE));
         }
         let shard = base.shard;
         let rows = rows.into_iter().enumerate().map(|(i, token)| (token, i)).collect();
@@ -278,15 +278,15 @@ impl Merging<'_> {
     fn add(&mut self, module: &str, factors: LowRank) -> Result<(), Wrong> {
         let name = format!("{module}.weight");
         let LowRank { a: Some(a), b: Some(b), magnitudes, looked_up } = factors else {
-            return Err((format!("module `{module}` lacks one of its two factors"), AGAIN));
+            return Err((format!("module `{module}` has only one of its two factors"), AGAIN));
         };
         let there = self.found(&name).and_then(|found| Some((found.clone(), self.ckpt.index.get(&found)?.clone())));
         let Some((found, base)) = there else {
-            return Err((format!("the base has no matrix `{name}`, which the adapter changes"), BASE));
+            return Err((format!("the adapter changes matrix `{name}`, which the base lacks"), BASE));
         };
         let transposed = transposed(module, &base, (&a, &b), looked_up || self.is_turned(module, &base))?;
         if magnitudes.is_some() != self.settings.magnitudes {
-            return Err((format!("module `{module}`: `use_dora` does not say whether it has magnitudes"), AGAIN));
+            return Err((format!("module `{module}`: `use_dora` does not tell whether it has magnitudes"), AGAIN));
         }
         let outputs = b.rows();
         if let Some(m) = magnitudes.as_ref().filter(|m| m.info.shape.iter().product::<usize>() != outputs) {
@@ -336,18 +336,18 @@ impl Merging<'_> {
     fn note(&mut self, dir: &Path, left: &[String]) {
         let mut note = format!("adapter {}: {} matrices merged", file_name(dir), self.merged);
         if self.scale != 1.0 {
-            note += &format!(" with {} of its strength", self.scale);
+            note += &format!(" at {} times its strength", self.scale);
         }
         if self.replaced > 0 {
             note += &format!(", {} tensors replaced as a whole", self.replaced);
         }
         if self.decoded > 0 {
-            note += &format!("; {} of the matrices were codes in the base and are floats now", self.decoded);
+            note += &format!("; {} of the matrices were quantized in the base and are floats now", self.decoded);
         }
         if let Some(first) = left.first() {
             note += &format!(
-                "; {} modules that its settings name have no factors in the file, and stay as they are, as with PEFT \
-                 (the first is `{first}`)",
+                "; {} modules that its settings name have no factors in the file and stay unchanged, as with \
+                    PEFT (the first is `{first}`)",
                 left.len()
             );
         }

@@ -65,7 +65,7 @@ fn scales_and_several_adapters() {
     let (a, b) = (once.to_f32(name).unwrap(), twice.to_f32(name).unwrap());
     assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-5));
     assert!(a != Checkpoint::open(&base).unwrap().to_f32(name).unwrap());
-    assert!(twice.notes()[0].ends_with("6 matrices merged with 0.5 of its strength"), "{:?}", twice.notes());
+    assert!(twice.notes()[0].ends_with("6 matrices merged at 0.5 times its strength"), "{:?}", twice.notes());
     let none = open(&[adapter("lora", 0.0)]);
     assert_eq!(none.to_f32(name), Checkpoint::open(&base).unwrap().to_f32(name));
 }
@@ -244,7 +244,7 @@ fn settings_that_change_the_mathematics_are_refused() {
         assert_eq!(parsed.scale(module, 4).unwrap(), scale, "{module}");
     }
     for (changes, says) in [
-        (json!({ "peft_type": "IA3" }), "`peft_type` is `IA3`; LORA is read; merge it in Python"),
+        (json!({ "peft_type": "IA3" }), "`peft_type` is `IA3`; only LORA is supported; merge it in Python"),
         (json!({ "peft_type": "absent" }), "`peft_type` is missing"),
         (json!({ "use_qalora": true }), "`use_qalora` is set"),
         (json!({ "lora_bias": true }), "`lora_bias` is set"),
@@ -253,10 +253,10 @@ fn settings_that_change_the_mathematics_are_refused() {
         (json!({ "trainable_token_indices": { "wte": 3 } }), "`trainable_token_indices` has 3, where"),
         (json!({ "something_new": 1 }), "`something_new` is set"),
         (json!({ "init_lora_weights": "pissa" }), "`init_lora_weights` is \"pissa\", which changes the base's"),
-        (json!({ "r": 0 }), "`r` is 0, no positive number"),
+        (json!({ "r": 0 }), "`r` is 0; it must be a positive number"),
         (json!({ "lora_alpha": "x" }), "`lora_alpha` is \"x\""),
-        (json!({ "use_dora": 1 }), "neither true nor false"),
-        (json!({ "rank_pattern": { "a(": 1 } }), "has the pattern `a(`, which is no regular expression"),
+        (json!({ "use_dora": 1 }), "it must be true or false"),
+        (json!({ "rank_pattern": { "a(": 1 } }), "has the pattern `a(`, which is not a regular expression"),
         (json!({ "alpha_pattern": { "a": -1 } }), "-1 for `a`"),
     ] {
         let found = message(&with(plain.clone(), changes));
@@ -281,11 +281,11 @@ fn adapters_that_do_not_fit() {
     );
     let alone = Checkpoint::open(&folder.0).unwrap_err().to_string();
     assert!(
-        alone.contains("holds an adapter of `org/base`, and no model; give the base too: `llmcc compile "),
+        alone.contains("holds an adapter of `org/base`, not a model; give the base too: `llmcc compile "),
         "{alone}"
     );
     let other = refused(&[adapter("conv", 1.0)], &base);
-    assert!(other.contains("the base has no matrix `transformer.h.0.attn.c_attn.weight`"), "{other}");
+    assert!(other.contains("matrix `transformer.h.0.attn.c_attn.weight`, which the base lacks"), "{other}");
     let write = |name: &str, shape: [usize; 2]| {
         let size = shape[0] * shape[1] * 4;
         let tensor = |part: &str, shape: Vec<usize>, bytes: usize| crate::fixtures::Tensor {
@@ -327,19 +327,24 @@ fn rows_and_experts_that_do_not_fit() {
         (json!([1, 2]), rows, [2, 15], "2 tokens have rows F32 [2, 15]"),
         (json!([1, 32]), rows, [2, 16], "there is no token 32 among 32"),
         (json!({ "lm_head": [1] }), rows, [1, 16], "replaces rows of `lm_head`, and the file has none"),
-        (json!([1]), "wte.token_adapter.trainable_tokens_delta", [1, 16], "the base has no table `model.wte.weight`"),
+        (
+            json!([1]),
+            "wte.token_adapter.trainable_tokens_delta",
+            [1, 16],
+            "rows of table `model.wte.weight`, which the base lacks",
+        ),
     ] {
         let found = refused("base", json!({ "trainable_token_indices": tokens }), &[(name, shape)]);
         assert!(found.contains(says), "{says}: {found}");
     }
     let [a, b] = ["A", "B"].map(|part| format!("layers.0.mlp.experts.lora_{part}.weight"));
     for (base, a_shape, b_shape, says) in [
-        ("mixture", [6, 9], [16, 6], "factors [16, 6] and [6, 9] are of no one matrix of experts"),
-        ("mixture", [6, 16], [16, 5], "are of no one matrix of experts"),
-        ("mixture", [7, 16], [16, 7], "are of no one matrix of experts"),
+        ("mixture", [6, 9], [16, 6], "factors [16, 6] and [6, 9] fit no matrix of experts"),
+        ("mixture", [6, 16], [16, 5], "fit no matrix of experts"),
+        ("mixture", [7, 16], [16, 7], "fit no matrix of experts"),
         ("mixture", [3, 16], [16, 3], "is of rank 1, but its settings say 2"),
-        ("stacked_base", [6, 17], [16, 6], "are of no one matrix of experts"),
-        ("base", [6, 16], [16, 6], "the base has no `model.layers.0.mlp.experts` with matrices of all experts"),
+        ("stacked_base", [6, 17], [16, 6], "fit no matrix of experts"),
+        ("base", [6, 16], [16, 6], "changes `model.layers.0.mlp.experts`, but the base has no matrices of all experts"),
     ] {
         let found = refused(base, json!({ "target_parameters": ["x"] }), &[(&a, a_shape), (&b, b_shape)]);
         assert!(found.contains(says), "{says}: {found}");
@@ -403,16 +408,16 @@ fn settings_are_held_against_tensors() {
         ("lora", "base", json!({ "target_modules": "all-linear" }), ""),
         ("lora", "base", json!({ "target_modules": "absent" }), ""),
         ("lora", "base", json!({ "target_modules": r"model\.layers\.0\..*" }), "which `target_modules` does not name"),
-        ("lora", "base", json!({ "target_modules": "(" }), "which is no regular expression"),
+        ("lora", "base", json!({ "target_modules": "(" }), "which is not a regular expression"),
         ("lora", "base", json!({ "target_modules": 3 }), "where names of modules are expected"),
         ("lora", "base", json!({ "exclude_modules": ["q_proj"] }), "which `exclude_modules` excludes"),
         ("lora", "base", json!({ "exclude_modules": r".*\.1\..*" }), "which `exclude_modules` excludes"),
         ("lora", "base", json!({ "exclude_modules": ["k_proj"] }), ""),
-        ("lora", "base", json!({ "layers_to_transform": [0] }), "of no layer in `layers_to_transform`"),
-        ("lora", "base", json!({ "layers_to_transform": 1 }), "of no layer in `layers_to_transform`"),
+        ("lora", "base", json!({ "layers_to_transform": [0] }), "not in a layer of `layers_to_transform`"),
+        ("lora", "base", json!({ "layers_to_transform": 1 }), "not in a layer of `layers_to_transform`"),
         ("lora", "base", json!({ "layers_to_transform": [0, 1] }), ""),
         ("lora", "base", json!({ "layers_to_transform": [0, 1], "layers_pattern": "layers" }), ""),
-        ("lora", "base", json!({ "layers_to_transform": [0, 1], "layers_pattern": ["h"] }), "of no layer in"),
+        ("lora", "base", json!({ "layers_to_transform": [0, 1], "layers_pattern": ["h"] }), "not in a layer of"),
         ("lora", "base", json!({ "layers_to_transform": [0], "target_modules": ".*" }), "which PEFT refuses"),
         ("lora", "base", json!({ "layers_to_transform": ["x"] }), "where numbers of layers are expected"),
         ("lora", "base", json!({ "modules_to_save": ["norm"] }), "`modules_to_save` has `norm`, and the file has no"),
@@ -425,14 +430,14 @@ fn settings_are_held_against_tensors() {
             json!({ "bias": "lora_only" }),
             "and the file has no `model.layers.0.self_attn.q_proj.bias`",
         ),
-        ("lora", "base", json!({ "bias": "some" }), "`bias` is \"some\"; none, all, lora_only are read"),
+        ("lora", "base", json!({ "bias": "some" }), "`bias` is \"some\"; supported are none, all, lora_only"),
         (
             "experts",
             "mixture",
             json!({ "target_parameters": ["mlp.gate.weight"] }),
             "`target_parameters` does not name",
         ),
-        ("lora", "base", json!({ "peft_type": "PREFIX_TUNING" }), "which adds to what the model reads"),
+        ("lora", "base", json!({ "peft_type": "PREFIX_TUNING" }), "which adds to the model's inputs"),
     ] {
         let (_folder, adapter) = with_settings(name, changes.clone());
         let opened = Checkpoint::open_with(&golden("adapters").join(base), &[adapter]);
@@ -466,7 +471,7 @@ fn modules_without_factors_are_noted() {
     assert!(merged.notes()[0].contains(note), "{:?}", merged.notes());
     folder.write(FILES[0], crate::fixtures::safetensors(&[]));
     let none = Checkpoint::open_with(&golden("adapters/base"), &[adapter]).unwrap_err().to_string();
-    assert!(none.contains("holds no tensors, so that the adapter changes nothing"), "{none}");
+    assert!(none.contains("holds no tensors, so the adapter changes nothing"), "{none}");
 }
 
 /// How a square matrix is stored its module's class says, as in PEFT, whatever `fan_in_fan_out` says.

@@ -171,9 +171,9 @@ pub(super) fn unknown(number: u32) -> String {
         37 => "IQ4_NL_4_8",
         38 => "IQ4_NL_8_8",
         41 => "Q1_0",
-        _ => return format!("{number}, which is not known"),
+        _ => return format!("{number}, which is unknown"),
     };
-    format!("{name}, which is not read")
+    format!("{name}, which is not supported")
 }
 
 /// Scale and minimum of the group of `columns` columns that starts at `at`.

@@ -49,7 +49,14 @@ pub(super) fn cut(cuts: &[Cut], config: &Config, tensors: &mut Tensors) -> Resul
             let Some((shard, info)) = tensors.remove(&name) else { continue };
             let rows = (cut.rows)(config, info.shape.first().copied().unwrap_or(0));
             let parts = parts(&info, &rows).ok_or_else(|| {
-                (format!("tensor `{name}` {:?} has not the rows of parts of {rows:?}", info.shape), OTHER_MODEL)
+                (
+                    format!(
+                        "tensor `{name}` {:?} does not have the rows of its parts, \
+                    {rows:?}",
+                        info.shape
+                    ),
+                    OTHER_MODEL,
+                )
             })?;
             let called = cut.to.iter().map(|to| to.replace("{}", &layer));
             tensors.extend(called.zip(parts).map(|(called, info)| (called, (shard, info))));
@@ -99,6 +106,6 @@ mod tests {
         assert_eq!(cut(QKV, config, &mut all), Ok(()));
         assert_eq!(all.values().map(|(_, t)| t.shape[0]).collect::<Vec<_>>(), [6, 24, 6]);
         let (what, _) = cut(QKV, config, &mut tensors(23)).unwrap_err();
-        assert_eq!(what, "tensor `blk.3.attn_qkv.bias` [23] has not the rows of parts of [12, 6, 6]");
+        assert_eq!(what, "tensor `blk.3.attn_qkv.bias` [23] does not have the rows of its parts, [12, 6, 6]");
     }
 }

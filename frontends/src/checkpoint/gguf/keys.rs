@@ -137,7 +137,7 @@ fn changes(file: &File, key: &str, value: &Value, class: &str) -> Wrong {
         Value::List(all) => format!("a list of {}", all.len()),
         other => said(other),
     };
-    (format!("`{}.{key}` is {is}, which changes what a model computes, but {class} does not read it", file.name), HELP)
+    (format!("`{}.{key}` is {is}, which changes a model's results, but {class} does not read it", file.name), HELP)
 }
 
 fn accepts(rule: Neutral, file: &File, value: &Value, config: &Config) -> bool {

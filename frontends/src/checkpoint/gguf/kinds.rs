@@ -36,7 +36,7 @@ fn wrong(key: &str, value: &Value) -> Option<&'static str> {
     match value {
         Value::Text(_) => (!TEXTS.contains(&key)).then_some("a number"),
         Value::Float(x) if !x.is_finite() => Some("a finite number"),
-        Value::Float(_) | Value::Signed(_) | Value::Bool(_) if is_size => Some("a whole number from 0 on"),
+        Value::Float(_) | Value::Signed(_) | Value::Bool(_) if is_size => Some("a whole number of at least 0"),
         Value::List(all) if is_size && (all.is_empty() || all.iter().any(|v| v.unsigned().is_none())) => {
             Some("a list of a whole number for each layer")
         }
@@ -66,8 +66,8 @@ mod tests {
             ("expert_count", Value::Text("8".into()), Some("a number")),
             ("rope.scaling.factor", Value::Text("8".into()), Some("a number")),
             ("rope.dimension_count", Value::Float(f64::NAN), Some("a finite number")),
-            ("rope.dimension_count", Value::Float(8.0), Some("a whole number from 0 on")),
-            ("expert_used_count", Value::Signed(-1), Some("a whole number from 0 on")),
+            ("rope.dimension_count", Value::Float(8.0), Some("a whole number of at least 0")),
+            ("expert_used_count", Value::Signed(-1), Some("a whole number of at least 0")),
             ("attention.key_length", list(&[]), Some("a list of a whole number for each layer")),
             ("attention.head_count_kv", list(&[Value::Float(1.0)]), Some("a list of a whole number for each layer")),
             ("attention.head_count_kv", list(&[Value::Unsigned(0), Value::Unsigned(2)]), None),

@@ -137,7 +137,7 @@ pub fn parse(file: &[u8]) -> Result<Header, GgufError> {
         let swapped = (2..=3).contains(&version.swap_bytes());
         let what = match swapped {
             true => "the file is big-endian".to_string(),
-            false => format!("version {version} of GGUF is not known (2 and 3 are)"),
+            false => format!("version {version} of GGUF is unknown; 2 and 3 are supported"),
         };
         return Err(r.error_at(4, what, CONVERT));
     }
@@ -180,7 +180,11 @@ fn alignment(metadata: &Metadata) -> Result<u64, String> {
     match metadata.get("general.alignment") {
         None => Ok(ALIGNMENT),
         Some(Value::Unsigned(n)) if n.is_power_of_two() && *n <= 1 << 20 => Ok(*n),
-        Some(other) => Err(format!("`general.alignment` is {}, no power of two up to 2^20", other.to_json())),
+        Some(other) => Err(format!(
+            "`general.alignment` is {}; it must be a power of two up to \
+            2^20",
+            other.to_json()
+        )),
     }
 }
 
@@ -226,18 +230,29 @@ impl Raw {
         };
         let Some(bytes) = self.bytes(ty) else {
             return error(
-                format!("tensor `{name}`: {} {:?} is no whole number of blocks that fits a file", ty.name, self.dims),
+                format!(
+                    "tensor `{name}`: {} {:?} is not a whole number of blocks, or too large for a \
+                    file",
+                    ty.name, self.dims
+                ),
                 AGAIN,
             );
         };
         if !self.offset.is_multiple_of(alignment) {
-            return error(format!("tensor `{name}` starts at {}, no multiple of {alignment}", self.offset), CONVERT);
+            return error(
+                format!(
+                    "tensor `{name}` starts at {}, which is not a multiple of \
+                {alignment}",
+                    self.offset
+                ),
+                CONVERT,
+            );
         }
         let begin = data.checked_add(self.offset);
         let end = begin.and_then(|begin| begin.checked_add(bytes)).filter(|end| *end <= r.file.len() as u64);
         let (Some(begin), Some(end)) = (begin, end) else {
             return error(
-                format!("tensor `{name}` of {bytes} bytes does not end in the file, which has {}", r.file.len()),
+                format!("tensor `{name}` of {bytes} bytes ends beyond the file, which has {}", r.file.len()),
                 AGAIN,
             );
         };

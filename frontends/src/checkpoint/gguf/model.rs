@@ -70,7 +70,7 @@ pub(in crate::checkpoint) fn describe(
     declares: Declares,
 ) -> Result<Model, Wrong> {
     let Some(name) = header.get("general.architecture").and_then(Value::text) else {
-        return Err(("`general.architecture` is missing".into(), "this file holds no language model; name another"));
+        return Err(("`general.architecture` is missing".into(), "this file holds no language model; give another"));
     };
     let tensors = without_ones(tensors);
     let file = File { name, metadata: header, tensors: &tensors, bytes, declares };
@@ -90,7 +90,7 @@ pub(in crate::checkpoint) fn describe(
         let widened = joined(join, family, &config, &mut rest, &mut out)?;
         notes.extend(widened.first().map(|names| {
             let (names, others) = (names.join("`, `"), like_it(widened.len() - 1));
-            format!("`{names}` have different types, and are one matrix here: it is read as f32{others}")
+            format!("`{names}` have different types but are joined into one matrix: it is read as f32{others}")
         }));
     }
     let of_heads = family.order(&config);
@@ -112,13 +112,13 @@ pub(in crate::checkpoint) fn describe(
                 false => entry(family, &name, (shard, info), of_heads),
             };
             if out.insert(called.clone(), entry).is_some() {
-                return Err((format!("two tensors are `{called}`"), OTHER_MODEL));
+                return Err((format!("two tensors have the name `{called}`"), OTHER_MODEL));
             }
         }
     }
     if let Some(first) = apart.first() {
         let others = like_it(apart.len() - 1);
-        notes.push(format!("`{first}` is read as f32, since its matrices are taken apart{others}"));
+        notes.push(format!("`{first}` is read as f32, since its matrices are split{others}"));
     }
     for (called, numbers) in (family.values)(&file)? {
         let info = shaped(&called, TensorInfo { dtype: blocks::floats(), shape: vec![numbers.len()], bytes: 0..0 });
@@ -158,8 +158,8 @@ fn widened_types(tensors: &Tensors, mut notes: Vec<String>) -> Vec<String> {
         let (Some(ty), Some(dtype)) = (blocks::of(info.dtype), info.dtype.dtype) else { continue };
         let bits = (8 * ty.bytes) as f64 / ty.columns as f64;
         notes.push(format!(
-            "{count} tensors are {name} of {bits:.2} bits for each weight: they are kept exactly, in codes of 4 bits \
-             (`{dtype}`)"
+            "{count} tensors are {name} with {bits:.2} bits per weight: they are kept exactly, in codes of 4 \
+                bits (`{dtype}`)"
         ));
     }
     notes
@@ -234,14 +234,14 @@ fn joined(
         let sources: Vec<Blocks> =
             names.iter().filter_map(|name| rest.get(name).and_then(|t| blocks_of(family, name, t, None))).collect();
         let Some((shard, info)) = rest.get(&names[0]).cloned().filter(|_| sources.len() == names.len()) else {
-            return Err((format!("tensor `{}` is of a type that no weights are of", names[0]), OTHER_MODEL));
+            return Err((format!("tensor `{}` has a type that weights never have", names[0]), OTHER_MODEL));
         };
         if sources.iter().any(|s| !std::ptr::eq(s.ty, sources[0].ty)) {
             widened.push(names.clone());
         }
         let called = join.to.replace("{}", &layer);
         let entry = arranged(join, config, sources, Entry::plain(shard, info))
-            .ok_or_else(|| (format!("tensor `{}` has not the rows of `{called}`", names[0]), OTHER_MODEL))?;
+            .ok_or_else(|| (format!("tensor `{}` does not have the rows of `{called}`", names[0]), OTHER_MODEL))?;
         names.iter().for_each(|name| drop(rest.remove(name)));
         let entry = Entry { info: shaped(&called, entry.info.clone()), ..entry };
         out.insert(called, entry);
@@ -322,8 +322,12 @@ const MOST_EXPERTS: usize = 4096;
 
 /// The remedy for architectures that are no language models of llmcc's under other names.
 const REASONS: &[(&str, &str)] = &[
-    ("clip", "this file is the part that sees images: name the file of the language model beside it"),
-    ("bitnet-b1.58", "this is a file of bitnet.cpp; take the safetensors checkpoint, whose packed matrices are read"),
+    ("clip", "this file is the image part of a model: give the file of the language model beside it"),
+    (
+        "bitnet-b1.58",
+        "this is a file of bitnet.cpp; take the safetensors checkpoint, whose packed matrices are \
+        supported",
+    ),
 ];
 
 fn family(file: &File) -> Result<&'static Family, Wrong> {
@@ -331,15 +335,18 @@ fn family(file: &File) -> Result<&'static Family, Wrong> {
     let mut of_name = all().filter(|f| f.name == name).peekable();
     if of_name.peek().is_none() {
         let what = match nearest(name, all().map(|f| f.name)) {
-            Some(known) => format!("`general.architecture` is `{name}`, which is not read; the nearest is `{known}`"),
-            None => format!("`general.architecture` is `{name}`, which is not read, nor anything like it"),
+            Some(known) => format!(
+                "`general.architecture` is `{name}`, which is not supported; the nearest \
+                supported one is `{known}`"
+            ),
+            None => format!("`general.architecture` is `{name}`, which is not supported"),
         };
         let help = REASONS.iter().find(|(of, _)| *of == name).map_or(OTHER_MODEL, |(_, help)| help);
         return Err((what, help));
     }
     of_name.find(|f| (f.suits)(file)).ok_or_else(|| {
         let has = if file.size("expert_count").unwrap_or(0) > 0 { "has" } else { "has no" };
-        (format!("this `{name}` {has} experts by `{name}.expert_count`, which is not read"), OTHER_MODEL)
+        (format!("this `{name}` {has} experts by `{name}.expert_count`, which is not supported"), OTHER_MODEL)
     })
 }
 
@@ -478,14 +485,17 @@ fn field_of(file: &File, key: &str) -> Result<Option<serde_json::Value>, Wrong> 
     let Some(list) = value.list() else { return Ok(Some(value.to_json())) };
     let sizes: Option<Vec<u64>> = list.iter().map(Value::unsigned).collect();
     let Some(mut sizes) = sizes.filter(|sizes| !sizes.is_empty()) else {
-        return Err((format!("`{}.{key}` is a list, and none of whole numbers", file.name), super::AGAIN));
+        return Err((format!("`{}.{key}` is a list, but not of whole numbers", file.name), super::AGAIN));
     };
     sizes.retain(|n| *n > 0);
     sizes.dedup();
     match sizes[..] {
         [] => Ok(None),
         [one] => Ok(Some(one.into())),
-        [first, other, ..] => file.refused(format_args!("has layers of several sizes: `{key}` is {first} and {other}")),
+        [first, other, ..] => file.refused(format_args!(
+            "has layers of several sizes: `{key}` is both both both \
+            both both both {first} and {other}"
+        )),
     }
 }
 
@@ -494,7 +504,7 @@ fn same_widths(file: &File, config: &Config) -> Result<(), Wrong> {
     let widths = (file.size("attention.key_length"), file.size("attention.value_length"));
     match widths {
         (Some(k), Some(v)) if k != v && config.contains_key("head_dim") && !config.contains_key("v_head_dim") => {
-            Err((format!("keys of {k} columns and values of {v} are of different sizes"), OTHER_MODEL))
+            Err((format!("keys of {k} columns and values of {v} columns differ in size"), OTHER_MODEL))
         }
         _ => Ok(()),
     }
@@ -557,7 +567,10 @@ fn layer_kinds(file: &File, family: &Family) -> Result<Option<serde_json::Value>
     match kinds {
         Some(kinds) if !of_class && kinds.as_array().is_some_and(|all| all.contains(&json!("full_attention"))) => {
             let class = family.model_type.1;
-            file.refused(format_args!("has layers with a window and without by `{WINDOWS}`, as {class} has not"))
+            file.refused(format_args!(
+                "has layers with and without a window (`{WINDOWS}`), which {class} does \
+                not have"
+            ))
         }
         kinds => Ok(kinds.filter(|_| of_class)),
     }

@@ -14,14 +14,14 @@ pub(in crate::checkpoint) fn names(header: &Header, name: &str) -> Result<Vec<St
         return Ok(vec![name.to_string()]);
     }
     if count > MOST {
-        return Err((format!("`split.count` says that it is one of {count} parts, of at most {MOST}"), DOWNLOAD));
+        return Err((format!("`split.count` is {count} parts, more than {MOST}"), DOWNLOAD));
     }
     let ending = format!("-00001-of-{count:05}.gguf");
     match name.strip_suffix(&ending) {
         Some(stem) => Ok((1..=count).map(|i| format!("{stem}-{i:05}-of-{count:05}.gguf")).collect()),
         None => Err((
-            format!("it is one of {count} parts of a model and its name does not end in `{ending}`"),
-            "name the first part, under the name that it had",
+            format!("it is one of {count} parts of a model, but its name does not end in `{ending}`"),
+            "give the first part under its original name",
         )),
     }
 }
@@ -35,10 +35,10 @@ pub(in crate::checkpoint) fn check(header: &Header, at: usize, of: usize) -> Res
         match number(&header.metadata, key)? {
             Some(n) if n == wanted => {}
             Some(n) => {
-                let what = format!("it is called part {} of {of}, but its `{key}` is {n}, not {wanted}", at + 1);
+                let what = format!("it is named part {} of {of}, but its `{key}` is {n}, not {wanted}", at + 1);
                 return Err((what, DOWNLOAD));
             }
-            None => return Err((format!("it is called part {} of {of}, but has no `{key}`", at + 1), DOWNLOAD)),
+            None => return Err((format!("it is named part {} of {of}, but has no `{key}`", at + 1), DOWNLOAD)),
         }
     }
     Ok(())
@@ -48,7 +48,7 @@ pub(in crate::checkpoint) fn check(header: &Header, at: usize, of: usize) -> Res
 pub(in crate::checkpoint) fn agrees(first: &Metadata, part: &Metadata) -> Result<(), Wrong> {
     for (key, value) in part.iter().filter(|(key, _)| *key != "split.no") {
         if let Some(other) = first.get(key).filter(|other| *other != value) {
-            let what = format!("its `{key}` is {}, and that of the first part {}", value.to_json(), other.to_json());
+            let what = format!("its `{key}` is {}, but the first part's is {}", value.to_json(), other.to_json());
             return Err((what, DOWNLOAD));
         }
     }
@@ -71,6 +71,6 @@ const TENSORS: &str = "split.tensors.count";
 
 fn number(header: &Metadata, key: &str) -> Result<Option<u64>, Wrong> {
     let Some(value) = header.get(key) else { return Ok(None) };
-    let wrong = || (format!("`{key}` is {}, no whole number", value.to_json()), DOWNLOAD);
+    let wrong = || (format!("`{key}` is {}; it must be a whole number", value.to_json()), DOWNLOAD);
     Value::unsigned(value).map(Some).ok_or_else(wrong)
 }

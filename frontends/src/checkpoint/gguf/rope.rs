@@ -25,7 +25,7 @@ pub(super) fn set(file: &File, config: &mut Config, own_factors: bool) -> Result
     if own_factors {
         return match magnitude {
             1.0 => Ok(()),
-            _ => file.refused(format_args!("has a `{MAGNITUDE}` of {magnitude}, which is not read")),
+            _ => file.refused(format_args!("has a `{MAGNITUDE}` of {magnitude}, which is not supported")),
         };
     }
     let scaling = match (file.has(FACTORS), file.has(LONG)) {
@@ -46,7 +46,7 @@ fn magnitude(file: &File) -> Result<f64, Wrong> {
         None => Ok(1.0),
         Some(value) => match value.number().filter(|x| x.is_finite() && *x > 0.0) {
             Some(x) => Ok(x),
-            None => file.refused(format_args!("has a `{MAGNITUDE}` that is no positive number")),
+            None => file.refused(format_args!("has a `{MAGNITUDE}` that is not a positive number")),
         },
     }
 }
@@ -74,7 +74,7 @@ fn multiplied(
         other => {
             let factor = other.and_then(|linear| linear["factor"].as_f64()).unwrap_or(1.0);
             let Some(rotated) = file.size("rope.dimension_count").or_else(|| head_dim(config).map(|n| n as u64)) else {
-                return file.refused(format_args!("has a `{MAGNITUDE}`, but does not say how wide heads are"));
+                return file.refused(format_args!("has a `{MAGNITUDE}`, but not the width of heads"));
             };
             // As many as a head may have; more are not believed.
             let all = vec![factor; (rotated / 2).min(1 << 12) as usize];
@@ -105,14 +105,14 @@ fn scaling(file: &File) -> Result<Option<serde_json::Value>, Wrong> {
             }
             Ok(Some(out))
         }
-        (Some(other), _) => Err((format!("`rope.scaling.type` is `{other}`, which is not read"), OTHER_MODEL)),
+        (Some(other), _) => Err((format!("`rope.scaling.type` is `{other}`, which is not supported"), OTHER_MODEL)),
     }
 }
 
 /// The settings of frequencies that depend on the length of a text.
 fn by_length(file: &File, config: &mut Config) -> Result<serde_json::Value, Wrong> {
     let (Some(long), Some(short)) = (file.floats(LONG), file.floats(SHORT)) else {
-        return file.refused(format_args!("has `{LONG}`, but not `{SHORT}` beside it, in F32"));
+        return file.refused(format_args!("has `{LONG}` without `{SHORT}` beside it in F32"));
     };
     // As llama.cpp: of a file that does not say it, all of the context is the original one.
     let original = file.size("rope.scaling.original_context_length").or(file.size("context_length"));
@@ -122,7 +122,7 @@ fn by_length(file: &File, config: &mut Config) -> Result<serde_json::Value, Wron
 /// The factors of frequencies that a file has: the settings of Llama 3 that make them, or the factors
 /// themselves, for texts of any length.
 fn factors(file: &File, config: &mut Config, magnitude: f64) -> Result<serde_json::Value, Wrong> {
-    let wrong = || (format!("tensor `{FACTORS}` has no factors of frequencies in F32"), OTHER_MODEL);
+    let wrong = || (format!("tensor `{FACTORS}` does not hold factors of frequencies in F32"), OTHER_MODEL);
     let stored = file.floats(FACTORS).filter(|all| all.iter().all(|x| x.is_finite() && *x > 0.0)).ok_or_else(wrong)?;
     if let Some(settings) = llama3(&stored, config).filter(|_| magnitude == 1.0) {
         return Ok(settings);

@@ -162,11 +162,11 @@ fn malformed_files_say_what_is_wrong() {
     other[4..8].copy_from_slice(&3u32.to_be_bytes());
     assert!(error(&other).contains("big-endian"));
     assert!(error(b"GGML").contains("not a GGUF file"));
-    assert!(error(&file(&[], &[("t", &[33, 2], 8, 0)], 68)).contains("no whole number of blocks"));
-    assert!(error(&file(&[], &[("t", &[32, u64::MAX / 2], 8, 0)], 68)).contains("no whole number of blocks"));
-    assert!(error(&file(&[], &[("t", &[32, 2], 8, 0)], 67)).contains("does not end in the file"));
-    assert!(error(&file(&[], &[("t", &[32, 2], 8, 8)], 68)).contains("no multiple of 32"));
-    assert!(error(&file(&[], &[("t", &[32, 2], 41, 0)], 68)).contains("Q1_0, which is not read"));
+    assert!(error(&file(&[], &[("t", &[33, 2], 8, 0)], 68)).contains("not a whole number of blocks"));
+    assert!(error(&file(&[], &[("t", &[32, u64::MAX / 2], 8, 0)], 68)).contains("not a whole number of blocks"));
+    assert!(error(&file(&[], &[("t", &[32, 2], 8, 0)], 67)).contains("ends beyond the file"));
+    assert!(error(&file(&[], &[("t", &[32, 2], 8, 8)], 68)).contains("not a multiple of 32"));
+    assert!(error(&file(&[], &[("t", &[32, 2], 41, 0)], 68)).contains("Q1_0, which is not supported"));
     assert!(error(&file(&[], &[("t", &[32], 0, 0), ("u", &[32], 0, 64)], 256)).contains("tensors `t` and `u` overlap"));
     assert!(error(&file(&[], &[("t", &[32], 0, 0), ("t", &[32], 0, 128)], 256)).contains("tensor `t` appears twice"));
     let twice = vec![("a", 4, vec![0; 4]), ("a", 4, vec![0; 4])];
@@ -286,7 +286,7 @@ fn matrices_of_two_types_are_joined_as_floats() {
         (std::ptr::eq(joined.info.dtype, blocks::floats()), model.notes)
     };
     assert_eq!(of("Q8_0"), (false, vec![]));
-    let note = "`blk.0.ffn_gate.weight`, `blk.0.ffn_up.weight` have different types, and are one matrix here: it is \
-                read as f32";
+    let note = "`blk.0.ffn_gate.weight`, `blk.0.ffn_up.weight` have different types but are joined into one \
+        matrix: it is read as f32";
     assert_eq!(of("Q4_0"), (true, vec![note.to_string()]));
 }

@@ -23,9 +23,9 @@ use std::sync::Arc;
 /// Configurations' names of such models.
 pub(super) const CLASS: [&str; 2] = ["bitllama2c", "BitLlama2cForCausalLM"];
 
-const NOTE: &str = "its products round their inputs to 8 bits by a scale of each token, whatever --act says; of four \
-    weights in a byte the first is taken to be in the highest bits, as in the files of 2024 (later programs put it \
-    into the lowest bits, and no file says so)";
+const NOTE: &str = "its products round their inputs to 8 bits with a scale per token, whatever --act says; the \
+    first of four weights in a byte is assumed to be in the highest bits, as in the files of 2024 (later \
+    programs use the lowest bits, and files do not tell)";
 
 /// Columns of a matrix `[n, k]` that a byte holds.
 const OF_BYTE: usize = 4;
@@ -127,7 +127,10 @@ fn tensors(file: &[u8], shard: usize, sizes: &Sizes) -> Result<Described, Wrong>
             let codes = file.get(range.clone()).unwrap_or_default();
             if let Some(i) = codes.iter().position(|b| is_none(*b)) {
                 let place = range.start + i;
-                return Err(wrong(format!("tensor `{called}` has a code of -2 in byte {place}; -1, 0 and 1 are read")));
+                return Err(wrong(format!(
+                    "tensor `{called}` has the code -2 in byte {place}; only -1, 0 and 1 \
+                    are valid"
+                )));
             }
             let own = scale(file, &(at..at + 4), 0);
             if !own.is_finite() {

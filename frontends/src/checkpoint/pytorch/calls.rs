@@ -38,14 +38,14 @@ pub(super) fn call<'a>(
         Some(Meaning::Parameter | Meaning::Size) => return list.first().copied().ok_or_else(|| arguments(at)),
         Some(Meaning::Plain) => Object::Opaque,
         Some(Meaning::Apply | Meaning::Storage(_) | Meaning::Type(_)) | None => {
-            return Err(error(at, "the pickle calls what is no function".into(), SAVE));
+            return Err(error(at, "the pickle calls something that is not a function".into(), SAVE));
         }
     };
     Ok(m.keep(made))
 }
 
 fn arguments(at: usize) -> PytorchError {
-    error(at, "the pickle makes a tensor of other things than a storage, an offset, sizes and strides".into(), AGAIN)
+    error(at, "the pickle does not make a tensor from a storage, an offset, sizes and strides".into(), AGAIN)
 }
 
 /// The tensor of `(storage, offset, sizes, strides, ...)`. Whether it lies in its storage is checked
@@ -80,7 +80,7 @@ fn tensor<'a>(
     });
     if let Some((name, _)) = noted {
         let name = if let Pickle::Text(name) = name { name } else { "?" };
-        return Err(error(at, format!("a tensor has the note `{name}`, which may change what it holds"), SAVE));
+        return Err(error(at, format!("a tensor has the note `{name}`, which may change its contents"), SAVE));
     }
     let tensor = Pickled { at, storage, ty: ty.unwrap_or(of.ty), offset, sizes, strides };
     Ok(Object::Tensor(Box::new(tensor)))
@@ -93,7 +93,7 @@ fn unsigned(value: Pickle<'_>) -> Option<u64> {
 /// The storage of `('storage', class, key, device, elements)` and, of old files, of a part of another:
 /// `(key of the part, offset, elements)`.
 pub(super) fn storage<'a>(m: &Objects<'a>, at: usize, id: Pickle<'a>) -> Result<Storage<'a>, PytorchError> {
-    let bad = || error(at, "the pickle refers to something that is no storage".into(), SAVE);
+    let bad = || error(at, "the pickle refers to something that is not a storage".into(), SAVE);
     let id = m.list(id).ok_or_else(bad)?;
     let [Pickle::Text("storage"), class, Pickle::Text(key), _, numel, view @ ..] = id else { return Err(bad()) };
     let Some(Meaning::Storage(ty)) = meaning(*class) else { return Err(bad()) };

@@ -13,8 +13,8 @@ pub struct PytorchError {
 }
 
 pub(super) const AGAIN: &str = "the file is truncated or corrupt: download it again";
-pub(crate) const SAVE: &str = "convert it to safetensors where you trust it (`save_pretrained` of Transformers, or \
-                    `safetensors.torch.save_file` of what `torch.load` gives)";
+pub(crate) const SAVE: &str = "if you trust it, convert it to safetensors (`save_pretrained` of Transformers, \
+    or `safetensors.torch.save_file` on the result of `torch.load`)";
 
 pub(super) fn error(at: usize, what: String, help: &'static str) -> PytorchError {
     PytorchError { at: at as u64, what, help }

@@ -63,7 +63,14 @@ impl<'a> Unpickler<'a> {
             }
             let known = self.number(op)? || self.text(op)? || self.container(op)? || self.memory(op)?;
             if !known && !self.act(op, at)? {
-                return Err(error(at, format!("the pickle has the instruction {op:#04x}, which is not read"), SAVE));
+                return Err(error(
+                    at,
+                    format!(
+                        "the pickle has the instruction {op:#04x}, which is not \
+                    supported"
+                    ),
+                    SAVE,
+                ));
             }
         }
     }
@@ -111,7 +118,7 @@ impl<'a> Unpickler<'a> {
                 .trim_end_matches('L')
                 .parse()
                 .map(Pickle::Int)
-                .map_err(|_| error(at, "the pickle has no integer of 64 bits in a line that is one".into(), SAVE)),
+                .map_err(|_| error(at, "the pickle has a line that should be an integer of 64 bits".into(), SAVE)),
         }
     }
 

@@ -66,14 +66,14 @@ fn archive(file: &[u8]) -> Result<Contents, PytorchError> {
         found.find(|(folder, _)| folder.ends_with('/') && folder.matches('/').count() == 1)
     };
     let Some((folder, pickle)) = of_name("data.pkl") else {
-        return Err(error(0, "this archive is none of PyTorch: it has no `data.pkl` in a folder".into(), SAVE));
+        return Err(error(0, "this archive is not PyTorch's: it has no `data.pkl` in a folder".into(), SAVE));
     };
     if entries.contains_key(format!("{folder}constants.pkl").as_str()) {
         return Err(error(pickle.start, "this is a TorchScript program, not a file of tensors".into(), SAVE));
     }
     let order = entries.get(format!("{folder}byteorder").as_str()).and_then(|range| file.get(range.clone()));
     if order.is_some_and(|order| order != b"little") {
-        return Err(error(pickle.start, "its numbers are big-endian".into(), SAVE));
+        return Err(error(pickle.start, "its numbers are big-endian, which is not supported".into(), SAVE));
     }
     let mut machine = Unpickler::new(file, pickle.start, pickle.end);
     let value = machine.load()?;
@@ -90,19 +90,19 @@ const PROTOCOL: Pickle<'_> = Pickle::Int(1001);
 fn legacy(file: &[u8]) -> Result<Contents, PytorchError> {
     let mut machine = Unpickler::new(file, 0, file.len());
     if machine.load()? != Pickle::Long(MAGIC) {
-        return Err(error(0, "this pickle is none that `torch.save` wrote".into(), SAVE));
+        return Err(error(0, "this pickle was not written by `torch.save`".into(), SAVE));
     }
     let at = machine.at;
     if machine.load()? != PROTOCOL {
-        return Err(error(at, "this version of PyTorch's files is not known (1001 is)".into(), SAVE));
+        return Err(error(at, "this version of PyTorch's files is unknown; 1001 is supported".into(), SAVE));
     }
     let at = machine.at;
     let about = machine.load()?;
     let Some(Object::Dict(about)) = machine.heap.object(about) else {
-        return Err(error(at, "nothing is said of the machine that wrote it".into(), AGAIN));
+        return Err(error(at, "it has no description of the machine that wrote it".into(), AGAIN));
     };
     if about.contains(&(Pickle::Text("little_endian"), Pickle::Bool(false))) {
-        return Err(error(at, "its numbers are big-endian".into(), SAVE));
+        return Err(error(at, "its numbers are big-endian, which is not supported".into(), SAVE));
     }
     let value = machine.load()?;
     let at = machine.at;
@@ -118,7 +118,7 @@ fn storages<'a>(
     (at, keys): (usize, Pickle<'a>),
 ) -> Result<BTreeMap<&'a str, Range<usize>>, PytorchError> {
     let bad = |at: usize, what: &str| error(at, what.to_string(), AGAIN);
-    let keys = m.heap.list(keys).ok_or_else(|| bad(at, "the keys of storages are no list"))?;
+    let keys = m.heap.list(keys).ok_or_else(|| bad(at, "the keys of storages are not a list"))?;
     let mut bits = BTreeMap::new();
     for object in &m.heap.objects {
         if let Object::Storage(s) = object {
@@ -127,14 +127,14 @@ fn storages<'a>(
     }
     let (mut out, mut from) = (BTreeMap::new(), m.at);
     for key in keys {
-        let Pickle::Text(key) = key else { return Err(bad(at, "the key of a storage is no text")) };
-        let bits = bits.get(key).ok_or_else(|| bad(at, "a storage is one that no tensor has"))?;
+        let Pickle::Text(key) = key else { return Err(bad(at, "the key of a storage is not a text")) };
+        let bits = bits.get(key).ok_or_else(|| bad(at, "a storage belongs to no tensor"))?;
         let count = file.get(from..).and_then(|rest| rest.first_chunk::<8>()).map(|n| u64::from_le_bytes(*n));
         let bytes = count.and_then(|count| usize::try_from(count.checked_mul(bits / 8)?).ok());
         let to = bytes.and_then(|bytes| (from + 8).checked_add(bytes)).filter(|to| *to <= file.len());
         let to = to.ok_or_else(|| bad(from, "the file ends within a storage"))?;
         if out.insert(*key, from + 8..to).is_some() {
-            return Err(bad(at, "a storage is there twice"));
+            return Err(bad(at, "a storage appears twice"));
         }
         from = to;
     }

@@ -49,14 +49,14 @@ pub(super) fn collect<'a>(
         let Some((name, inner)) = wrapped(m, dict) else { break };
         let others = dict.len() - 1;
         if others > 0 {
-            out.notes.push(format!("of the file `{name}` is read, and nothing of {others} other entries"));
+            out.notes.push(format!("only `{name}` is read from the file; {others} other entries are ignored"));
         }
         dict = inner;
     }
     let mut aside = vec![];
     for (key, value) in dict {
         let Pickle::Text(name) = key else {
-            return Err(error(at, "a tensor has a name that is no text".into(), SAVE));
+            return Err(error(at, "a tensor has a name that is not a text".into(), SAVE));
         };
         match m.object(*value) {
             Some(Object::Tensor(tensor)) => {
@@ -64,7 +64,7 @@ pub(super) fn collect<'a>(
                 out.tensors.insert((*name).to_string(), found);
             }
             Some(Object::Dict(_) | Object::List(_)) => {
-                let what = format!("`{}` is a collection, where a tensor is expected", name.escape_debug());
+                let what = format!("`{}` is a collection; it must be a tensor", name.escape_debug());
                 return Err(error(at, what, SAVE));
             }
             Some(Object::Storage(_) | Object::Opaque) | None => aside.push(*name),
@@ -75,7 +75,7 @@ pub(super) fn collect<'a>(
     }
     if let Some(first) = aside.first() {
         let n = aside.len();
-        out.notes.push(format!("{n} entries of the file are no tensors and left aside, the first is `{first}`"));
+        out.notes.push(format!("{n} entries of the file are not tensors and are ignored; the first is `{first}`"));
     }
     Ok(out)
 }
@@ -119,12 +119,12 @@ fn place(m: &Objects<'_>, name: &str, t: &Pickled, places: Places<'_>) -> Result
 
 /// The bytes from the first element to the last, and how many elements there are.
 fn check(t: &Pickled, storage: &Storage<'_>, range: &Range<usize>) -> Result<(Range<usize>, u64), String> {
-    let whole = || format!("its sizes {:?} and strides {:?} are of no tensor", t.sizes, t.strides);
+    let whole = || format!("its sizes {:?} and strides {:?} describe no tensor", t.sizes, t.strides);
     let size = t.ty.bits / 8;
     let claimed = storage.numel.checked_mul(storage.ty.bits / 8).ok_or_else(whole)?;
     let stored = range.len() as u64;
     if claimed > stored {
-        return Err(format!("storage `{}` is said to have {claimed} bytes, but has {stored}", storage.key));
+        return Err(format!("storage `{}` claims {claimed} bytes, but has {stored}", storage.key));
     }
     let elements = t.sizes.iter().try_fold(1u64, |n, d| n.checked_mul(*d)).ok_or_else(whole)?;
     // A zero does not excuse absurd ones beside it.
@@ -142,7 +142,7 @@ fn check(t: &Pickled, storage: &Storage<'_>, range: &Range<usize>) -> Result<(Ra
     let to = span.and_then(|span| from.checked_add(span)).filter(|to| *to <= stored);
     let Some(to) = to else {
         return Err(format!(
-            "{:?} with strides {:?} from element {} on leaves its storage of {stored} bytes",
+            "{:?} with strides {:?} from element {} on exceeds its storage of {stored} bytes",
             t.sizes, t.strides, t.offset
         ));
     };

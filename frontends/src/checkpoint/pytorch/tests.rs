@@ -43,7 +43,7 @@ fn tensors_are_those_of_pytorch() {
             contents.tensors.iter().filter(|(_, t)| t.strides.is_some()).map(|(n, _)| n).collect();
         assert_eq!(strided, ["column", "cube", "transposed", "view"]);
         let notes = if name == "wrapped.pt" {
-            vec!["of the file `model` is read, and nothing of 2 other entries".to_string()]
+            vec!["only `model` is read from the file; 2 other entries are ignored".to_string()]
         } else {
             vec![]
         };
@@ -163,7 +163,7 @@ fn hostile_pickles_say_what_is_wrong() {
     for (pickle, says) in [
         (&b"cos\nsystem\nX\x02\0\0\0lsR."[..], "asks for `os.system`"),
         (b"X\x02\0\0\0osX\x06\0\0\0system\x93.", "asks for `os.system`"),
-        (b"ios\nsystem\n.", "the instruction 0x69, which is not read"),
+        (b"ios\nsystem\n.", "the instruction 0x69, which is not supported"),
         (b"P1\n.", "the instruction 0x50"),
         (b"\x82\x01.", "the instruction 0x82"),
         (b".", "takes from an empty stack"),
@@ -177,14 +177,14 @@ fn hostile_pickles_say_what_is_wrong() {
         (b"h\x07", "takes number 7, which it never kept"),
         (b"X\xff\xff\xff\xff", "claims 4294967295 bytes"),
         (b"\x8d\xff\xff\xff\xff\xff\xff\xff\xff", "claims 18446744073709551615 bytes"),
-        (b"I12345678901234567890123\n.", "no integer of 64 bits"),
+        (b"I12345678901234567890123\n.", "a line that should be an integer of 64 bits"),
         (b"K\x01.", "no dictionary of tensors"),
         (b"}.", "holds no tensors"),
         (b"}X\x01\0\0\0w]s.", "`w` is a collection"),
-        (b"}K\x01K\x01s.", "a name that is no text"),
-        (b"K\x01)R", "calls what is no function"),
-        (b"ctorch._utils\n_rebuild_tensor_v2\n)R.", "other things than a storage"),
-        (b"K\x01Q", "refers to something that is no storage"),
+        (b"}K\x01K\x01s.", "a name that is not a text"),
+        (b"K\x01)R", "calls something that is not a function"),
+        (b"ctorch._utils\n_rebuild_tensor_v2\n)R.", "from a storage"),
+        (b"K\x01Q", "refers to something that is not a storage"),
         (b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0kNJ\xff\xff\xff\xfftQ", "no storage"),
     ] {
         let found = message(&old(pickle));
@@ -194,7 +194,7 @@ fn hostile_pickles_say_what_is_wrong() {
     assert!(message(&old(b"}q\0X\x05\0\0\0modelh\0s.")).contains("`model` is a collection"));
     let deep = [vec![b']'; 100_000], vec![b'a'; 99_999], vec![b'.']].concat();
     assert!(message(&old(&deep)).contains("no dictionary"));
-    assert!(message(b"\x80\x02K\x01.").contains("none that `torch.save` wrote"));
+    assert!(message(b"\x80\x02K\x01.").contains("not written by `torch.save`"));
 }
 
 /// Tensors that do not lie in their storage, or that a file cannot hold.
@@ -215,9 +215,9 @@ fn tensors_lie_in_their_storage() {
     assert_eq!(message(&tensor(4, 0, &[2, 2], &[2, 1])), "ok: 1 tensors");
     assert_eq!(message(&tensor(4, 0, &[2, 2], &[1, 2])), "ok: 1 tensors");
     for (file, says) in [
-        (tensor(5, 0, &[2], &[1]), "storage `k` is said to have 20 bytes, but has 16"),
-        (tensor(4, 1, &[2, 2], &[2, 1]), "from element 1 on leaves its storage of 16 bytes"),
-        (tensor(4, 0, &[2, 2], &[3, 1]), "leaves its storage"),
+        (tensor(5, 0, &[2], &[1]), "storage `k` claims 20 bytes, but has 16"),
+        (tensor(4, 1, &[2, 2], &[2, 1]), "from element 1 on exceeds its storage of 16 bytes"),
+        (tensor(4, 0, &[2, 2], &[3, 1]), "exceeds its storage"),
         (tensor(4, 0, &[8], &[0]), "repeats elements of its storage; convert it to safetensors"),
         (tensor(4, 0, &[2], &[1, 1]), "has 1 sizes and 2 strides"),
         (tensor(4, 0, &[1; 17], &[1; 17]), "17 sizes"),
@@ -233,7 +233,7 @@ fn tensors_lie_in_their_storage() {
         [&plain[..at], &after, &plain[at + 4..]].concat()
     };
     assert_eq!(message(&negative(0x89)), "ok: 1 tensors");
-    assert!(message(&negative(0x88)).contains("a tensor has the note `neg`, which may change what it holds"));
+    assert!(message(&negative(0x88)).contains("a tensor has the note `neg`, which may change its contents"));
     let mut cut = tensor(4, 0, &[2], &[1]);
     cut.pop();
     assert!(message(&cut).contains("ends within a storage"));
@@ -297,11 +297,11 @@ fn slices_are_checked() {
     let message = open(&folder.0).unwrap_err();
     assert_eq!(
         message,
-        "DIR/config.json: the file is missing; Llama's own files need their params.json beside them; download it too"
+        "DIR/config.json: the file is missing; Llama's own files need params.json beside them; download it, too"
     );
     copy("params.json", "params.json");
     copy("consolidated.01.pth", "consolidated.02.pth");
-    assert!(open(&folder.0).unwrap_err().contains("`consolidated.01.pth` is missing, of 3 files"));
+    assert!(open(&folder.0).unwrap_err().contains("`consolidated.01.pth` is missing among 3 files"));
     std::fs::remove_file(folder.0.join("consolidated.02.pth")).unwrap();
     // Half of the model is none.
     let half = open(&folder.0).unwrap();

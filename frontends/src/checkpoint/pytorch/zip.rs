@@ -33,7 +33,7 @@ pub(super) fn entries(file: &[u8]) -> Result<Entries<'_>, PytorchError> {
     let bad = |at: usize, what: String| error(at, what, AGAIN);
     let end = from.checked_add(bytes).filter(|end| *end <= file.len());
     let Some(end) = end else {
-        return Err(bad(file.len(), format!("the archive's directory is said to be at {from}, of {bytes} bytes")));
+        return Err(bad(file.len(), format!("the archive claims a directory of {bytes} bytes at {from}")));
     };
     if count > MOST_ENTRIES || count.saturating_mul(CENTRAL_BYTES as u64) > bytes as u64 {
         return Err(bad(from, format!("the archive's directory claims {count} entries in {bytes} bytes")));
@@ -103,7 +103,7 @@ impl<'a> Member<'a> {
         let field = |offset: usize, n: usize| number(file, at.checked_add(offset)?, n).ok_or(()).ok();
         let get = |offset: usize, n: usize| field(offset, n).ok_or_else(cut);
         if get(0, 4)? != CENTRAL {
-            return Err(error(at, "no entry of the archive's directory is here".into(), AGAIN));
+            return Err(error(at, "the archive's directory has no entry here".into(), AGAIN));
         }
         let [name, extra, comment] = [get(28, 2)? as usize, get(30, 2)? as usize, get(32, 2)? as usize];
         let name_at = at + CENTRAL_BYTES;
@@ -134,7 +134,7 @@ impl<'a> Member<'a> {
         if self.method != 0 || self.stored != self.bytes {
             return Err(error(self.at, format!("entry `{name}` of the archive is compressed"), SAVE));
         }
-        let outside = || error(self.at, format!("entry `{name}` of {} bytes leaves the file", self.bytes), AGAIN);
+        let outside = || error(self.at, format!("entry `{name}` of {} bytes exceeds the file", self.bytes), AGAIN);
         let header = usize::try_from(self.offset).map_err(|_| outside())?;
         if number(file, header, 4) != Some(LOCAL) {
             return Err(error(self.at, format!("entry `{name}` of the archive does not begin at {header}"), AGAIN));

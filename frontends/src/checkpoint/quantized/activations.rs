@@ -58,15 +58,15 @@ pub(super) fn fixed(tensors: &mut Tensors<'_>, declared: Option<UnaryOp>) -> Res
     }
     if used > 0 {
         tensors.notes.push(format!(
-            "the inputs of products with {used} matrices are rounded to 8 bits by scales that were fixed when \
-             quantizing; on CPUs integers are multiplied as such, and floats in f32 unless --act rounds them once \
-             more, by scales of each token"
+            "the inputs of products with {used} matrices are rounded to 8 bits by scales fixed at quantization; \
+                CPUs multiply integers directly, and floats in f32 unless --act rounds them once more with a \
+                scale per token"
         ));
     }
     if unused > 0 {
         tensors.notes.push(format!(
-            "{unused} scales of activations and caches that were fixed when quantizing are not used: these are \
-             rounded, if at all (--act, --kv), by scales of each token, which lose less"
+            "{unused} scales of activations and caches that were fixed at quantization are not used: those \
+                values are rounded, if at all (--act, --kv), with a scale per token, which loses less"
         ));
     }
     Ok(())
@@ -96,7 +96,7 @@ pub(super) fn rounding(
 ) -> Result<InputRounding, Wrong> {
     let scale = one(tensors, name, &["F32", "BF16", "F16"])?.float(tensors.shards, 0);
     if !scale.is_finite() || scale <= 0.0 {
-        return Err((format!("tensor `{name}` is {scale}, and no scale"), UNQUANTIZED));
+        return Err((format!("tensor `{name}` is {scale}, which is not a valid scale"), UNQUANTIZED));
     }
     let zero = format!("{stem}.input_zero_point");
     let zero = match tensors.index.contains_key(&zero) {
@@ -104,10 +104,22 @@ pub(super) fn rounding(
         false => 0.0,
     };
     if !zero.is_finite() {
-        return Err((format!("tensor `{stem}.input_zero_point` is {zero}, and no number"), UNQUANTIZED));
+        return Err((
+            format!(
+                "tensor `{stem}.input_zero_point` is {zero}, which is not a valid zero \
+            point"
+            ),
+            UNQUANTIZED,
+        ));
     }
     if zero != 0.0 && number != UnaryOp::RoundI8 {
-        return Err((format!("`{stem}`: its input has a zero point of {zero}, and is no integer"), UNQUANTIZED));
+        return Err((
+            format!(
+                "`{stem}`: its input has a zero point of {zero}, but is not rounded to \
+            integers"
+            ),
+            UNQUANTIZED,
+        ));
     }
     Ok(InputRounding { number, scale: InputScale::Fixed(scale), zero, norm: None })
 }
@@ -125,7 +137,7 @@ fn zero_of(tensors: &mut Tensors<'_>, name: &str) -> Result<f32, Wrong> {
 fn one(tensors: &mut Tensors<'_>, name: &str, types: &[&str]) -> Result<Part, Wrong> {
     let shape = tensors.index.get(name).map(|e| e.info.shape.clone()).unwrap_or_default();
     if shape.len() > 2 || shape.iter().any(|n| *n != 1) {
-        let what = format!("tensor `{name}` is {shape:?}; one scale for the input of a product is read");
+        let what = format!("tensor `{name}` is {shape:?}; only one scale for the input of a product is supported");
         return Err((what, UNQUANTIZED));
     }
     tensors.take(name, types, &shape)

@@ -46,8 +46,8 @@ fn int8(tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     }
     if !stems.is_empty() {
         tensors.notes.push(
-            "LLM.int8() multiplies columns whose input exceeds a threshold in 16 bits; here all columns are multiplied \
-             alike: activations of 8 bits (--act int8) have scales of groups of columns instead"
+            "LLM.int8() multiplies columns whose input exceeds a threshold in 16 bits; here all columns are \
+                multiplied alike: activations of 8 bits (--act int8) have a scale per group of columns instead"
                 .into(),
         );
     }
@@ -64,16 +64,21 @@ struct State {
 
 fn state(name: &str, json: &[u8]) -> Result<State, Wrong> {
     let wrong = |what: &str| (format!("the `quant_state` of tensor `{name}` {what}"), UNQUANTIZED);
-    let json: Value = serde_json::from_slice(json).map_err(|e| wrong(&format!("is no JSON: {e}")))?;
+    let json: Value = serde_json::from_slice(json).map_err(|e| wrong(&format!("is not JSON: {e}")))?;
     let size = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
     let shape: Option<Vec<usize>> = json["shape"].as_array().and_then(|s| s.iter().map(size).collect());
-    let [n, k] = shape.as_deref().unwrap_or_default() else { return Err(wrong("has no shape of two sizes")) };
+    let [n, k] = shape.as_deref().unwrap_or_default() else {
+        return Err(wrong(
+            "does not have a shape of two \
+        sizes",
+        ));
+    };
     // Only powers of two are written: of others as many blocks may be there.
     let power = |v: &Value| size(v).filter(|n| n.is_power_of_two());
-    let block = power(&json["blocksize"]).ok_or_else(|| wrong("has no blocksize that is a power of two"))?;
+    let block = power(&json["blocksize"]).ok_or_else(|| wrong("has a blocksize that is not a power of two"))?;
     let nested = match &json["nested_blocksize"] {
         Value::Null => None,
-        given => Some(power(given).ok_or_else(|| wrong("has a nested_blocksize that is no power of two"))?),
+        given => Some(power(given).ok_or_else(|| wrong("has a nested_blocksize that is not a power of two"))?),
     };
     let nested = match nested {
         None => None,
@@ -94,7 +99,11 @@ fn matrix(tensors: &mut Tensors<'_>, name: &str, ending: &str, ty: &'static Stor
     // Whatever type the bytes were stored as (`bnb_4bit_quant_storage`).
     let codes = tensors.take_any(name)?;
     if codes.to - codes.from != elements.div_ceil(2) {
-        let what = format!("tensor `{name}` has {} bytes, which are no codes of {shape:?}", codes.to - codes.from);
+        let what = format!(
+            "tensor `{name}` has {} bytes, which do not fit codes of \
+            {shape:?}",
+            codes.to - codes.from
+        );
         return Err((what, UNQUANTIZED));
     }
     let (map, table) = (tensors.take(&format!("{name}.quant_map"), &["F32"], &[16])?, ty.dtype.and_then(|t| t.coded()));

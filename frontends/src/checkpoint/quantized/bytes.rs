@@ -63,7 +63,11 @@ pub(super) fn fp8(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> R
         None | Some(Some("dynamic")) => false,
         Some(Some("static")) => true,
         Some(_) => {
-            let what = format!("`activation_scheme` is {}; dynamic and static are read", settings["activation_scheme"]);
+            let what = format!(
+                "`activation_scheme` is {}; supported are dynamic and \
+                static",
+                settings["activation_scheme"]
+            );
             return Err((what, UNQUANTIZED));
         }
     };
@@ -99,11 +103,11 @@ fn stack(tensors: &mut Tensors<'_>, name: &str, block: Option<[usize; 2]>) -> Re
     let (scale, wrong) = (format!("{name}_scale_inv"), |what: String| (format!("`{name}`: {what}"), UNQUANTIZED));
     let shape = |name: &str| tensors.index.get(name).map(|e| e.info.shape.clone()).unwrap_or_default();
     let (codes, scales) = (shape(name), shape(&scale));
-    let [count, n, k] = codes[..] else { return Err(wrong(format!("{codes:?} are no matrices of experts"))) };
+    let [count, n, k] = codes[..] else { return Err(wrong(format!("{codes:?} are not matrices of experts"))) };
     let [across, down] = match scales[..] {
         [experts] if experts == count => [1, 1],
         [experts, down, across] if experts == count => [across, down],
-        _ => return Err(wrong(format!("scales {scales:?} are none of matrices {codes:?}"))),
+        _ => return Err(wrong(format!("scales {scales:?} do not fit matrices {codes:?}"))),
     };
     // As Transformers reads them, blocks follow from how many there are.
     let whole = |[rows, columns]: &[usize; 2]| {
@@ -112,7 +116,7 @@ fn stack(tensors: &mut Tensors<'_>, name: &str, block: Option<[usize; 2]>) -> Re
     let block = block.filter(whole).or_else(|| Some([blocks_of(n, down)?, blocks_of(k, across)?]));
     let total = count.checked_mul(n).filter(|rows| *rows > 0 && k > 0);
     let (Some([rows, columns]), Some(_)) = (block, total) else {
-        return Err(wrong(format!("scales {scales:?} are none of matrices {codes:?}")));
+        return Err(wrong(format!("scales {scales:?} do not fit matrices {codes:?}")));
     };
     let codes = tensors.take(name, &["F8_E4M3"], &[count, n, k])?;
     let part = tensors.take(&scale, SCALES, &scales)?;
@@ -149,7 +153,7 @@ pub(super) fn block_size(value: Option<&Value>) -> Result<Option<[usize; 2]>, Wr
     };
     match list.as_deref() {
         Some([rows, columns]) => Ok(Some([*rows, *columns])),
-        _ => Err(("the size of blocks is no pair of sizes".into(), UNQUANTIZED)),
+        _ => Err(("the size of blocks is not a pair of sizes".into(), UNQUANTIZED)),
     }
 }
 
@@ -223,7 +227,7 @@ fn matrix(shards: &[Shard], source: Scaled, [n, k]: [usize; 2]) -> Result<Entry,
         ([a, b], Some(_)) if blocks_of(n, *a).zip(blocks_of(k, *b)).is_some() => [n / a, k / b],
         (shape, block) => {
             let of = block.map_or_else(String::new, |b| format!(" in blocks of {b:?}"));
-            return Err(format!("scales {shape:?} are none of a matrix {:?}{of}", [n, k]));
+            return Err(format!("scales {shape:?} do not fit a matrix {:?}{of}", [n, k]));
         }
     };
     let whole = columns >= k;

@@ -43,15 +43,18 @@ const SPARSE: &[&str] = &["dense", "sparse-24-bitmask", "sparse-bitmask"];
 pub(super) fn replace(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     let format = settings.get("format").and_then(Value::as_str).unwrap_or("dense");
     if !FORMATS.contains(&format) {
-        return Err((format!("`format` is `{format}`; {} are read", FORMATS.join(", ")), UNQUANTIZED));
+        return Err((format!("`format` is `{format}`; supported are {}", FORMATS.join(", ")), UNQUANTIZED));
     }
     let sparse = settings.get("sparsity_config").and_then(|s| s.get("format")?.as_str());
     if let Some(other) = sparse.filter(|s| !SPARSE.contains(s)) {
-        let what = format!("its matrices are sparse (`{other}`); {} are read", SPARSE.join(", "));
+        let what = format!("its matrices are sparse (`{other}`); supported are {}", SPARSE.join(", "));
         return Err((what, UNQUANTIZED));
     }
     if let Some(place) = settings.get("transform_config").and_then(transformed) {
-        let what = format!("`transform_config` has a transform at `{place}`, which is computed in every step");
+        let what = format!(
+            "`transform_config` has a transform at `{place}`, which would be computed in every \
+            step and is not supported"
+        );
         return Err((what, UNQUANTIZED));
     }
     let sparse = tensors.stems(".bitmask").len();
@@ -69,14 +72,17 @@ pub(super) fn replace(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) 
     stored(tensors, &bits, block)?;
     sparse::floats(tensors)?;
     if sparse > 0 {
-        tensors.notes.push(format!(
-            "{sparse} matrices are sparse: they are filled up with zeros, and computed with as others are"
-        ));
+        tensors
+            .notes
+            .push(format!("{sparse} matrices are sparse: they are filled with zeros and computed like others"));
     }
     activations::fixed(tensors, declared(groups))?;
     let inputs: BTreeSet<String> = groups.values().filter_map(|g| dynamic(g.get("input_activations")?)).collect();
     for input in inputs {
-        tensors.notes.push(format!("products were quantized for {input}; here activations are as --act says"));
+        tensors.notes.push(format!(
+            "products were quantized for {input}; here --act decides the rounding of \
+            activations"
+        ));
     }
     Ok(())
 }
@@ -158,7 +164,7 @@ fn integers(tensors: &mut Tensors<'_>, stem: &str, bits: &BTreeSet<u64>) -> Resu
     let fitting: Vec<(usize, bool)> = widths.filter_map(|bits| Some((bits, packing(k, bits, across)?))).collect();
     let sizes = format!("`weight_packed` {:?} of `weight_shape` {:?}", [rows, across], [n, k]);
     if fitting.is_empty() || n != rows || n == 0 || k == 0 {
-        return Err(wrong(format!("{sizes} is of none of the widths {bits:?}; 1 to 8 bits are read")));
+        return Err(wrong(format!("{sizes} fits none of the widths {bits:?}; supported are 1 to 8 bits")));
     }
     let codes = tensors.take(&name("weight_packed"), &["I32"], &[rows, across])?;
     let (bits, dense) = match fitting[..] {
@@ -170,7 +176,7 @@ fn integers(tensors: &mut Tensors<'_>, stem: &str, bits: &BTreeSet<u64>) -> Resu
         }
         _ => {
             let widths: Vec<usize> = fitting.iter().map(|f| f.0).collect();
-            return Err(wrong(format!("{sizes} may be of any of the widths {widths:?} that the file has")));
+            return Err(wrong(format!("{sizes} fits several of the file's widths, {widths:?}")));
         }
     };
     let scaled = tensors.index.get(&name("weight_scale")).map(|e| e.info.shape.clone()).unwrap_or_default();
@@ -178,7 +184,7 @@ fn integers(tensors: &mut Tensors<'_>, stem: &str, bits: &BTreeSet<u64>) -> Resu
     let one = scaled.iter().all(|n| *n == 1) && n > 1;
     let groups = if one { 1 } else { scaled.get(1).copied().unwrap_or(1) };
     if !one && (scaled.first() != Some(&n) || scaled.len() > 2) {
-        return Err(wrong(format!("scales {scaled:?} are none of {n} rows")));
+        return Err(wrong(format!("scales {scaled:?} do not fit {n} rows")));
     }
     let scales = tensors.take(&name("weight_scale"), &["F16", "BF16", "F32"], &scaled)?;
     let zeros = match tensors.index.contains_key(&name("weight_zero_point")) {
@@ -216,10 +222,15 @@ pub(super) fn fp4(tensors: &mut Tensors<'_>, names: [&str; 3], above: fn(f32) ->
     let [stem, codes, all] = names;
     let name = |ending: &str| format!("{stem}.{ending}");
     let [n, half] = tensors.matrix(&name(codes))?;
-    let k = half
-        .checked_mul(2)
-        .filter(|k| n > 0 && *k > 0 && k.is_multiple_of(GROUP))
-        .ok_or_else(|| (format!("`{stem}`: {n} rows of {half} bytes are no groups of {GROUP} columns"), UNQUANTIZED))?;
+    let k = half.checked_mul(2).filter(|k| n > 0 && *k > 0 && k.is_multiple_of(GROUP)).ok_or_else(|| {
+        (
+            format!(
+                "`{stem}`: {n} rows of {half} bytes are not whole groups of {GROUP} \
+            columns"
+            ),
+            UNQUANTIZED,
+        )
+    })?;
     let codes = tensors.take(&name(codes), &["U8"], &[n, half])?;
     // With more columns than the format's groups, each group repeats the scale.
     let scaled = tensors.matrix(&name("weight_scale"))?;
@@ -233,7 +244,7 @@ pub(super) fn fp4(tensors: &mut Tensors<'_>, names: [&str; 3], above: fn(f32) ->
     let above = above(given);
     // (The reciprocal of infinity would be a number.)
     if !given.is_finite() || !above.is_finite() {
-        let what = format!("tensor `{}` is {given}, which makes a scale of {above}", name(names[2]));
+        let what = format!("tensor `{}` is {given}, which gives a scale of {above}", name(names[2]));
         return Err((what, "the checkpoint is damaged: download or convert it again"));
     }
     let layout = Fp4 { codes, scales, above, k, group };

@@ -80,7 +80,7 @@ fn number(tensors: &mut Tensors<'_>, stem: &str, name: &str) -> Result<Option<us
     let name = format!("{stem}.{name}");
     let Some(shape) = tensors.index.get(&name).map(|e| e.info.shape.clone()) else { return Ok(None) };
     if shape.iter().any(|n| *n != 1) {
-        return Err((format!("tensor `{name}` is {shape:?}, and no number"), UNQUANTIZED));
+        return Err((format!("tensor `{name}` has shape {shape:?}; it must be a single number"), UNQUANTIZED));
     }
     let part = tensors.take(&name, NUMBERS, &shape)?;
     Ok(Some(match part.dtype {
@@ -97,7 +97,7 @@ fn packing(tensors: &mut Tensors<'_>, stem: &str) -> Result<usize, Wrong> {
     let part = tensors.take(&name, &["U8"], &[length])?;
     let found = String::from_utf8_lossy(part.bytes(tensors.shards)).into_owned();
     let known: Vec<&str> = PACKINGS.iter().map(|p| p.0).collect();
-    let what = || (format!("`{stem}`: `packing` is `{found}`; {} are read", known.join(", ")), UNQUANTIZED);
+    let what = || (format!("`{stem}`: `packing` is `{found}`; supported are {}", known.join(", ")), UNQUANTIZED);
     PACKINGS.iter().position(|p| p.0 == found).ok_or_else(what)
 }
 
@@ -105,7 +105,7 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, said: [Option<usize>; 2]) -> Re
     let wrong = |what: String| (format!("`{stem}`: {what}"), UNQUANTIZED);
     for name in ["quant_scale", "quant_zero"] {
         if number(tensors, stem, name)?.is_some_and(|n| n != 0) {
-            return Err(wrong(format!("`{name}`: scales that are codes are not read")));
+            return Err(wrong(format!("`{name}`: quantized scales are not supported")));
         }
     }
     let (_, bits, per, bytes, format) = PACKINGS[packing(tensors, stem)?];
@@ -119,7 +119,7 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, said: [Option<usize>; 2]) -> Re
     let whole = if axis == 1 { k } else { n };
     let group = number(tensors, stem, "group_size")?.or(said[1]).unwrap_or(whole);
     if group == 0 || !elements.is_multiple_of(group) || axis > 1 {
-        return Err(wrong(format!("its {n}·{k} elements are no groups")));
+        return Err(wrong(format!("its {n}·{k} elements are not whole groups")));
     }
     let one = number(tensors, stem, "channel_wise")? == Some(0);
     // Such matrices are not reshaped.
@@ -137,13 +137,17 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, said: [Option<usize>; 2]) -> Re
     };
     let stored = rows.div_ceil(per).checked_mul(columns).and_then(|items| items.checked_mul(bytes));
     if stored != Some(codes.to - codes.from) {
-        return Err(wrong(format!("its codes are {} bytes, not those of {n}·{k} elements", codes.to - codes.from)));
+        return Err(wrong(format!(
+            "its codes have {} bytes, which do not fit {n}·{k} \
+            elements",
+            codes.to - codes.from
+        )));
     }
     for (name, part) in [("scale", &scales), ("zero", &zeros)] {
         let size = if part.dtype == "F32" { 4 } else { 2 };
         let floats = ["F32", "F16", "BF16"].contains(&part.dtype);
         if !floats || Some(part.to - part.from) != groups.checked_mul(size) {
-            return Err(wrong(format!("its `{name}` are no floats for {groups} groups")));
+            return Err(wrong(format!("its `{name}` are not floats for {groups} groups")));
         }
     }
     let layout = Reshaped { codes, scales, zeros, bits, step: rows.div_ceil(per), columns, per, axis, one, k, unit: 0 };

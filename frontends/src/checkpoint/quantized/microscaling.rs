@@ -37,7 +37,7 @@ fn experts(tensors: &mut Tensors<'_>, name: &str) -> Result<Entry, Wrong> {
     let wrong = |what: String| (format!("tensor `{blocks}` {what}"), UNQUANTIZED);
     let shape = tensors.index.get(&blocks).map(|e| e.info.shape.clone()).unwrap_or_default();
     let [count, n, groups, BYTES] = shape[..] else {
-        return Err(wrong(format!("is {shape:?}, which are no matrices of experts in groups of {BYTES} bytes")));
+        return Err(wrong(format!("is {shape:?}, which are not matrices of experts in groups of {BYTES} bytes")));
     };
     let sizes = count.checked_mul(n).zip(groups.checked_mul(GROUP));
     let (rows, columns) = sizes.filter(|(n, k)| *n > 0 && *k > 0).ok_or_else(|| wrong("has no sizes".into()))?;
@@ -59,7 +59,7 @@ pub(super) fn matrix(tensors: &mut Tensors<'_>, stem: &str, names: [&str; 2]) ->
     }
     let whole = n > 0 && half > 0 && half.is_multiple_of(BYTES);
     if !whole {
-        let what = format!("tensor `{name}` is {:?}, which are no rows in groups of {BYTES} bytes", [n, half]);
+        let what = format!("tensor `{name}` is {:?}, which are not rows in groups of {BYTES} bytes", [n, half]);
         return Err((what, UNQUANTIZED));
     }
     let groups = half / BYTES;

@@ -126,8 +126,8 @@ fn no_codes(method: &str, tensors: &Tensors<'_>) -> Wrong {
     let odd =
         tensors.index.iter().find(|(_, e)| e.info.shape.len() > 1 && !e.info.dtype.dtype.is_some_and(|t| t.is_float()));
     let other = odd.map_or_else(String::new, |(name, e)| format!(" (tensor `{name}` is {})", e.info.dtype.name));
-    let what = format!("`quantization_config` says `{method}`, and no matrix is as this method has them{other}");
-    (what, "take the whole checkpoint again, or remove `quantization_config` where someone has decoded the matrices")
+    let what = format!("`quantization_config` says `{method}`, but no matrix has this method's form{other}");
+    (what, "download the whole checkpoint again, or remove `quantization_config` if the matrices were decoded")
 }
 
 /// Methods whose matrices tensors of no float type stand for.
@@ -141,8 +141,7 @@ fn decoded_before(method: &str, tensors: &mut Tensors<'_>) -> bool {
     let all = NOT_FLOATS.contains(&method) && tensors.index.values().all(|e| float(e) || vector(e));
     if all && !tensors.index.is_empty() {
         tensors.notes.push(format!(
-            "`quantization_config` says `{method}`, and no matrix is quantized: they are read as the floats that \
-             they are"
+            "`quantization_config` says `{method}`, but no matrix is quantized: they are read as floats"
         ));
     }
     all
@@ -155,8 +154,8 @@ fn note_experts(tensors: &mut Tensors<'_>) {
     let count = tensors.index.iter().filter(sorted).count();
     if count > 0 {
         tensors.notes.push(format!(
-            "{count} matrices of experts have groups of columns that are not side by side (act-order), each in an \
-             order of its own: they are decoded, and stored as other matrices of floats are"
+            "{count} matrices of experts have groups of columns that are not adjacent (act-order), each in an \
+                order of its own: they are decoded, and stored like float matrices"
         ));
     }
 }
@@ -166,9 +165,9 @@ fn note_decoded(tensors: &mut Tensors<'_>) {
     let count = tensors.index.values().filter(|e| std::ptr::eq(e.info.dtype, &COMPUTED)).count();
     if count > 0 {
         tensors.notes.push(format!(
-            "{count} quantized matrices have groups that no format has (of different sizes, of no multiple of 32 \
-             columns, of FP8 of less than 128, along their outputs, across rows; of experts beside others): they \
-             are decoded, and stored as other matrices of floats are"
+            "{count} quantized matrices have groups that no format supports (different sizes, not a multiple of \
+                32 columns, FP8 groups below 128, groups along the outputs or across rows, mixed experts): they \
+                are decoded, and stored like float matrices"
         ));
     }
 }
@@ -183,7 +182,7 @@ impl Tensors<'_> {
     fn take(&mut self, name: &str, types: &[&str], shape: &[usize]) -> Result<Part, Wrong> {
         let entry = self.index.remove(name).ok_or_else(|| (format!("tensor `{name}` is missing"), UNQUANTIZED))?;
         if entry.layout.is_some() {
-            return Err((format!("tensor `{name}` does not lie in the file in one piece"), UNQUANTIZED));
+            return Err((format!("tensor `{name}` is not contiguous in the file"), UNQUANTIZED));
         }
         let TensorInfo { dtype, shape: found, bytes } = &entry.info;
         if !types.contains(&dtype.name) || found != shape {
@@ -205,7 +204,7 @@ impl Tensors<'_> {
     fn matrix(&self, name: &str) -> Result<[usize; 2], Wrong> {
         match self.index.get(name).map(|e| &e.info.shape[..]) {
             Some([n, k]) => Ok([*n, *k]),
-            Some(shape) => Err((format!("tensor `{name}` is {shape:?}, and no matrix"), UNQUANTIZED)),
+            Some(shape) => Err((format!("tensor `{name}` has shape {shape:?}; it must be a matrix"), UNQUANTIZED)),
             None => Err((format!("tensor `{name}` is missing"), UNQUANTIZED)),
         }
     }

@@ -20,14 +20,19 @@ const BEFORE: &str = ".pre_quant_scale";
 
 pub(super) fn modelopt(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     if let Some(stem) = tensors.stems(".svdquant_lora_a").first() {
-        let what = format!("tensor `{stem}.svdquant_lora_a` is added to a product, which is not read");
+        let what = format!("tensor `{stem}.svdquant_lora_a` is added to a product, which is not supported");
         return Err((what, UNQUANTIZED));
     }
     if required::flag(settings, "has_zero_point")? == Some(true) {
-        return Err(("`has_zero_point` is true, and zeros of ModelOpt's matrices are not read".into(), UNQUANTIZED));
+        return Err((
+            "`has_zero_point` is true, but zeros of ModelOpt's matrices are not \
+            supported"
+                .into(),
+            UNQUANTIZED,
+        ));
     }
     if required::flag(settings, "pre_quant_scale")? == Some(true) && tensors.stems(BEFORE).is_empty() {
-        let what = format!("`pre_quant_scale` is true, and there is no tensor whose name ends in `{BEFORE}`");
+        let what = format!("`pre_quant_scale` is true, but no tensor's name ends in `{BEFORE}`");
         return Err((what, "download the checkpoint again, all files of one revision"));
     }
     // Products in FP8 whose input has a scale that was fixed.
@@ -56,8 +61,10 @@ pub(super) fn quark(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) ->
     }
     for stem in tensors.stems(".weight_scale") {
         if tensors.index.get(&format!("{stem}.weight")).is_some_and(|e| e.info.dtype.name == "I32") {
-            let what =
-                format!("`{stem}.weight` is Quark's of fewer than 8 bits in words of 32; FP8, int8 and MXFP4 are read");
+            let what = format!(
+                "`{stem}.weight` is Quark's with fewer than 8 bits in words of 32; supported are FP8, \
+                    int8 and MXFP4"
+            );
             return Err((what, UNQUANTIZED));
         }
     }
@@ -112,8 +119,7 @@ fn before(tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     }
     if !stems.is_empty() {
         tensors.notes.push(format!(
-            "the columns of {} matrices take numbers that multiply the input of their products \
-             (`pre_quant_scale`): they are decoded",
+            "{} matrices absorb the factors of their inputs (`pre_quant_scale`): they are decoded",
             stems.len()
         ));
     }

@@ -15,8 +15,8 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
 /// The remedy for matrices in the order of a GPU's instructions.
-const PLAIN_ORDER: &str = "take the checkpoint in plain GPTQ order that it was made of, or the unquantized one";
-const MARLIN: &str = "its matrices are packed for Marlin's GPU kernels, which is not read";
+const PLAIN_ORDER: &str = "take the checkpoint in plain GPTQ order that it was made from, or the unquantized one";
+const MARLIN: &str = "its matrices are packed for Marlin's GPU kernels, which is not supported";
 
 fn setting(settings: &Map<String, Value>, name: &str) -> Option<i64> {
     settings.get(name).and_then(Value::as_i64)
@@ -35,7 +35,15 @@ pub(super) fn gptq(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> 
         }
         "gptq" => 1,
         "gptq_v2" => 0,
-        other => return Err((format!("`checkpoint_format` is `{other}`; `gptq` and `gptq_v2` are read"), UNQUANTIZED)),
+        other => {
+            return Err((
+                format!(
+                    "`checkpoint_format` is `{other}`; supported are `gptq` and \
+            `gptq_v2`"
+                ),
+                UNQUANTIZED,
+            ));
+        }
     };
     matrices(settings, tensors, WordOrder::Inputs { less })
 }
@@ -50,7 +58,7 @@ pub(super) fn awq(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -> R
         (4, "marlin") => Err((MARLIN.into(), PLAIN_ORDER)),
         (bits, version) => {
             let read = "4 bits, `gemm`, `gemv` and `gemv_fast` are";
-            Err((format!("AWQ of {bits} bits, version `{version}`, is not read; {read}"), UNQUANTIZED))
+            Err((format!("AWQ of {bits} bits, version `{version}`, is not supported; {read}"), UNQUANTIZED))
         }
     }
 }
@@ -71,7 +79,7 @@ pub(super) fn auto_round(settings: &Map<String, Value>, tensors: &mut Tensors<'_
             matrices(settings, tensors, WordOrder::Inputs { less: 1 })
         }
         other => {
-            let read = "`auto_round`, those of GPTQ and AWQ, and `auto_round:llm_compressor` are read";
+            let read = "supported are `auto_round`, the formats of GPTQ and AWQ, and `auto_round:llm_compressor`";
             Err((format!("`packing_format` is `{other}`; {read}"), UNQUANTIZED))
         }
     }
@@ -102,7 +110,7 @@ impl Said {
             Some(v) => match v.as_i64() {
                 Some(group @ 1..) => usize::try_from(group).ok(),
                 Some(-1 | 0) => None,
-                _ => return Err((format!("`group_size` is {v}; a number of columns, or -1, is read"), UNQUANTIZED)),
+                _ => return Err((format!("`group_size` is {v}; it must be a number of columns, or -1"), UNQUANTIZED)),
             },
         };
         let flag = |name: &str| required::flag(settings, name);
@@ -162,11 +170,11 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, said: Said, moved: &mut usize) 
     };
     if !(2..=8).contains(&bits) {
         let sizes = format!("`qweight` {:?} and `qzeros` {:?}", [a, b], [groups, zeros]);
-        return Err(wrong(format!("{sizes} are of codes of {bits} bits; 2 to 8 are read")));
+        return Err(wrong(format!("{sizes} are codes of {bits} bits; supported are 2 to 8")));
     }
     let whole = |n: usize| n.saturating_mul(bits).is_multiple_of(32);
     if n == 0 || k == 0 || !whole(n) || order != WordOrder::Awq && !whole(k) {
-        return Err(wrong(format!("{n} outputs of {k} inputs are no whole words of codes of {bits} bits")));
+        return Err(wrong(format!("{n} outputs of {k} inputs do not fill whole words with codes of {bits} bits")));
     }
     let shape = Sizes {
         n,
@@ -192,10 +200,7 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, said: Said, moved: &mut usize) 
         }
         // (With it, groups have its size.)
         false if shape.group.is_some_and(|g| !k.is_multiple_of(g) && !g.is_power_of_two()) => {
-            return Err(wrong(format!(
-                "{k} inputs are no groups of the {} that `group_size` says",
-                group.unwrap_or(0)
-            )));
+            return Err(wrong(format!("{k} inputs are not whole groups of `group_size` {}", group.unwrap_or(0))));
         }
         false => None,
     };
@@ -208,7 +213,7 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, said: Said, moved: &mut usize) 
 fn group_of([k, groups]: [usize; 2], group: Option<usize>, strict: bool) -> Result<Option<usize>, String> {
     match group {
         Some(group) if strict && k != groups.saturating_mul(group) => {
-            Err(format!("{k} inputs are not {groups} groups of the {group} that `group_size` says"))
+            Err(format!("{k} inputs are not {groups} groups of `group_size` {group}"))
         }
         group => Ok(group.filter(|g| k.div_ceil(*g) == groups)),
     }
@@ -228,7 +233,7 @@ fn by_rows(tensors: &mut Tensors<'_>, stem: &str, said: Said) -> Result<Entry, W
     let whole = n > 0 && k > 0 && k.is_multiple_of(group) && (!fast || k.is_multiple_of(64));
     if !whole || groups > room {
         let sizes = format!("`qweight` {:?} and `qzeros` {:?}", [a, b], [c, d]);
-        return Err(wrong(format!("{sizes} are no {n} rows of {k} columns in groups of {group}")));
+        return Err(wrong(format!("{sizes} do not fit {n} rows of {k} columns in groups of {group}")));
     }
     let (codes, zeros, scales) = match fast {
         true => ("I16", ("F16", [c, n]), [c, n]),
@@ -244,8 +249,8 @@ fn by_rows(tensors: &mut Tensors<'_>, stem: &str, said: Said) -> Result<Entry, W
     };
     let sizes = Sizes { n, k, groups, group: Some(group) };
     if words.groups_used(tensors.shards, &sizes, room) != groups {
-        let sizes = format!("`scales` are not those of {groups} groups of {group} columns");
-        return Err(wrong(format!("{sizes}, as `group_size` says: others are filled up with zeros")));
+        let sizes = format!("`scales` do not fit {groups} groups of {group} columns");
+        return Err(wrong(format!("{sizes}, by `group_size`: others are filled with zeros")));
     }
     words.settle(tensors.shards, &sizes, symmetric).map_err(wrong)?;
     grouped(tensors.shards, words, sizes, None).map_err(wrong)

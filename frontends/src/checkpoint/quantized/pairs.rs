@@ -17,7 +17,7 @@ pub(super) fn matrix(tensors: &mut Tensors<'_>, stem: &str) -> Result<Entry, Wro
     let [rows, groups] = tensors.matrix(&scales)?;
     let n = half.saturating_mul(2);
     if n == 0 || rows != n || groups == 0 || !k.is_multiple_of(groups) || k == 0 {
-        let what = format!("`{stem}`: scales {:?} are none of {n} rows of {k} columns", [rows, groups]);
+        let what = format!("`{stem}`: scales {:?} do not fit {n} rows of {k} columns", [rows, groups]);
         return Err((what, UNQUANTIZED));
     }
     let group = k / groups;

@@ -29,7 +29,7 @@ pub(super) fn quanto(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Resul
             Some("F8_E4M3") => ByteKind::E4m3,
             other => {
                 let what = format!(
-                    "`{stem}.weight` is Quanto's of {}; those of I8 and F8_E4M3 are read",
+                    "`{stem}.weight` is Quanto's of {}; supported are I8 and F8_E4M3",
                     other.unwrap_or("no type")
                 );
                 return Err((what, UNQUANTIZED));
@@ -51,7 +51,8 @@ pub(super) fn quanto(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Resul
         }
     }
     if unused > 0 {
-        let what = "scales of inputs and outputs of products are not used: here activations are as --act says";
+        let what = "scales of inputs and outputs of products are not used: here --act decides the rounding of \
+            activations";
         tensors.notes.push(format!("{unused} {what}"));
     }
     Ok(())

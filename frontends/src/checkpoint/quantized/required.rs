@@ -104,15 +104,18 @@ fn is_off(v: &Value) -> bool {
 pub(super) fn no_changes(settings: &Map<String, Value>) -> Result<(), Wrong> {
     let changes = |key: &str| CHANGES.iter().any(|part| key.to_lowercase().contains(part));
     if let Some((key, v)) = settings.iter().find(|(key, v)| changes(key) && !is_off(v)) {
-        let what = format!("`quantization_config` has `{key}` ({}), which is not read", short(v));
-        return Err((format!("{what}, and changes what products compute"), UNQUANTIZED));
+        let what = format!("`quantization_config` has `{key}` ({}), which is not supported", short(v));
+        return Err((format!("{what} and changes the results of products"), UNQUANTIZED));
     }
     // Quark's list of algorithms: rotations may be done while the model runs.
     let algorithms = settings.get("algo_config").and_then(Value::as_array).into_iter().flatten();
     let online = |of: &Map<String, Value>| of.iter().find(|(key, v)| key.contains("online") && !is_off(v)).is_some();
     if let Some(of) = algorithms.filter_map(Value::as_object).find(|of| online(of)) {
         let name = of.get("name").and_then(Value::as_str).unwrap_or("?");
-        let what = format!("`algo_config` has `{name}`, which rotates rows while the model runs: that is not read");
+        let what = format!(
+            "`algo_config` has `{name}`, which rotates rows while the model runs and is not \
+            supported"
+        );
         return Err((what, UNQUANTIZED));
     }
     Ok(())

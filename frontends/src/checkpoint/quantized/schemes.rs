@@ -83,6 +83,6 @@ fn target(text: &str) -> Result<Target, Wrong> {
         let class = text.starts_with(|c: char| c.is_ascii_uppercase()) && !text.contains('.');
         return Ok(if class { Target::Class } else { Target::Name(text.into()) });
     };
-    let wrong = |why| (format!("`targets` has `{text}`, which is no regular expression: {why}"), UNQUANTIZED);
+    let wrong = |why| (format!("`targets` has `{text}`, which is not a regular expression: {why}"), UNQUANTIZED);
     Expression::beginning(expression).map(Target::Expression).map_err(wrong)
 }

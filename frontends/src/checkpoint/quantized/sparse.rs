@@ -44,7 +44,7 @@ pub(super) fn take(tensors: &mut Tensors<'_>, stem: &str) -> Result<Option<Spars
         false => None,
     };
     if starts.is_some_and(|s| s.dtype != "I64" || Some(s.to - s.from) != n.checked_mul(8)) {
-        return Err(wrong(format!("its `row_offsets` are not those of {n} rows")));
+        return Err(wrong(format!("its `row_offsets` do not fit {n} rows")));
     }
     let there = (values.to - values.from) / size(values.dtype);
     if there > elements {
@@ -104,7 +104,14 @@ impl Sparse {
             }
             next += bits.iter().map(|b| b.count_ones() as usize).sum::<usize>();
         }
-        if next == there { Ok(()) } else { Err(format!("its mask has {next} elements, and there are {there}")) }
+        if next == there {
+            Ok(())
+        } else {
+            Err(format!(
+                "its mask has {next} elements, but there are {there} \
+            values"
+            ))
+        }
     }
 
     /// Calls `f` with the column and the number of each element of a row.

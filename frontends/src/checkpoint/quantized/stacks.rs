@@ -47,7 +47,7 @@ pub(super) fn unify(tensors: &mut Tensors<'_>) {
     }
     if plain > 0 {
         tensors.notes.push(format!(
-            "the experts of {plain} stacks are floats of different types: all experts of such a stack are taken as f32"
+            "the experts of {plain} stacks are floats of different types: all experts of such a stack are read as f32"
         ));
     }
 }
@@ -71,8 +71,8 @@ fn one_kind_of_input(tensors: &mut Tensors<'_>, names: &[String]) {
     }
     let stack = names.first().and_then(|name| stack(name)).unwrap_or_default();
     tensors.notes.push(format!(
-        "`{stack}`: only some of the experts have a scale for their input, or they round it to different numbers: \
-         none is rounded by them"
+        "`{stack}`: only some of the experts have a scale for their input, or their kinds of rounding differ: \
+            these scales are not used"
     ));
 }
 

@@ -29,11 +29,18 @@ fn norm(settings: &Map<String, Value>) -> Result<Option<f32>, Wrong> {
     match settings.get("use_rms_norm") {
         None | Some(Value::Null | Value::Bool(false)) => return Ok(None),
         Some(Value::Bool(true)) => {}
-        Some(other) => return Err((format!("`use_rms_norm` is {other}; true and false are read"), UNQUANTIZED)),
+        Some(other) => return Err((format!("`use_rms_norm` is {other}; it must be true or false"), UNQUANTIZED)),
     }
     match settings.get("rms_norm_eps").map_or(Some(1e-6), Value::as_f64) {
         Some(eps) if (0.0..1.0).contains(&eps) => Ok(Some(eps as f32)),
-        _ => Err((format!("`rms_norm_eps` is {}, and no number below 1", settings["rms_norm_eps"]), UNQUANTIZED)),
+        _ => Err((
+            format!(
+                "`rms_norm_eps` is {}; it must be a number below \
+            1",
+                settings["rms_norm_eps"]
+            ),
+            UNQUANTIZED,
+        )),
     }
 }
 
@@ -44,19 +51,33 @@ pub(super) fn bitnet(settings: &Map<String, Value>, tensors: &mut Tensors<'_>) -
         "bitlinear" => true,
         "autobitlinear" => false,
         other => {
-            return Err((format!("`linear_class` is `{other}`; bitlinear and autobitlinear are read"), UNQUANTIZED));
+            return Err((
+                format!(
+                    "`linear_class` is `{other}`; supported are bitlinear and \
+                autobitlinear"
+                ),
+                UNQUANTIZED,
+            ));
         }
     };
     let count = match text("quantization_mode", "offline") {
         // Which `BitLinear` does not know of.
         "online" if !divides => rounded(settings, tensors, norm)?,
         "offline" | "online" => scaled(tensors, divides, norm)?,
-        other => return Err((format!("`quantization_mode` is `{other}`; offline and online are read"), UNQUANTIZED)),
+        other => {
+            return Err((
+                format!(
+                    "`quantization_mode` is `{other}`; supported are offline and \
+            online"
+                ),
+                UNQUANTIZED,
+            ));
+        }
     };
     if count > 0 {
         tensors.notes.push(format!(
-            "the inputs of products with {count} matrices are rounded to 8 bits by a scale of each token, as the \
-             model was trained, whatever --act says"
+            "the inputs of products with {count} matrices are rounded to 8 bits with a scale per token, as the \
+                model was trained, whatever --act says"
         ));
     }
     Ok(())
@@ -76,7 +97,7 @@ fn scaled(tensors: &mut Tensors<'_>, divides: bool, norm: Option<f32>) -> Result
         let scale = if divides { 1.0 / given } else { given };
         // (One over infinity would be a number.)
         if !given.is_finite() || !scale.is_finite() {
-            return Err((format!("tensor `{stem}.weight_scale` is {given}, and no scale"), DAMAGED));
+            return Err((format!("tensor `{stem}.weight_scale` is {given}, which is not a valid scale"), DAMAGED));
         }
         let packed = part.dtype == "U8";
         let n = rows.checked_mul(if packed { 4 } else { 1 }).filter(|n| *n > 0 && k > 0);
@@ -89,7 +110,7 @@ fn scaled(tensors: &mut Tensors<'_>, divides: bool, norm: Option<f32>) -> Result
             let ternary = |i| [-1.0, 0.0, 1.0].contains(&part.float(tensors.shards, i));
             if let Some(i) = (0..n * k).find(|i| !ternary(*i)) {
                 let x = part.float(tensors.shards, i);
-                return Err((format!("tensor `{name}` has a number of {x} where -1, 0 or 1 is expected"), UNQUANTIZED));
+                return Err((format!("tensor `{name}` has the number {x}; it must be -1, 0 or 1"), UNQUANTIZED));
             }
             floats(part, [n, k], [1.0, scale].into())
         };
@@ -107,7 +128,7 @@ fn rounded(settings: &Map<String, Value>, tensors: &mut Tensors<'_>, norm: Optio
     let names: Vec<String> = matrices.filter_map(|(name, _)| name.strip_suffix(".weight")).map(String::from).collect();
     let mut count = 0;
     if !kept.iter().any(|name| name == "lm_head") && !names.iter().any(|stem| stem == "lm_head") {
-        let what = "`modules_to_not_convert` does not name the head, whose matrix is that of the embeddings too".into();
+        let what = "`modules_to_not_convert` does not name the head, whose matrix is tied to the embeddings".into();
         return Err((what, "take the checkpoint with packed matrices"));
     }
     for stem in names {
@@ -119,7 +140,10 @@ fn rounded(settings: &Map<String, Value>, tensors: &mut Tensors<'_>, norm: Optio
             continue;
         }
         if !own.ends_with("_proj") && own != "lm_head" {
-            let what = format!("`quantization_mode` is `online`, and whether `{stem}.weight` is rounded is not known");
+            let what = format!(
+                "`quantization_mode` is `online`, but it is unknown whether `{stem}.weight` is \
+                rounded"
+            );
             return Err((what, "take the checkpoint with packed matrices"));
         }
         let name = format!("{stem}.weight");
@@ -142,7 +166,7 @@ fn kept(settings: &Map<String, Value>) -> Result<Vec<String>, Wrong> {
         v.as_str().filter(|s| !s.is_empty() && !s.contains(|c| "*+?[](){}|\\^$".contains(c))).map(String::from)
     };
     let names: Option<Vec<String>> = list.as_array().and_then(|list| list.iter().map(name).collect());
-    names.ok_or_else(|| (format!("`modules_to_not_convert` is {list}; a list of names is read"), UNQUANTIZED))
+    names.ok_or_else(|| (format!("`modules_to_not_convert` is {list}; it must be a list of names"), UNQUANTIZED))
 }
 
 /// A matrix of floats: each times the first factor, rounded to −1, 0 or 1, times the second; by

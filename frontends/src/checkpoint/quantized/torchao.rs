@@ -24,7 +24,7 @@ type Metadata = Map<String, Value>;
 pub(super) fn torchao(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Result<(), Wrong> {
     let stems = tensors.stems(CODES);
     if stems.is_empty() {
-        let what = "its tensors are objects of torchao, which are not read".into();
+        let what = "its tensors are objects of torchao, which are not supported".into();
         let help = "save it as safetensors with torchao 0.15 or later, or take the unquantized one";
         return Err((what, help));
     }
@@ -38,7 +38,7 @@ pub(super) fn torchao(_: &Map<String, Value>, tensors: &mut Tensors<'_>) -> Resu
         matrix(tensors, &stem, said["_type"].as_str())?;
     }
     if dynamic > 0 {
-        let what = "inputs that are rounded token by token; here activations are as --act says";
+        let what = "inputs that are rounded token by token; here --act decides the rounding of activations";
         tensors.notes.push(format!("{dynamic} products were quantized for {what}"));
     }
     Ok(())
@@ -68,7 +68,7 @@ fn rounds_inputs(said: &Value) -> bool {
 
 fn matrix(tensors: &mut Tensors<'_>, stem: &str, class: Option<&str>) -> Result<(), Wrong> {
     if let Some(class) = class.filter(|class| !BYTES.contains(class)) {
-        let what = format!("`{stem}.weight` is torchao's `{class}`; {} are read", BYTES.join(", "));
+        let what = format!("`{stem}.weight` is torchao's `{class}`; supported are {}", BYTES.join(", "));
         return Err((what, UNQUANTIZED));
     }
     let codes = format!("{stem}{CODES}");
@@ -76,7 +76,7 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, class: Option<&str>) -> Result<
         Some("F8_E4M3") => (ByteKind::E4m3, false),
         Some("I8") => (ByteKind::Int8, true),
         other => {
-            let what = format!("tensor `{codes}` is {}, where I8 or F8_E4M3 is needed", other.unwrap_or("missing"));
+            let what = format!("tensor `{codes}` is {}; it must be I8 or F8_E4M3", other.unwrap_or("missing"));
             return Err((what, UNQUANTIZED));
         }
     };
@@ -101,7 +101,13 @@ fn matrix(tensors: &mut Tensors<'_>, stem: &str, class: Option<&str>) -> Result<
     PARTS.iter().for_each(|(part, name)| rename(format!("{stem}._weight_{part}"), format!("{stem}.{name}")));
     let others = format!("{stem}._weight_");
     if let Some(other) = tensors.index.keys().find(|name| name.starts_with(&others)) {
-        return Err((format!("tensor `{other}`, which changes the input of the product, is not read"), UNQUANTIZED));
+        return Err((
+            format!(
+                "tensor `{other}`, which changes the input of the product, is not \
+            supported"
+            ),
+            UNQUANTIZED,
+        ));
     }
     scaled(tensors, stem, "weight_scale", (kind, None), 1.0)
 }

@@ -28,9 +28,9 @@ fn stack(tensors: &mut Tensors<'_>, name: &str) -> Result<Entry, Wrong> {
     let [scale, above, input] = ["weight_scale", "weight_scale_2", "input_scale"].map(|of| format!("{name}_{of}"));
     let wrong = |what: String| (format!("`{name}`: {what}"), UNQUANTIZED);
     let of = |name: &str| tensors.index.get(name).map(|e| (e.info.dtype.name, e.info.shape.clone()));
-    let (dtype, shape) = of(name).ok_or_else(|| wrong("the tensor is missing, and its scale is there".into()))?;
+    let (dtype, shape) = of(name).ok_or_else(|| wrong("the tensor is missing, but its scale is present".into()))?;
     let scaled = of(&scale).map(|s| s.1).unwrap_or_default();
-    let [count, rows, n] = shape[..] else { return Err(wrong(format!("{shape:?} are no matrices of experts"))) };
+    let [count, rows, n] = shape[..] else { return Err(wrong(format!("{shape:?} are not matrices of experts"))) };
     let four = dtype == "U8";
     let k = if four { rows.saturating_mul(2) } else { rows };
     let fits = match (four, &scaled[..]) {
@@ -40,13 +40,13 @@ fn stack(tensors: &mut Tensors<'_>, name: &str) -> Result<Entry, Wrong> {
         }
     };
     if !fits || count == 0 || n == 0 || k == 0 {
-        return Err(wrong(format!("scales {scaled:?} are none of matrices {dtype} {shape:?} that are turned")));
+        return Err(wrong(format!("scales {scaled:?} do not fit transposed matrices {dtype} {shape:?}")));
     }
     let codes = tensors.take(name, &["F8_E4M3", "U8"], &shape)?;
     let scales = tensors.take(&scale, if four { &["F8_E4M3"] } else { &["F32", "BF16", "F16"] }, &scaled)?;
     let all = match tensors.index.get(&above).map(|e| e.info.shape.iter().product::<usize>()) {
         Some(numbers) if numbers == 1 || numbers == count => Some((tensors.take_any(&above)?, numbers)),
-        Some(_) => return Err(wrong(format!("`{above}` is no number of each expert"))),
+        Some(_) => return Err(wrong(format!("`{above}` does not have a number for each expert"))),
         None if four => return Err(required::missing(&above, "which stands above scales of e4m3")),
         None => None,
     };

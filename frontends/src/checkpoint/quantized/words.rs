@@ -201,7 +201,8 @@ impl Words {
         }
         match symmetric {
             Some(true) => Err(format!(
-                "the settings say that its codes are symmetric, but not all zeros in `qzeros` are their middle, {}",
+                "the settings say that its codes are symmetric, but some zeros in `qzeros` differ from the \
+                    middle, {}",
                 self.middle()
             )),
             Some(false) | None => Ok(false),
@@ -252,7 +253,7 @@ pub(super) fn grouped(shards: &[Shard], words: Words, shape: Sizes, index: Optio
     let unit = unit(group).filter(|unit| k.is_multiple_of(*unit));
     let of = |i: usize| index.map_or(i / group, |p| p.word(shards, i) as usize);
     if let Some(i) = (0..k).find(|i| of(*i) >= groups) {
-        return Err(format!("column {i} is of group {}, and there are {groups}", of(i)));
+        return Err(format!("column {i} is in group {}, but there are {groups} groups", of(i)));
     }
     let order = match (0..k).all(|i| of(i) == i / group) {
         true => None,

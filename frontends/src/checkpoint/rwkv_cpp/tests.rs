@@ -171,35 +171,35 @@ fn what_is_not_read_is_refused_in_words() {
     let sound = |version: u32| file(version, SIZES, &four(0, &f32_block, 1));
     let message = |bytes: &[u8]| open(bytes).1.map_or_else(|e| e, |_| "nothing".into());
     assert_eq!((message(&sound(100)), message(&sound(101))), ("nothing".into(), "nothing".into()));
-    assert!(message(&sound(102)).contains("a file of rwkv.cpp of version 102, which is not read"));
+    assert!(message(&sound(102)).contains("a file of rwkv.cpp of version 102, which is not supported"));
     let of_blocks = |version: u32, kind: u32| message(&file(version, SIZES, &four(kind, &q8_0(), 32)));
-    assert!(of_blocks(100, 9).contains("Q8_0 as it was before version 101, which is not read; convert"));
-    assert!(of_blocks(101, 5).contains("Q4_2, which is not read"));
-    assert!(of_blocks(101, 10).contains("Q8_1, which is not read"));
-    assert!(of_blocks(101, 17).contains("17, which is not known"));
+    assert!(of_blocks(100, 9).contains("Q8_0 in its form before version 101, which is not supported; convert"));
+    assert!(of_blocks(101, 5).contains("Q4_2, which is not supported"));
+    assert!(of_blocks(101, 10).contains("Q8_1, which is not supported"));
+    assert!(of_blocks(101, 17).contains("17, which is unknown"));
     let mut header = sound(101);
     header[20] = 4;
-    assert!(message(&header).contains("the model is of type Q4_1_O, which is not read"));
+    assert!(message(&header).contains("the model has type Q4_1_O, which is not supported"));
     header[20] = 0;
     header[16..20].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert!(message(&header).contains("layers (at most 4096 are believed)"));
+    assert!(message(&header).contains("layers, more than 4096"));
     let mut older = four(0, &f32_block, 1);
     older.push(floats("blocks.0.att.ln_x.weight", &[32], &[1.0; 32]));
-    assert!(message(&file(101, SIZES, &older)).contains("an RWKV-5.0 or 5.1, of which only 5.2 is read"));
+    assert!(message(&file(101, SIZES, &older)).contains("an RWKV-5.0 or 5.1; only 5.2 is supported"));
     let mut twice = four(0, &f32_block, 1);
     twice.push(twice[0].clone());
-    assert!(message(&file(101, SIZES, &twice)).contains("is there twice"));
+    assert!(message(&file(101, SIZES, &twice)).contains("appears twice"));
     let mut other = four(0, &f32_block, 1);
     other.retain(|t| t.0 != "emb.weight");
     assert!(message(&file(101, SIZES, &other)).contains("tensor `emb.weight` is missing"));
-    assert!(message(&file(101, [255, 32, 1], &four(0, &f32_block, 1))).contains("`emb.weight` is another table"));
+    assert!(message(&file(101, [255, 32, 1], &four(0, &f32_block, 1))).contains("`emb.weight` has another shape"));
     let wrong = |shape: &[usize]| {
         let mut all = four(0, &f32_block, 1);
         all.retain(|t| t.0 != "blocks.0.att.time_decay");
         all.push(floats("blocks.0.att.time_decay", shape, &[-1.0; 32]));
         message(&file(101, SIZES, &all))
     };
-    assert!(wrong(&[8, 4]).contains("`blocks.0.att.time_decay` is F32 [8, 4], which it never is"));
+    assert!(wrong(&[8, 4]).contains("`blocks.0.att.time_decay` is F32 [8, 4], which is never its form"));
     assert!(wrong(&[1, 1, 1, 32]).contains("claims 4 dimensions (1 to 3)"));
 }
 

@@ -196,10 +196,10 @@ fn lists_that_are_too_short() {
     let scores = |list: Value| error(&pieces(&[], true, &[("scores", list)], &[]));
     let cut_off = "`tokenizer.ggml.scores` has 134 numbers for 268 tokens";
     assert_eq!(scores(numbers(&[0; 134])), cut_off);
-    assert_eq!(scores(texts(&["a"; 268])), "`tokenizer.ggml.scores` is no list of numbers");
+    assert_eq!(scores(texts(&["a"; 268])), "`tokenizer.ggml.scores` is not a list of numbers");
     assert_eq!(
         scores(Value::List(vec![Value::Float(f64::NAN); 268])),
-        "`tokenizer.ggml.scores` has NaN for token 0, no finite number"
+        "`tokenizer.ggml.scores` has NaN for token 0; it must be a finite number"
     );
     let types = error(&pieces(&[], false, &[("token_type", numbers(&[1; 100]))], &[]));
     assert_eq!(types, "`tokenizer.ggml.token_type` has 100 numbers for 268 tokens");
@@ -210,11 +210,11 @@ fn lists_that_are_too_short() {
     assert!(of(&merges).is_ok() && of(&merges[..2]).is_ok());
     assert_eq!(
         of(&merges[..1]).unwrap_err(),
-        "the 1 pairs of `tokenizer.ggml.merges` make none of 8 of the 9 tokens of several characters"
+        "the 1 pairs of `tokenizer.ggml.merges` cannot make 8 of the 9 tokens of several characters"
     );
     let mut missing = byte_level(&words, &[]);
     missing.remove("tokenizer.ggml.merges");
-    assert_eq!(error(&missing), "`tokenizer.ggml.merges` is missing, without which no text makes 9 of the tokens");
+    assert_eq!(error(&missing), "`tokenizer.ggml.merges` is missing; without it no text makes 9 of the tokens");
 }
 
 /// In mmBERT, lines begin with a space, and each space begins a word.

@@ -118,7 +118,7 @@ pub(super) fn flag(metadata: &Metadata, name: &str) -> Option<bool> {
 /// It is there, and no list.
 pub(super) fn list<'a>(metadata: &'a Metadata, name: &str) -> Result<Option<&'a [Value]>, String> {
     let Some(value) = metadata.get(&key(name)) else { return Ok(None) };
-    value.list().map(Some).ok_or_else(|| format!("`{}` is no list", key(name)))
+    value.list().map(Some).ok_or_else(|| format!("`{}` is not a list", key(name)))
 }
 
 /// A vocabulary.
@@ -151,7 +151,7 @@ impl<'a> Vocabulary<'a> {
         };
         let tokens: Option<Vec<Cow<str>>> = given.iter().enumerate().map(token).collect();
         let Some(tokens) = tokens.filter(|tokens| !tokens.is_empty()) else {
-            return Err(format!("`{}` is missing or no list of texts", key("tokens")));
+            return Err(format!("`{}` is missing or not a list of texts", key("tokens")));
         };
         let (types, typed) = types(metadata, tokens.len())?;
         let mut vocabulary = Vocabulary { metadata, kind, tokens, types, typed, ends: BTreeSet::new() };
@@ -279,5 +279,5 @@ fn types(metadata: &Metadata, tokens: usize) -> Result<(Vec<u64>, bool), String>
     }
     let known = |v: &Value| v.number().map(|_| v.unsigned().filter(|n| (NORMAL..=BYTE).contains(n)).unwrap_or(NORMAL));
     let types: Option<Vec<u64>> = given.iter().take(tokens).map(known).collect();
-    types.map(|types| (types, true)).ok_or_else(|| format!("`{}` is no list of numbers", key("token_type")))
+    types.map(|types| (types, true)).ok_or_else(|| format!("`{}` is not a list of numbers", key("token_type")))
 }

@@ -55,7 +55,7 @@ fn known(expression: &str) -> Result<ClassUnicode, String> {
     if let Some((_, set)) = SHORT.iter().find(|(short, _)| *short == expression) {
         return Ok(set.clone());
     }
-    of_engine(expression, false).ok_or_else(|| format!("has {expression}, which is no set"))
+    of_engine(expression, false).ok_or_else(|| format!("has {expression}, which is not a set"))
 }
 
 /// A class of POSIX by its name; `None` if there is none of this name.

@@ -541,7 +541,7 @@ impl Parser<'_> {
             }
             self.next();
         }
-        Err("has bytes that are no character".into())
+        Err("has bytes that are not a character".into())
     }
 
     fn byte(&mut self) -> Result<u8, String> {
@@ -644,7 +644,7 @@ fn repeat(node: Node, times: Times) -> Result<Node, String> {
         node => bad(node),
     };
     if invalid {
-        return Err("repeats what has no length".into());
+        return Err("repeats an empty match".into());
     }
     let node = match node {
         _ if (times.low, times.high) == (1, Some(1)) => node,

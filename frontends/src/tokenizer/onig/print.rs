@@ -17,7 +17,7 @@ pub(super) fn print(parsed: &Parsed) -> Result<String, String> {
     // After an empty turn Oniguruma ends a repetition, whatever else the part could match.
     let ends_early = |n: &Node| matches!(n, Node::Repeat { node, high: None, .. } if node.is_nullable());
     if parsed.node.has(&ends_early) {
-        return Err("repeats without an end what may be empty, which cannot be translated".into());
+        return Err("repeats a possibly empty match without an end, which cannot be translated".into());
     }
     let within = |n: &Node| matches!(n, Node::Group(g, node) if node.has(&|n| matches!(n, Node::Backref(r) if r == g)));
     if parsed.node.has(&within) {

@@ -126,13 +126,13 @@ fn what_is_no_token_is_refused_with_its_file() {
         error
     };
     let config = |content: Value| error("tokenizer_config.json", content);
-    assert!(config(json!({ "eos_token": 3 })).contains("`eos_token` is 3, which is no token"));
+    assert!(config(json!({ "eos_token": 3 })).contains("`eos_token` is 3, which is not a token"));
     assert!(config(json!({ "added_tokens_decoder": { "x": { "content": "y" } } })).contains("\"x\" for the id"));
     assert!(config(json!({ "added_tokens_decoder": { "4": "y" } })).contains("no token 4"));
     assert!(config(json!({ "added_tokens_decoder": [] })).contains("not an object of tokens by id"));
-    assert!(config(json!({ "extra_special_tokens": "y" })).contains("no list of tokens"));
+    assert!(config(json!({ "extra_special_tokens": "y" })).contains("not a list of tokens"));
     assert!(config(json!({ "eos_token": { "content": "y", "lstrip": 1 } })).contains("`lstrip` of the token \"y\""));
-    assert!(error("special_tokens_map.json", json!({ "pad_token": [] })).contains("which is no token"));
+    assert!(error("special_tokens_map.json", json!({ "pad_token": [] })).contains("which is not a token"));
     assert!(error("added_tokens.json", json!({ "<e>": -1 })).contains("no id of the token \"<e>\""));
 }
 

@@ -19,7 +19,7 @@ fn llama2c_vectors() {
     let file = std::fs::read(dir.join("tok512.bin")).unwrap();
     let says = |file: &[u8], vocab: usize| llama2c::to_tokenizer_json(file, vocab).unwrap_err();
     assert_eq!(says(&file, 513), "it has 512 whole pieces, but the model has 513 tokens");
-    assert_eq!(says(&file[..file.len() - 1], 512), "piece 511 is no text of 3 bytes");
+    assert_eq!(says(&file[..file.len() - 1], 512), "piece 511 is not a text of 3 bytes");
     assert_eq!(says(&file[..3], 512), "the file has no header");
 }
 

@@ -157,7 +157,7 @@ fn pairs_of_texts() {
     assert_eq!(cut(9).unwrap(), [2, 4, 4, 3, 5, 5, 5, 5, 3]);
     assert_eq!(cut(7).unwrap(), [2, 4, 4, 3, 5, 5, 3]);
     assert_eq!(cut(6).unwrap(), [2, 4, 3, 5, 5, 3]);
-    assert!(cut(3).unwrap_err().contains("no text fits into 3 tokens, of which 3 are special"));
+    assert!(cut(3).unwrap_err().contains("no text fits into 3 tokens, since 3 of them are special"));
     let settings = |settings: Value| settings.to_string();
     let assets = written(json!({ "vocab_size": 100 }), &bert).unwrap();
     let mut broken: Value = serde_json::from_slice(&assets.tokenizer_json.unwrap()).unwrap();
@@ -451,7 +451,7 @@ fn texts_of_embedders() {
     assert_eq!(of(json!({}), json!({}), &"a ".repeat(40), true).unwrap().len(), 32, "as long as the model's context");
     assert_eq!(of(json!({}), json!({ "do_lower_case": true }), "A a", true).unwrap(), [2, 4, 4, 3]);
     let error = of(json!({ "default_prompt_name": "p" }), json!({}), "a", true).unwrap_err();
-    assert!(error.contains("`default_prompt_name` is \"p\", which `prompts` has not"), "{error}");
+    assert!(error.contains("`default_prompt_name` is \"p\", which is not in `prompts`"), "{error}");
     assert!(of(json!({}), json!({ "max_seq_length": "9" }), "a", true).is_err());
     // Named prompts are for the caller to put before a text, in place of the default one.
     let named = json!({ "prompts": { "p": "q ", "other": "b " }, "default_prompt_name": "p" }).to_string();

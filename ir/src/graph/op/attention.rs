@@ -119,7 +119,7 @@ impl Rule for LatentAttention {
     fn infer(&self, a: &Types<'_>) -> Result<ValueType, String> {
         let spec = a.kv(2)?;
         if !spec.latent {
-            return Err(format!("`latent_attention`: {spec} is no latent state"));
+            return Err(format!("`latent_attention`: {spec} is not a latent state"));
         }
         for (i, dim) in [(0, spec.value_dim), (1, spec.own_dim())] {
             let (m, n) = a.activation(i)?;

@@ -25,14 +25,14 @@ impl Hashes<'_> {
         let total = self.sizes.iter().try_fold(0usize, |sum, size| sum.checked_add(*size));
         match total {
             _ if ids < 2 || factors != ids => {
-                Some(format!("{factors} factors of {ids} ids; there are one each, at least 2"))
+                Some(format!("{factors} `factors` for {ids} ids; there must be one for each, at least 2"))
             }
             _ if sizes == 0 || !sizes.is_multiple_of(ids - 1) => {
-                Some(format!("{sizes} sizes are not as many for each of {} runs", ids - 1))
+                Some(format!("{sizes} `sizes` are not a multiple of {} runs", ids - 1))
             }
             _ if self.sizes.contains(&0) => Some("one of its sizes is 0".into()),
             Some(total) if total <= rows && rows <= Hashes::MOST => None,
-            _ => Some(format!("the sizes are those of no {rows} rows, at most {}", Hashes::MOST)),
+            _ => Some(format!("`sizes` do not add up to the table's {rows} rows, or are more than {}", Hashes::MOST)),
         }
     }
 
@@ -104,7 +104,7 @@ impl Rule for EmbedHashed {
 pub(crate) fn hashed_ids(ids: &[f64]) -> Result<Vec<u64>, EvalError> {
     let whole = |x: &f64| (0.0..16_777_216.0).contains(x) && x.fract() == 0.0;
     match ids.iter().find(|x| !whole(x)) {
-        Some(x) => Err(EvalError::batch(format!("{x} is no id of a token"))),
+        Some(x) => Err(EvalError::batch(format!("{x} is not a token id"))),
         None => Ok(ids.iter().map(|x| *x as u64).collect()),
     }
 }

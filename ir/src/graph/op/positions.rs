@@ -14,7 +14,7 @@ impl Rule for RopeTable {
             return Ok(TensorType::rows(Dim::Tokens, n.saturating_mul(2)).into());
         }
         if n % 2 != 0 {
-            return Err(format!("`rope_table`: {n} frequencies are no two sets"));
+            return Err(format!("`rope_table`: {n} frequencies do not make two sets"));
         }
         Ok(TensorType::rows(Dim::Tokens, n).into())
     }

@@ -27,7 +27,7 @@ impl Rule for HeadMatMul {
         let (n, k) = a.weight_matrix(1)?;
         let heads = self.heads;
         if heads == 0 || !n.is_multiple_of(heads) || self.cols == 0 || n / heads < self.cols {
-            return Err(format!("`head_matmul`: {n} rows are not those of {heads} heads of {} columns", self.cols));
+            return Err(format!("`head_matmul`: {n} rows do not fit {heads} heads of {} columns", self.cols));
         }
         a.same("columns and heads × inner dimension", have, heads.saturating_mul(k))?;
         Ok(TensorType::rows(m, heads.saturating_mul(self.cols)).into())
@@ -54,7 +54,7 @@ impl Rule for AdapterMatMul {
         let whole = self.parts.iter().all(|p| *p > 0 && p.is_multiple_of(AdapterSpec::BLOCK));
         if !whole || self.parts.iter().fold(0usize, |sum, p| sum.saturating_add(*p)) != n {
             let parts = &self.parts;
-            return Err(format!("`{}`: parts of {parts:?} rows are not whole blocks of 16 that make {n}", a.name));
+            return Err(format!("`{}`: parts of {parts:?} rows must be whole blocks of 16 and add up to {n}", a.name));
         }
         Ok(TensorType::rows(m, n).into())
     }

@@ -59,7 +59,7 @@ impl Router {
         if experts > llmcc_abi::route::MOST_EXPERTS {
             Some(format!("{experts} experts are more than {}", llmcc_abi::route::MOST_EXPERTS))
         } else if groups == 0 || !experts.is_multiple_of(groups) {
-            Some(format!("{experts} experts are not {groups} equal groups"))
+            Some(format!("{experts} experts do not make {groups} equal groups"))
         } else if kept == 0 || kept > groups {
             Some(format!("keeps {kept} of {groups} groups"))
         } else if top == 0 || top > kept * per_group || top > llmcc_abi::route::MOST_CHOSEN {
@@ -224,7 +224,7 @@ impl Rule for ExpertMatMul {
             return Err("`expert_matmul`: row counts differ".into());
         }
         if self.experts == 0 || !n.is_multiple_of(self.experts) {
-            return Err(format!("`expert_matmul`: {n} rows are not those of {} experts", self.experts));
+            return Err(format!("`expert_matmul`: {n} rows do not fit {} experts", self.experts));
         }
         if self.cols > n / self.experts {
             return Err(format!("`expert_matmul`: {} of {} columns per expert", self.cols, n / self.experts));
@@ -257,7 +257,7 @@ impl Rule for ExpertVector {
         let n = a.vector(0)?;
         let m = routes(a, 1, self.top)?;
         if self.experts == 0 || !n.is_multiple_of(self.experts) {
-            return Err(format!("`expert_vector`: {n} elements are not those of {} experts", self.experts));
+            return Err(format!("`expert_vector`: {n} elements do not fit {} experts", self.experts));
         }
         Ok(TensorType::rows(m, (n / self.experts).saturating_mul(self.top)).into())
     }

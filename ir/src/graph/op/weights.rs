@@ -73,7 +73,7 @@ impl Rule for RepeatEach {
         let n = a.vector(0)?;
         match n.checked_mul(self.times).filter(|n| *n > 0) {
             Some(n) => Ok(TensorType::new(a.tensor(0)?.dtype, [n.into()]).into()),
-            None => Err(format!("`{}`: {n} elements {} times are none, or too many", a.name, self.times)),
+            None => Err(format!("`{}`: {n} elements {} times are zero or too many", a.name, self.times)),
         }
     }
 
@@ -213,7 +213,7 @@ impl Rule for PickRows {
         a.multiple("run", n, self.run)?;
         a.range(self.start, self.len, self.run)?;
         if !self.pairs.is_multiple_of(2) || self.pairs > self.len {
-            return Err(format!("`pick_rows`: {} of {} rows are no pairs", self.pairs, self.len));
+            return Err(format!("`pick_rows`: {} of {} rows do not make pairs", self.pairs, self.len));
         }
         Ok(with_rows(t, n / self.run * self.len))
     }

@@ -31,7 +31,12 @@ pub unsafe extern "C" fn llmcc_embed(
         // SAFETY: the caller's promise.
         let lengths = unsafe { array(given.lengths, given.n_rows, "rows.lengths")? };
         let n_tokens = lengths.iter().try_fold(0usize, |sum, n| sum.checked_add(*n));
-        let n_tokens = n_tokens.ok_or_else(|| Error::invalid("rows.lengths add up to more than memory can hold"))?;
+        let n_tokens = n_tokens.ok_or_else(|| {
+            Error::invalid(
+                "rows.lengths add up to more tokens than fit in \
+            memory",
+            )
+        })?;
         // SAFETY: the caller's promise.
         let (tokens, types) = unsafe {
             let types = if given.types.is_null() { 0 } else { n_tokens };
@@ -51,7 +56,7 @@ pub(super) fn check_room(engine: &Engine, rows: usize, out: *mut f32, capacity: 
     engine.need_pooled()?;
     let columns = engine.image().desc().columns as usize;
     if rows.checked_mul(columns).is_none_or(|n| n > capacity) {
-        let message = format!("the buffer has room for {capacity} floats; {rows} rows of {columns} are wanted");
+        let message = format!("the buffer has room for {capacity} floats; {rows} rows of {columns} are needed");
         return Err(Error::new(Status::Buffer, message));
     }
     if out.is_null() && rows > 0 {

@@ -41,7 +41,7 @@ unsafe fn checked_pieces(pieces: *mut llmcc_piece, n: usize) -> Result<impl Fn(u
         let found = unsafe { checked_size(pieces.byte_add(i * size).cast_const())? };
         if i > 0 && found != size {
             return Err(Error::invalid(format!(
-                "pieces[{i}].size is {found}, but that of the first {size}; set all to sizeof(llmcc_piece)"
+                "pieces[{i}].size is {found}, but pieces[0].size is {size}; set all to sizeof(llmcc_piece)"
             )));
         }
         size = found;
@@ -54,7 +54,7 @@ fn next_batch(gens: &[Held<Gen>], mut write: impl FnMut(usize, llmcc_piece) -> R
     let Some(first) = gens.first() else { return Ok(()) };
     if let Some(i) = gens.iter().position(|g| !Arc::ptr_eq(&g.model, &first.model)) {
         return Err(Error::invalid(format!(
-            "generation {i} is of another model than the first; take each model's on their own"
+            "generation {i} belongs to another model than the first; call once for each model"
         )));
     }
     // Locked by address, so that two callers with the same generations cannot wait for each other.
@@ -62,7 +62,7 @@ fn next_batch(gens: &[Held<Gen>], mut write: impl FnMut(usize, llmcc_piece) -> R
     order.sort_unstable_by_key(|&i| Arc::as_ptr(&gens[i]));
     if let Some(two) = order.windows(2).find(|two| Arc::ptr_eq(&gens[two[0]], &gens[two[1]])) {
         return Err(Error::invalid(format!(
-            "generations {} and {} are the same",
+            "generations {} and {} are the same; give each once",
             two[0].min(two[1]),
             two[0].max(two[1])
         )));

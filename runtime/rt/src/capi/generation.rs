@@ -293,8 +293,11 @@ unsafe fn gen_params(p: *const llmcc_gen_params, known_flags: u32, model: &Model
     unsafe {
         let c = read_struct(p)?;
         if c.flags & !known_flags != 0 {
-            let message =
-                format!("llmcc_gen_params.flags has bits this function does not take: {:#x}", c.flags & !known_flags);
+            let message = format!(
+                "llmcc_gen_params.flags has bits this function does not accept: {:#x}; clear \
+                    them",
+                c.flags & !known_flags
+            );
             return Err(Error::invalid(message));
         }
         if c.reserved != 0 || c.reserved_1_4 != 0 {

@@ -23,7 +23,7 @@ impl Out {
     /// vocabulary of `vocab`.
     fn check(&self, judged: usize, rows: usize, vocab: usize) -> Result<()> {
         if self.n_top > vocab {
-            return Err(Error::invalid(format!("n_top is {}, but there are {vocab} tokens", self.n_top)));
+            return Err(Error::invalid(format!("n_top is {}, but the vocabulary has {vocab} tokens", self.n_top)));
         }
         if judged > 0 && self.logprobs.is_null() {
             return Err(null("logprobs"));

@@ -84,7 +84,7 @@ pub extern "C" fn llmcc_version() -> *const c_char {
 /// unwind) into [`Status::Internal`]. Puts memory by before, so that the body finds some.
 fn guard(body: impl FnOnce() -> Result<()>) -> i32 {
     let Some(_call) = Call::begin() else {
-        set_last_error("out of memory: the system refuses what a call takes at least");
+        set_last_error("out of memory: the system refuses the least memory of a call; free memory and call again");
         return Status::System as i32;
     };
     guard_freeing(body)

@@ -200,7 +200,7 @@ pub unsafe extern "C" fn llmcc_open(options: *const llmcc_options, out: *mut *mu
             return Err(Error::invalid(format!("llmcc_options.flags has unknown bits: {:#x}", given.flags)));
         }
         let size = |x: u64, name: &str| {
-            usize::try_from(x).map_err(|_| Error::invalid(format!("{name} is {x}, more than fits")))
+            usize::try_from(x).map_err(|_| Error::invalid(format!("{name} is {x}, which is too large")))
         };
         let options = Options {
             threads: given.threads as usize,
@@ -351,7 +351,12 @@ pub unsafe extern "C" fn llmcc_stats(
 /// As of [`llmcc_step`].
 pub(super) unsafe fn hidden_rows<'a>(model: &Model, given: &llmcc_batch) -> Result<&'a [f32]> {
     let n = if given.hidden.is_null() { 0 } else { given.n_tokens };
-    let n = n.checked_mul(model.hidden).ok_or_else(|| Error::invalid("batch.n_tokens is too large"))?;
+    let n = n.checked_mul(model.hidden).ok_or_else(|| {
+        Error::invalid(
+            "batch.n_tokens is too large; give fewer \
+        tokens",
+        )
+    })?;
     // SAFETY: the caller's promise.
     unsafe { array(given.hidden, n, "batch.hidden") }
 }

@@ -80,7 +80,7 @@ pub unsafe extern "C" fn llmcc_score_pairs(
             let (ids, of) = encode(&model, (first, second), cut)?;
             if ids.len() > most {
                 let how = "shorten its texts, or have pairs cut (`--truncate`, `truncate=True`, LLMCC_PAIR_TRUNCATE)";
-                let what = format!("pair {i} has {} tokens, and the model takes {most} at most: {how}", ids.len());
+                let what = format!("pair {i} has {} tokens, but the model takes at most {most}: {how}", ids.len());
                 return Err(Error::new(Status::ContextFull, what));
             }
             // (Lists grow by doubling.)

@@ -136,7 +136,8 @@ pub(super) fn sampling_from(c: &llmcc_sampling, zeros: Zeros) -> Result<Sampling
         false => Ok(value),
         true if untouched || zeros == Zeros::Defaults => Ok(1.0),
         true => Err(Error::invalid(format!(
-            "llmcc_sampling.{name} is 0; use {use_}. Begin with LLMCC_SAMPLING_INIT, which has the defaults: zeros stand for these only if the whole structure is zero"
+            "llmcc_sampling.{name} is 0; use {use_}. Begin with LLMCC_SAMPLING_INIT, which has the defaults: \
+                zeros mean defaults only if the whole structure is zero"
         ))),
     };
     Ok(Sampling {
@@ -145,7 +146,7 @@ pub(super) fn sampling_from(c: &llmcc_sampling, zeros: Zeros) -> Result<Sampling
         top_p: one(
             "top_p",
             c.top_p,
-            "a number above 0, up to 1 (1: all tokens; to take the most probable one, top_k = 1)",
+            "a number above 0, up to 1 (1: all tokens; top_k = 1 takes the most probable one)",
         )?,
         min_p: c.min_p,
         repetition_penalty: one("repetition_penalty", c.repetition_penalty, "a positive number (1: off)")?,

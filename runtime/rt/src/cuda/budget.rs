@@ -66,8 +66,9 @@ impl Budget {
             return Ok(());
         }
         let message = format!(
-            "the model needs {} of GPU memory ({} for weights, {} for the cache of {} tokens, {} for activations and workspace); GPU {}, {}, has {} free of {}. \
-             Open it with a smaller max_tokens or max_batch_tokens, free memory on the GPU, or use another one",
+            "the model needs {} of GPU memory ({} for weights, {} for the cache of {} tokens, {} for \
+                activations and workspace); GPU {}, {}, has {} free of {}. Open it with a smaller max_tokens or \
+                max_batch_tokens, free memory on the GPU, or use another GPU",
             gib(self.total()),
             gib(self.weights),
             gib(self.cache.bytes()),

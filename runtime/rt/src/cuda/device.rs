@@ -76,7 +76,8 @@ impl Facts {
             }
             if ordinal < 0 || ordinal >= count || (api.device_get)(&mut device, ordinal) != SUCCESS {
                 return Err(format!(
-                    "there is no GPU number {ordinal}: this process sees {count}, counted from 0 (see {DEVICE_VARIABLE})"
+                    "there is no GPU with index {ordinal}: this process sees {count}, counted from 0; set \
+                        {DEVICE_VARIABLE} to one of them"
                 ));
             }
             // Neither call can fail after the ones above; a failure would only leave an empty name
@@ -239,8 +240,9 @@ fn check(api: &Api, code: CuResult, what: impl Display) -> Result<()> {
 }
 
 /// Consequence of a fault that loses the context.
-const LOST: &str = ". With this the process has lost its context on the GPU: every call fails until all that use it (other models, PyTorch) have let go of it. \
-                    Close them all and open the model again, or start a new process";
+const LOST: &str = ". The process has lost its context on the GPU: every call fails until all users of the \
+    context (other models, PyTorch) have released it. Close them all and open the model again, or start a new \
+    process";
 
 /// The device's context is current on this thread while this lives.
 pub struct Current<'a> {

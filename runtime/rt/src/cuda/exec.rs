@@ -277,7 +277,7 @@ impl Executor for Gpu {
 impl Memory {
     fn new(image: &Image, device: &Arc<Device>, limits: Limits) -> Result<Memory> {
         let overflow =
-            || Error::new(Status::System, "a step needs more memory than there is; use a smaller max_batch_tokens");
+            || Error::new(Status::System, "a step needs more memory than available; use a smaller max_batch_tokens");
         let (offsets, bytes) = slot_offsets(image, limits.tokens, limits.rows).ok_or_else(overflow)?;
         let workspace = workspace(image, limits).ok_or_else(overflow)?;
         let activations = DeviceMemory::zeroed(device, bytes, "activations")?;
@@ -339,7 +339,7 @@ impl PageStore for DevicePages {
         let (pool, len) = (&self.pools[state], self.page_bytes[state]);
         let at = page as usize * len;
         if bytes.len() != len || at.checked_add(len).is_none_or(|end| end > pool.len()) {
-            return Err(Error::artifact("a state has another size than the artifact says; compile it again"));
+            return Err(Error::artifact("a state's size differs from the artifact's tables; compile it again"));
         }
         // SAFETY: the page lies in the pool, and the bytes are not given back before the copy is done.
         let code = unsafe {

@@ -89,7 +89,7 @@ impl Modules {
         }
         if kernel.threads > threads as u32 {
             let message = format!(
-                "kernel `{name}` needs blocks of {} threads, with its registers this GPU has {threads}",
+                "kernel `{name}` needs blocks of {} threads, but with its registers this GPU runs {threads}",
                 kernel.threads
             );
             return Err(Error::new(Status::Cpu, message));

@@ -21,7 +21,7 @@ impl Engine {
         let all = states.iter().filter(|s| s.kind == state::ADAPTER).count();
         if !matrices.iter().all(fits) || matrices.len() != all {
             return Err(Error::artifact(
-                "the artifact's room for adapters is not as its manifest says; compile it again",
+                "the artifact's room for adapters differs from its manifest; compile it again",
             ));
         }
         let Some(free) = self.loaded.iter().position(|used| !used) else {
@@ -52,7 +52,7 @@ impl Engine {
             0 => self.loaded[slot as usize - 1] = false,
             n => {
                 return Err(Error::invalid(format!(
-                    "{n} sequences have adapter {adapter}: free them, or give them another one"
+                    "{n} sequences use adapter {adapter}: free them, or give them another one"
                 )));
             }
         }
@@ -89,7 +89,10 @@ impl Engine {
         let index = usize::try_from(adapter).ok().and_then(|n| n.checked_sub(1));
         match index.and_then(|i| self.loaded.get(i)) {
             Some(true) => Ok(adapter as u32),
-            Some(false) | None => Err(Error::invalid(format!("no adapter {adapter} is loaded"))),
+            Some(false) | None => Err(Error::invalid(format!(
+                "no adapter {adapter} is loaded; use a number that \
+                llmcc_adapter_load returned"
+            ))),
         }
     }
 }

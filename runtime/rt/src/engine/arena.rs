@@ -34,7 +34,7 @@ impl Arena {
     /// Reserves the memory of steps of that size with `threads` threads.
     pub fn new(image: &Image, tokens: usize, rows: usize, threads: usize) -> Result<Arena> {
         let overflow =
-            || Error::new(Status::System, format!("a step of {tokens} tokens needs more memory than there is"));
+            || Error::new(Status::System, format!("a step of {tokens} tokens needs more memory than available"));
         let (offsets, bytes) = slot_offsets(image, tokens, rows).ok_or_else(overflow)?;
         let stride = scratch_stride(image, tokens, rows);
         let scratch = stride.checked_mul(threads).ok_or_else(overflow)?;
@@ -83,7 +83,11 @@ impl Shared {
         let stride = stride(blocks.next_power_of_two());
         let bytes = stride.and_then(|s| s.checked_mul(threads - 1)).unwrap_or(usize::MAX);
         (self.region, self.stride) = (Region::empty(), 0);
-        self.region = Region::reserve(bytes, "what threads share; use fewer threads or a smaller max_context")?;
+        self.region = Region::reserve(
+            bytes,
+            "memory that threads share; use fewer threads or a smaller \
+            max_context",
+        )?;
         self.stride = stride.unwrap_or(0);
         Ok(())
     }

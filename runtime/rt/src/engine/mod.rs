@@ -215,7 +215,7 @@ impl Engine {
         let (rows, columns) = (batch.out_rows.len(), self.image.desc().columns as usize);
         if rows.checked_mul(columns).is_none_or(|n| n > out.len()) {
             let message =
-                format!("the logits buffer has room for {} floats; {rows} rows of {columns} are wanted", out.len());
+                format!("the logits buffer has room for {} floats; {rows} rows of {columns} are needed", out.len());
             return Err(Error::new(Status::Buffer, message));
         }
         self.run(batch, &[], &mut Sink::Memory(out), keep)
@@ -291,7 +291,11 @@ impl Engine {
     fn check(&self, batch: &Batch) -> Result<Vec<(usize, usize)>> {
         let n = batch.tokens.len();
         if batch.seqs.len() != n {
-            return Err(Error::invalid(format!("{n} tokens but {} sequence numbers", batch.seqs.len())));
+            return Err(Error::invalid(format!(
+                "{n} tokens, but {} sequence numbers; give one for each \
+                token",
+                batch.seqs.len()
+            )));
         }
         let vocab = self.image.desc().vocab;
         if let Some((i, token)) = batch.tokens.iter().enumerate().find(|(_, t)| **t < 0 || **t as u64 >= vocab) {
@@ -300,7 +304,7 @@ impl Engine {
         self.check_types(batch.types, n)?;
         self.check_hidden(batch.hidden, n)?;
         if let Some(row) = batch.out_rows.iter().find(|r| **r as usize >= n) {
-            return Err(Error::invalid(format!("logits wanted after token {row} of a step of {n} tokens")));
+            return Err(Error::invalid(format!("out_rows has token {row}, but the step has {n} tokens")));
         }
         let mut counts: Vec<(usize, usize)> = Vec::new();
         let mut index = vec![NONE; self.kv.slots()];
@@ -330,8 +334,8 @@ impl Engine {
         }
         if let Some(len) = counts.iter().map(|&(slot, _)| self.kv.slot_len(slot)).find(|len| *len > 0) {
             return Err(Error::invalid(format!(
-                "tokens of this model see later ones, so a sequence is computed in one step: one of them has {len} \
-                 tokens already. Truncate it to 0, or start a new one"
+                "tokens of this model see later ones, so a sequence is computed in one step, but one already \
+                    has {len} tokens. Truncate it to 0, or start a new one"
             )));
         }
         Ok(())

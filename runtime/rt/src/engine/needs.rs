@@ -20,12 +20,12 @@ impl Engine {
             kind::LOGITS => Ok(()),
             kind::SCORES => Err(Error::new(
                 Status::Unsupported,
-                "this model gives scores of classes, not logits of tokens, and writes no text: use llmcc_embed \
+                "this model scores classes and does not write text: use llmcc_embed \
                  (`Model.embed` in Python, `llmcc run --embed`)",
             )),
             _ => Err(Error::new(
                 Status::Unsupported,
-                "this model makes embeddings and writes no text: use llmcc_embed (`Model.embed` in Python, \
+                "this model makes embeddings and does not write text: use llmcc_embed (`Model.embed` in Python, \
                  `llmcc run --embed`)",
             )),
         }
@@ -37,8 +37,8 @@ impl Engine {
             0 => self.need_logits(),
             _ => Err(Error::new(
                 Status::Unsupported,
-                "this artifact is a draft head, whose tokens come with rows of the model that it drafts for, and \
-                 generates nothing by itself: run that model with it (`llmcc run MODEL --draft`, `Model.speculate` in \
+                "this artifact is a draft head, which needs hidden states of its model and does not generate by \
+                    itself: run the model with it (`llmcc run MODEL --draft`, `Model.speculate` in \
                  Python), or use llmcc_step with batch.hidden (`hidden=` of `Model.step`)",
             )),
         }
@@ -49,7 +49,7 @@ impl Engine {
         match self.image.desc().output {
             kind::LOGITS => Err(Error::new(
                 Status::Unsupported,
-                "this artifact writes text and makes no embeddings: compile the model with --embed for those",
+                "this artifact writes text and does not make embeddings: compile the model with --embed",
             )),
             _ => Ok(()),
         }
@@ -60,14 +60,14 @@ impl Engine {
         match (self.image.desc().given as usize, hidden.len()) {
             (0, 0) => Ok(()),
             (0, _) => Err(Error::invalid(
-                "this model takes no rows with its tokens (LLMCC_NEEDS_HIDDEN): leave batch.hidden out",
+                "this model does not take hidden states with its tokens (LLMCC_NEEDS_HIDDEN): leave batch.hidden out",
             )),
             (_, 0) if n > 0 => Err(Error::invalid(
-                "this model is a draft head, which takes with each token a row of the model that it drafts for: give \
-                 batch.hidden (`hidden=` in Python)",
+                "this model is a draft head, which takes a hidden state of its model with each token: give \
+                    batch.hidden (`hidden=` in Python)",
             )),
             (cols, len) if n.checked_mul(cols) == Some(len) => Ok(()),
-            (cols, len) => Err(Error::invalid(format!("{len} numbers in rows of {n} tokens, of {cols} each"))),
+            (cols, len) => Err(Error::invalid(format!("hidden has {len} numbers; {n} tokens need {cols} each"))),
         }
     }
 
@@ -76,7 +76,7 @@ impl Engine {
         match wanted && self.image.desc().kept == 0 {
             false => Ok(()),
             true => Err(Error::invalid(
-                "this artifact leaves no hidden states (LLMCC_HAS_HIDDEN): compile it with --hidden-states",
+                "this artifact does not return hidden states (LLMCC_HAS_HIDDEN): compile it with --hidden-states",
             )),
         }
     }

@@ -11,8 +11,8 @@ impl Engine {
             kind::SCORES => Ok(()),
             _ => Err(Error::new(
                 Status::Unsupported,
-                "this artifact compares no pairs of texts: that takes a model with a head that scores classes \
-                 (`...ForSequenceClassification`)",
+                "this artifact does not compare pairs of texts: use a model with a head that scores classes \
+                    (`...ForSequenceClassification`)",
             )),
         }
     }
@@ -26,17 +26,19 @@ impl Engine {
     /// Types of `n` tokens are types that the model has.
     pub(crate) fn check_types(&self, types: &[i32], n: usize) -> Result<()> {
         if !types.is_empty() && types.len() != n {
-            return Err(Error::invalid(format!("{n} tokens but {} types", types.len())));
+            return Err(Error::invalid(format!("{n} tokens, but {} types; give one for each token", types.len())));
         }
         let known = self.image.desc().types;
         // Type 0 is that of all tokens where there are no types.
         match types.iter().enumerate().find(|(_, t)| **t < 0 || **t as u64 >= known.max(1)) {
             Some((i, t)) if known == 0 => Err(Error::invalid(format!(
-                "type {t} of the token at index {i}: tokens of this model have no types (LLMCC_HAS_TYPES); give none"
+                "type {t} of the token at index {i}: tokens of this model have no types (LLMCC_HAS_TYPES); \
+                    leave types out"
             ))),
-            Some((i, t)) => {
-                Err(Error::invalid(format!("type {t} of the token at index {i} is none of the model's {known} types")))
-            }
+            Some((i, t)) => Err(Error::invalid(format!(
+                "type {t} of the token at index {i} is too large: the model has \
+                    {known} types, counted from 0"
+            ))),
             None => Ok(()),
         }
     }

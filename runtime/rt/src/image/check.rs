@@ -43,7 +43,7 @@ impl Image {
     fn check_weights(&self) -> Result<()> {
         let Span { off, len } = self.desc.weights;
         if off.checked_add(len).is_none_or(|end| end > self.weights.len) || len > isize::MAX as u64 {
-            return Err(damaged("weights lie outside their segment"));
+            return Err(damaged("weights outside their segment"));
         }
         Ok(())
     }
@@ -66,7 +66,7 @@ impl Image {
             for span in [g.ptx, g.cubin] {
                 if span.off.checked_add(span.len).is_none_or(|end| end > self.code.len) || span.len > isize::MAX as u64
                 {
-                    return Err(damaged(format_args!("GPU kernel {i} lies outside the code")));
+                    return Err(damaged(format_args!("GPU kernel {i} outside the code")));
                 }
             }
             // One NUL, at the end: the driver reads up to it.
@@ -74,7 +74,7 @@ impl Image {
                 return Err(damaged(format_args!("the PTX of GPU kernel {i} does not end properly")));
             }
             if g.cubin.len > 0 && !self.cubin(i).starts_with(b"\x7fELF") {
-                return Err(damaged(format_args!("the cubin of GPU kernel {i} is none")));
+                return Err(damaged(format_args!("the cubin of GPU kernel {i} is not a cubin")));
             }
         }
         Ok(())
@@ -90,7 +90,7 @@ impl Image {
             )));
         }
         if d.given != 0 && d.given != d.hidden {
-            return Err(damaged(format_args!("rows of {} columns with tokens, of a width of {}", d.given, d.hidden)));
+            return Err(damaged(format_args!("rows of {} columns with tokens, for a width of {}", d.given, d.hidden)));
         }
         self.check_kept()?;
         self.check_output()?;
@@ -117,7 +117,7 @@ impl Image {
             0 => Ok(()),
             columns if columns == d.hidden && buffer.is_some_and(holds) => Ok(()),
             columns => Err(damaged(format_args!(
-                "hidden states of {columns} columns in buffer {}, of a width of {}",
+                "hidden states of {columns} columns in buffer {}, for a width of {}",
                 d.kept_buffer, d.hidden
             ))),
         }
@@ -142,8 +142,8 @@ impl Image {
         }
         match usize::try_from(d.output_buffer).ok().and_then(|i| self.buffers.get(i)) {
             Some(b) if b.per_row.saturating_add(b.fixed) >= d.columns * 4 => Ok(()),
-            Some(_) => Err(damaged("output buffer too small")),
-            None => Err(damaged("no such output buffer")),
+            Some(_) => Err(damaged("the output buffer is too small")),
+            None => Err(damaged("the output buffer does not exist")),
         }
     }
 

@@ -51,9 +51,7 @@ impl Mapping {
 /// `<artifact>.weights`.
 pub fn side_path(artifact: Option<&Path>) -> Result<PathBuf> {
     let Some(artifact) = artifact else {
-        return Err(Error::artifact(
-            "cannot tell where the artifact lies, so its .weights file cannot be found beside it",
-        ));
+        return Err(Error::artifact("the artifact's path is unknown, so its .weights file cannot be found beside it"));
     };
     let mut path = artifact.as_os_str().to_owned();
     path.push(".weights");
@@ -63,7 +61,7 @@ pub fn side_path(artifact: Option<&Path>) -> Result<PathBuf> {
 /// Maps the side file.
 pub fn side_file(path: &Path, expected: u64) -> Result<Mapping> {
     let failed = |cause: io::Error| {
-        let hint = "the weights of this artifact are in a side file, which must lie beside it";
+        let hint = "this artifact needs its weights file beside it";
         Error::artifact(format!("cannot open {}: {cause}; {hint}", path.display()))
     };
     if !fs::metadata(path).map_err(failed)?.is_file() {

@@ -52,7 +52,7 @@ impl Sealed {
         }
         let table = sealed.segment(image.hashes_addr, image.hashes_len, "table of hashes")?;
         need(table.len as usize)?;
-        let wrong = || damaged("its image descriptor or table of hashes is not what the compiler wrote");
+        let wrong = || damaged("its image descriptor or table of hashes has changed");
         let descriptors =
             image.parts.checked_mul(size_of::<PartDesc>() as u64).filter(|len| *len <= table.len).ok_or_else(wrong)?;
         // SAFETY: `segment` found the table in a mapped segment, which this is the beginning of.
@@ -79,7 +79,7 @@ impl Sealed {
             !l.writable && skip.and_then(|s| s.checked_add(len)).is_some_and(|end| end <= l.len)
         };
         if len > isize::MAX as u64 || !(len == 0 || self.loads.iter().any(inside)) {
-            return Err(damaged(format_args!("the {what} is not where it should be")));
+            return Err(damaged(format_args!("the {what} is in the wrong place")));
         }
         Ok(Segment { ptr, len })
     }
@@ -148,7 +148,7 @@ pub fn compare(p: &PartDesc, hash: Hash) -> Result<()> {
         return Ok(());
     }
     let (name, end) = (part::name(p.kind), p.off + p.len);
-    Err(damaged(format_args!("the {name}, bytes {} to {end} of the file: not what the compiler wrote", p.off)))
+    Err(damaged(format_args!("the {name}, bytes {} to {end} of the file, has changed since it was compiled", p.off)))
 }
 
 /// Hash of a part as the file has it.

@@ -78,7 +78,8 @@ fn check_unchanged(path: &Path, found: &Metadata) -> Result<()> {
         return Ok(());
     }
     Err(Error::artifact(format!(
-        "{} was changed after it had been loaded, so what is in memory is damaged. Close all its models, dlclose it, and load it again; to replace an artifact in use, \
+        "{} was changed after it had been loaded, so its copy in memory is damaged. Close all its models, \
+            dlclose it, and load it again; to replace an artifact in use, \
          write another file and rename it, as `llmcc compile` does",
         path.display()
     )))

@@ -139,10 +139,13 @@ impl Kv {
             let Group { fixed, window, .. } = self.layout.groups[group];
             let why = match fixed {
                 false => {
-                    format!("what the next token would see has left the sliding window of {window}. Truncate it to 0")
+                    format!(
+                        "tokens that the next one would see have left the sliding window of {window}. \
+                        Truncate it to 0"
+                    )
                 }
                 true => format!(
-                    "its recurrent state knows no earlier tokens, and there is no snapshot of it at {len}. Truncate it to {}",
+                    "its recurrent state cannot go back, and there is no snapshot of it at {len}. Truncate it to {}",
                     self.best(slot, len, false)
                 ),
             };

@@ -63,7 +63,7 @@ impl PageStore for HostPages {
         let (pool, len) = (&self.pools[state], self.page_bytes[state]);
         let at = page as usize * len;
         if bytes.len() != len || at.checked_add(len).is_none_or(|end| end > pool.len()) {
-            return Err(Error::artifact("a state has another size than the artifact says; compile it again"));
+            return Err(Error::artifact("a state's size differs from the artifact's tables; compile it again"));
         }
         // SAFETY: the page lies in the pool; no step is running.
         unsafe { pool.ptr().add(at).copy_from_nonoverlapping(bytes.as_ptr(), len) };

@@ -56,7 +56,7 @@ fn about_pairs<'a>() -> Vec<Row<'a>> {
             VOCAB
         )),
         row!(llmcc_score_pairs, Invalid, "pairs is a null", |w, o| (w.model.0, null(), 1, 0, o.logits.as_mut_ptr(), 1)),
-        row!(llmcc_score_pairs, Unsupported, "compares no pairs of texts", |w, o| (
+        row!(llmcc_score_pairs, Unsupported, "does not compare pairs of texts", |w, o| (
             w.embedder.0,
             &good,
             1,
@@ -113,9 +113,14 @@ fn about_rows<'a>() -> Vec<Row<'a>> {
         embed!(Invalid, "reserved", |b| b.reserved = 1),
         embed!(Invalid, "rows.lengths is a null", |b| b.lengths = null()),
         embed!(Invalid, "misaligned", |b| b.lengths = b.lengths.wrapping_byte_add(1)),
-        embed!(Invalid, "add up to more than memory", |b| b.lengths = ENDLESS.as_ptr()),
+        embed!(Invalid, "add up to more tokens than fit in memory", |b| b.lengths = ENDLESS.as_ptr()),
         embed!(Invalid, "rows.tokens is a null", |b| b.tokens = null()),
-        embed!(Invalid, "row 1 has no tokens", |b| b.lengths = EMPTY.as_ptr()),
+        embed!(
+            Invalid,
+            "row 1 has no tokens; give at least one; give at least one; give at least one; give at \
+            least one; give at least one",
+            |b| b.lengths = EMPTY.as_ptr()
+        ),
         embed!(Invalid, "token -1 at index 2 is outside the vocabulary of 7", |b| b.tokens = STRANGE.as_ptr()),
         embed!(Invalid, "rows.types is misaligned", |b| b.types = TYPES.as_ptr().wrapping_byte_add(1)),
         embed!(Invalid, "type 1 of the token at index 2: tokens of this model have no types", |b| b.types =
@@ -131,7 +136,7 @@ fn about_rows<'a>() -> Vec<Row<'a>> {
             o.logits.as_mut_ptr(),
             VOCAB
         )),
-        ("llmcc_gen_new", Unsupported, "makes embeddings and writes no text", Box::new(generation)),
+        ("llmcc_gen_new", Unsupported, "makes embeddings and does not write text", Box::new(generation)),
         row!(llmcc_generate, Unsupported, "use llmcc_embed", |w, _o| (
             w.embedder.0,
             c"a".as_ptr(),

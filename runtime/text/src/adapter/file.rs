@@ -77,7 +77,7 @@ impl Adapter {
         let config_path = dir.join(CONFIG);
         let config = read(&config_path, MAX_CONFIG)?;
         let config: Value =
-            serde_json::from_slice(&config).map_err(|e| wrong(&config_path, format!("is no JSON: {e}"), AGAIN))?;
+            serde_json::from_slice(&config).map_err(|e| wrong(&config_path, format!("is not JSON: {e}"), AGAIN))?;
         let settings = Settings::parse(&config).map_err(|(what, help)| wrong(&config_path, what, help))?;
         if let Some(why) = settings.only_merged() {
             let help = "merge it into the weights: `llmcc compile --lora`";
@@ -102,11 +102,11 @@ impl Adapter {
         let mut modules = BTreeMap::new();
         for (module, factors) in parts {
             let [Some(a), Some(b)] = factors else {
-                return Err((format!("module `{module}` lacks one of its two factors"), AGAIN));
+                return Err((format!("module `{module}` has only one of its two factors"), AGAIN));
             };
             if a.rows != b.cols {
                 let (a, b) = ([a.rows, a.cols], [b.rows, b.cols]);
-                return Err((format!("module `{module}`: factors {b:?} and {a:?} make no product"), AGAIN));
+                return Err((format!("module `{module}`: factors {b:?} and {a:?} have no product"), AGAIN));
             }
             settings.targets.check(&module)?;
             let scale = settings.scale(&module, a.rows)?;
@@ -135,10 +135,16 @@ fn place(full: &str) -> std::result::Result<(String, usize), (String, &'static s
         return Ok((module.to_string(), 1));
     }
     if name.contains("lora_embedding_") {
-        return Err((format!("tensor `{full}` changes an embedding table, which is not done at run time"), MERGE));
+        return Err((
+            format!(
+                "tensor `{full}` changes an embedding table, which adapters loaded at run time \
+            cannot"
+            ),
+            MERGE,
+        ));
     }
     if name.contains("lora_") {
-        return Err((format!("tensor `{full}` is of no kind that is added at run time"), MERGE));
+        return Err((format!("tensor `{full}` is not a factor of LoRA"), MERGE));
     }
     Err((format!("tensor `{full}` replaces one of the base (`modules_to_save` or `bias`)"), MERGE))
 }
@@ -147,7 +153,7 @@ type Header = BTreeMap<String, TensorEntry>;
 
 /// Tensors of a safetensors file, and the bytes that their offsets count in.
 fn header(file: &[u8]) -> std::result::Result<(Header, &[u8]), (String, &'static str)> {
-    let short = || ("is no safetensors file, or was cut short".to_string(), AGAIN);
+    let short = || ("is not a safetensors file, or was cut short".to_string(), AGAIN);
     let (len, rest) = file.split_first_chunk::<8>().ok_or_else(short)?;
     let len = u64::from_le_bytes(*len);
     if len > MAX_HEADER || len > rest.len() as u64 {
@@ -166,7 +172,7 @@ fn header(file: &[u8]) -> std::result::Result<(Header, &[u8]), (String, &'static
 /// The numbers of a tensor, which is a matrix of floats.
 fn matrix(name: &str, t: &TensorEntry, data: &[u8]) -> std::result::Result<FloatMatrix, (String, &'static str)> {
     let [rows, cols] = t.shape[..] else {
-        return Err((format!("tensor `{name}` is {:?}, no matrix", t.shape), AGAIN));
+        return Err((format!("tensor `{name}` has shape {:?}, which is not a matrix", t.shape), AGAIN));
     };
     let width = match t.dtype.as_str() {
         "F32" => 4,
@@ -188,7 +194,7 @@ fn matrix(name: &str, t: &TensorEntry, data: &[u8]) -> std::result::Result<Float
     match data.iter().position(|x| !x.is_finite()) {
         Some(at) => Err((
             format!("tensor `{name}` has {} in row {}, column {}", data[at], at / cols, at % cols),
-            "train the adapter again: such numbers make every result NaN",
+            "train the adapter again: such a number makes every result NaN",
         )),
         None => Ok(FloatMatrix { rows, cols, data }),
     }
@@ -213,7 +219,7 @@ fn read(path: &Path, most: u64) -> Result<Vec<u8>> {
     };
     let meta = std::fs::metadata(path).map_err(failed)?;
     if !meta.is_file() || meta.len() > most {
-        return Err(wrong(path, format!("is no regular file of at most {most} bytes"), AGAIN));
+        return Err(wrong(path, format!("is not a regular file of at most {most} bytes"), AGAIN));
     }
     let mut bytes = vec![];
     std::fs::File::open(path).and_then(|f| f.take(most).read_to_end(&mut bytes)).map_err(failed)?;

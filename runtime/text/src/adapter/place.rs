@@ -59,8 +59,8 @@ impl AdapterTable {
             return Err(Error::new(
                 Kind::Invalid,
                 format!(
-                    "module `{module}` of the adapter has {} inputs and {} outputs, that of the model {} and {}: load \
-                     an adapter that was trained for this model",
+                    "module `{module}` of the adapter has {} inputs and {} outputs, the model's has {} and {}: \
+                        load an adapter that was trained for this model",
                     f.inputs, f.outputs, m.inputs, m.outputs
                 ),
             ));
@@ -69,8 +69,8 @@ impl AdapterTable {
             return Err(Error::new(
                 Kind::Invalid,
                 format!(
-                    "module `{module}` of the adapter is of rank {}, the artifact has room for {}: compile it with \
-                     `--lora-rank {}`",
+                    "module `{module}` of the adapter has rank {}, the artifact has room for rank {}: compile \
+                        it with `--lora-rank {}`",
                     f.rank, self.rank, f.rank
                 ),
             ));
@@ -85,9 +85,7 @@ impl AdapterTable {
                     let what = if self.wide { "f32" } else { "bf16" };
                     return Err(Error::new(
                         Kind::Invalid,
-                        format!(
-                            "module `{module}` of the adapter has numbers beyond what {what} holds; train it again"
-                        ),
+                        format!("module `{module}` of the adapter has numbers too large for {what}; train it again"),
                     ));
                 }
             }
@@ -109,8 +107,8 @@ impl AdapterTable {
         Error::new(
             Kind::Invalid,
             format!(
-                "the adapter changes module `{module}`, for which the artifact has no room (it has for: {kinds}): \
-                 compile it with `--lora-targets` that name it, or merge the adapter (`--lora`)"
+                "the adapter changes module `{module}`, for which the artifact has no room (it has for: \
+                    {kinds}): name it in `--lora-targets` when compiling, or merge the adapter (`--lora`)"
             ),
         )
     }

@@ -82,14 +82,17 @@ impl Settings {
     /// # Errors
     /// A method that is not supported, or a setting that changes its computation.
     pub fn parse(config: &Value) -> Result<Settings, Wrong> {
-        let all = config.as_object().ok_or_else(|| ("it is no object".to_string(), OTHER))?;
+        let all = config.as_object().ok_or_else(|| ("it is not a JSON object".to_string(), OTHER))?;
         match all.get("peft_type").and_then(Value::as_str) {
             Some("LORA") => {}
             Some(prompt) if PROMPTS.contains(&prompt) => {
-                let what = format!("`peft_type` is `{prompt}`, which adds to what the model reads; LORA is read");
+                let what = format!(
+                    "`peft_type` is `{prompt}`, which adds to the model's inputs; only LORA is \
+                    supported"
+                );
                 return Err((what, "train a LoRA, or run the model with PEFT"));
             }
-            Some(other) => return Err((format!("`peft_type` is `{other}`; LORA is read"), OTHER)),
+            Some(other) => return Err((format!("`peft_type` is `{other}`; only LORA is supported"), OTHER)),
             None => return Err(("`peft_type` is missing".into(), OTHER)),
         }
         let off = |v: &Value| match v {
@@ -99,16 +102,22 @@ impl Settings {
             Value::Bool(true) | Value::Number(_) | Value::String(_) => false,
         };
         if let Some((key, _)) = all.iter().find(|(key, v)| !READ.contains(&key.as_str()) && !off(v) && !aside(key)) {
-            return Err((format!("`{key}` is set, which is not read and may change what the adapter computes"), OTHER));
+            return Err((
+                format!(
+                    "`{key}` is set, which is not supported and may change the adapter's \
+                results"
+                ),
+                OTHER,
+            ));
         }
         begins(all.get("init_lora_weights"))?;
         let number = |key: &str, default: f64| match all.get(key) {
             None | Some(Value::Null) => Ok(default),
-            Some(v) => positive(v).ok_or_else(|| (format!("`{key}` is {v}, no positive number"), OTHER)),
+            Some(v) => positive(v).ok_or_else(|| (format!("`{key}` is {v}; it must be a positive number"), OTHER)),
         };
         let flag = |key: &str| match all.get(key) {
             None | Some(Value::Null) => Ok(false),
-            Some(v) => v.as_bool().ok_or_else(|| (format!("`{key}` is {v}, neither true nor false"), OTHER)),
+            Some(v) => v.as_bool().ok_or_else(|| (format!("`{key}` is {v}; it must be true or false"), OTHER)),
         };
         // How a matrix of the base is stored decides, as in PEFT, whatever is said here.
         flag("fan_in_fan_out")?;
@@ -155,7 +164,7 @@ impl Settings {
     pub fn scale(&self, module: &str, rank: usize) -> Result<f32, Wrong> {
         let said = matched(&self.ranks, module).unwrap_or(self.rank);
         if said != rank as f64 {
-            return Err((format!("module `{module}` is of rank {rank}, but its settings say {said}"), AGAIN));
+            return Err((format!("module `{module}` has rank {rank}, but its settings say {said}"), AGAIN));
         }
         let alpha = matched(&self.alphas, module).unwrap_or(self.alpha);
         Ok((alpha / if self.rank_stabilized { said.sqrt() } else { said }) as f32)
@@ -167,7 +176,7 @@ fn biases(value: Option<&Value>) -> Result<bool, Wrong> {
     match value {
         None | Some(Value::Null) => Ok(false),
         Some(Value::String(which)) if BIASES.contains(&which.as_str()) => Ok(which != "none"),
-        Some(other) => Err((format!("`bias` is {other}; {} are read", BIASES.join(", ")), OTHER)),
+        Some(other) => Err((format!("`bias` is {other}; supported are {}", BIASES.join(", ")), OTHER)),
     }
 }
 
@@ -178,7 +187,7 @@ fn rows(value: Option<&Value>) -> Result<Vec<(String, Vec<usize>)>, Wrong> {
         let rows = of.as_array()?.iter().map(|i| usize::try_from(i.as_u64()?).ok());
         rows.collect::<Option<Vec<usize>>>()
     };
-    let wrong = |of: &Value| (format!("`{KEY}` has {of}, where numbers of tokens are expected"), OTHER);
+    let wrong = |of: &Value| (format!("`{KEY}` has {of}, where token ids are expected"), OTHER);
     match value {
         None | Some(Value::Null) => Ok(vec![]),
         Some(Value::Object(tables)) => {
@@ -245,9 +254,9 @@ impl Pattern {
 /// Numbers by the ends of modules' names.
 fn patterns(all: &Map<String, Value>, key: &str) -> Result<Vec<(Pattern, f64)>, Wrong> {
     let Some(value) = all.get(key).filter(|v| !v.is_null()) else { return Ok(vec![]) };
-    let map = value.as_object().ok_or_else(|| (format!("`{key}` is no object"), OTHER))?;
+    let map = value.as_object().ok_or_else(|| (format!("`{key}` is not an object"), OTHER))?;
     let one = |(text, number): (&String, &Value)| {
-        let wrong = || (format!("`{key}` has {number} for `{text}`, no positive number"), OTHER);
+        let wrong = || (format!("`{key}` has {number} for `{text}`; it must be a positive number"), OTHER);
         let number = positive(number).ok_or_else(wrong)?;
         Ok((Pattern::parse(text).map_err(|why| no_pattern(key, text, why))?, number))
     };

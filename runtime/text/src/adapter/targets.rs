@@ -52,7 +52,13 @@ impl Targets {
         if let Some(list) =
             lists.iter().find(|list| list.contains(|c: char| !c.is_alphanumeric() && !"._-".contains(c)))
         {
-            return Err((format!("`layers_pattern` has `{list}`; names of lists of layers are read"), OTHER));
+            return Err((
+                format!(
+                    "`layers_pattern` has `{list}`; only names of lists of layers are \
+                supported"
+                ),
+                OTHER,
+            ));
         }
         let whole = |name: &String| {
             let whole = Expression::whole(&format!("(?:.*\\.)?(?:{name})(?:\\..*)?"));
@@ -85,7 +91,7 @@ impl Targets {
         }
         match &self.layers {
             Some(layers) if !self.layer(module).is_some_and(|i| layers.contains(&i)) => {
-                no("which is of no layer in `layers_to_transform`".into())
+                no("which is not in a layer of `layers_to_transform`".into())
             }
             _ => Ok(()),
         }

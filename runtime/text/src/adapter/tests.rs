@@ -118,7 +118,7 @@ fn settings_are_held_against_modules() {
         ("target_modules", json!("layers.*q"), Some("`target_modules` does not name")),
         ("exclude_modules", json!(["layers.2.q"]), Some("`exclude_modules` excludes")),
         ("layers_to_transform", json!([2]), None),
-        ("layers_to_transform", json!([1, 3]), Some("no layer in `layers_to_transform`")),
+        ("layers_to_transform", json!([1, 3]), Some("not in a layer of `layers_to_transform`")),
     ] {
         let mut config = plain.clone();
         config[key] = value;

@@ -14,5 +14,5 @@ pub(super) fn ends(module: &str, end: &str) -> bool {
 }
 
 pub(super) fn no_pattern(key: &str, text: &str, why: String) -> Wrong {
-    (format!("`{key}` has the pattern `{text}`, which is no regular expression: {why}"), OTHER)
+    (format!("`{key}` has the pattern `{text}`, which is not a regular expression: {why}"), OTHER)
 }

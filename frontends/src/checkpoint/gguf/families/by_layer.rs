@@ -87,7 +87,7 @@ fn windowed(f: &File, config: &mut Config) -> Result<Vec<bool>, Wrong> {
             super::super::file::set_layer_types(config, &all, ["sliding_attention", "full_attention"]);
             Ok(all)
         }
-        None => f.refused(format_args!("does not say in `{WINDOWS}` of each layer whether it has a window")),
+        None => f.refused(format_args!("does not tell for each layer in `{WINDOWS}` whether it has a window")),
     }
 }
 
@@ -99,13 +99,13 @@ fn heads(f: &File, key: &str, windowed: &[bool]) -> Result<[u64; 2], Wrong> {
         let n = n.unsigned().unwrap_or(0);
         let known = *found[usize::from(*windowed)].get_or_insert(n);
         if known != n || n == 0 {
-            return f.refused(format_args!("has layers of one kind with {known} and {n} heads: `{key}`"));
+            return f.refused(format_args!("has both {known} and {n} heads in layers of one kind (`{key}`)"));
         }
     }
     match (found, list.len() >= windowed.len()) {
         ([Some(full), Some(windowed)], true) => Ok([full, windowed]),
         ([Some(one), None] | [None, Some(one)], true) => Ok([one; 2]),
-        _ => f.refused(format_args!("does not say the heads of each layer in `{key}`")),
+        _ => f.refused(format_args!("does not give the heads of each layer in `{key}`")),
     }
 }
 
@@ -131,10 +131,15 @@ fn step(f: &File, config: &mut Config) -> Result<(), Wrong> {
     if f.has(FACTORS) {
         let pairs = (dim as f64 * rotated / 4.0).round() as usize;
         let all = f.floats(FACTORS).filter(|all| all.len() >= pairs && all.iter().all(|x| x.is_finite() && *x > 0.0));
-        let Some(all) = all else { return f.refused(format_args!("has not {pairs} factors in `{FACTORS}`, in F32")) };
+        let Some(all) = all else {
+            return f.refused(format_args!(
+                "does not have {pairs} F32 factors in \
+            `{FACTORS}`"
+            ));
+        };
         let (factors, others) = all.split_at(pairs);
         if others.iter().any(|x| *x != 1.0) {
-            let what = format!("`{FACTORS}` has factors of a head that is rotated as a whole, of which half is");
+            let what = format!("`{FACTORS}` has factors for whole heads, but only half of a head is rotated");
             return Err((what, CONVERT_AGAIN));
         }
         let full = &mut config["rope_parameters"]["full_attention"];

@@ -326,8 +326,11 @@ pub(super) const FAMILIES: &[Family] = &[
         model_type: ("llama", "LlamaForCausalLM"),
         heads: Heads::Neighbours,
         adapt: |f, config| match (f.size("block_count"), config.get("vocab_size").and_then(|v| v.as_u64())) {
-            (Some(40), _) => f.refused("is of 13 B, whose scores have slopes instead of positions"),
-            (_, Some(125_696)) => f.refused("is the second, whose head is normalized in some files and not in others"),
+            (Some(40), _) => f.refused("is the 13 B model, whose scores have slopes instead of positions"),
+            (_, Some(125_696)) => f.refused(
+                "is Baichuan 2, whose head is normalized in some files and not in \
+                others",
+            ),
             _ => Ok(()),
         },
         ..PLAIN
@@ -369,7 +372,7 @@ pub(super) const FAMILIES: &[Family] = &[
         adapt: |f, config| {
             let rope = f.required("rope.dimension_count")?;
             let Some(rest) = f.required("attention.key_length")?.checked_sub(rope) else {
-                return f.refused("rotates more than its keys have");
+                return f.refused("rotates more elements than its keys have");
             };
             config.insert("qk_nope_head_dim".into(), rest.into());
             config.insert("qk_rope_head_dim".into(), rope.into());
@@ -422,7 +425,7 @@ fn activations(f: &File) -> Result<Constants, Wrong> {
     let layers = f.required("block_count")?;
     let given = |key: &str| list(key).filter(|list| list.len() as u64 == layers);
     let (Some(positive), Some(negative)) = (given("alpha_p"), given("alpha_n")) else {
-        return f.refused("has no `xielu.alpha_p` and `xielu.alpha_n` of each layer");
+        return f.refused("does not have `xielu.alpha_p` and `xielu.alpha_n` for each layer");
     };
     for (key, usual) in [("beta", 0.5), ("eps", -1e-6)] {
         if list(key).unwrap_or_default().iter().any(|x| (x / usual - 1.0f32).abs() > 0.01) {

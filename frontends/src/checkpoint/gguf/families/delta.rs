@@ -149,7 +149,7 @@ fn qwen4(f: &File, config: &mut Config) -> Result<(), Wrong> {
         return Ok(());
     }
     if layers.len() > 1 {
-        return f.refused("has several layers with n-grams, of which a file has one table only");
+        return f.refused("has several layers with n-grams, but a file has only one table for them");
     }
     // Ends of texts, that of n-grams first.
     let end = f.required("ple.eos_token_id")?;
@@ -174,12 +174,12 @@ fn ngrams_of_the_class(f: &File, config: &Config, sizes: &[u64], factors: &[u64]
     let vocab = config.get("vocab_size").and_then(serde_json::Value::as_u64).map_or(vocab, |n| n as usize);
     let made = hashing::factors(vocab, size, 0, SEED);
     if !made.iter().map(|n| *n as u64).eq(factors.iter().copied()) {
-        return f.refused(format_args!("has factors of hashes in `ple.layer_multipliers` of another seed than {SEED}"));
+        return f.refused(format_args!("has hash factors in `ple.layer_multipliers` from a seed other than {SEED}"));
     }
     // Larger ones are refused by the class.
     let primes = |pair: &[u64]| pair[0] < 1 << 28 && hashing::next_prime(pair[0] as usize) as u64 == pair[1];
     if sizes.len() > 256 || !sizes.windows(2).all(primes) {
-        return f.refused("has sizes of tables in `ple.head_vocab_sizes` that are not one prime after the other");
+        return f.refused("has table sizes in `ple.head_vocab_sizes` that are not consecutive primes");
     }
     Ok(())
 }

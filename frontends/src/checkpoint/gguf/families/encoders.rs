@@ -21,7 +21,10 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         names: &[CLASS_NAMES, BERT],
         adapt: |f, config| {
             if !f.has("cls.weight") {
-                return f.refused("has a head of classes, but not the pooler before it, which llama.cpp leaves out");
+                return f.refused(
+                    "has a classification head, but not the pooler before it, which llama.cpp \
+                    leaves out",
+                );
             }
             classes(f, config);
             bert(f, config)
@@ -106,13 +109,18 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         names: &[MODERN_CLASSES, MODERN],
         adapt: |f, config| {
             if !f.has(SCORES) {
-                return f.refused("has a head of classes, but not the matrix after it");
+                return f.refused("has a classification head, but not the matrix after it");
             }
             classes(f, config);
             let pooled = match f.size(POOLED) {
                 Some(1) => "mean",
                 Some(2) => "cls",
-                _ => return f.refused(format_args!("does not say in `{POOLED}` what its head of classes is given")),
+                _ => {
+                    return f.refused(format_args!(
+                        "does not give the input of its classification head in \
+                    `{POOLED}`"
+                    ));
+                }
             };
             config.insert("classifier_pooling".into(), pooled.into());
             modern(f, config)
@@ -227,8 +235,8 @@ fn classes(f: &File, config: &mut Config) {
 fn bert(f: &File, config: &mut Config) -> Result<(), Wrong> {
     if let Some(rows) = f.rows("position_embd.weight").filter(|rows| rows % 16 == 2) {
         return f.refused(format_args!(
-            "has {rows} rows of positions, as CamemBERT, of which the first two belong to no token; llama.cpp's files \
-             do not say whether they are there"
+            "has {rows} rows of positions, like CamemBERT, whose first two rows belong to no token; llama.cpp's \
+                files do not tell whether they are included"
         ));
     }
     kinds(f, config)
@@ -350,7 +358,7 @@ fn neo(f: &File, config: &mut Config) -> Result<(), Wrong> {
     config.insert("intermediate_size".into(), rows.div_ceil(4).saturating_mul(3).into());
     // As llama.cpp's: there is no other base.
     if f.number("rope.freq_base").is_some_and(|base| base != 1e4) {
-        return f.refused("has another base of rotations than 10000");
+        return f.refused("has a rotary base other than 10000");
     }
     let unread = ["num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "bos_token_id", "rope_theta"];
     without(config, &unread)

@@ -123,7 +123,7 @@ fn fourth(f: &File, config: &mut Config) -> Result<(), Wrong> {
     set_rows(f, config);
     let (wide, dim) = (f.required("attention.key_length")?, f.required(DIM)?);
     if f.size(ROTATED).is_some_and(|n| n != dim) {
-        return f.refused("rotates a part of the heads of layers with a window");
+        return f.refused("rotates only part of the heads in layers with a window");
     }
     config.insert("global_head_dim".into(), wide.into());
     config.insert("head_dim".into(), dim.into());
@@ -153,7 +153,7 @@ fn rotated(f: &File) -> Result<f64, Wrong> {
     };
     let count = factors.iter().take_while(|x| **x == 1.0).count();
     if count == 0 || factors.iter().skip(count).any(|x| *x < 1e20) {
-        return f.refused(format_args!("has factors in `{FACTORS}` that are neither 1 nor endless"));
+        return f.refused(format_args!("has factors in `{FACTORS}` that are neither 1 nor infinite"));
     }
     Ok(count as f64 / factors.len() as f64)
 }
@@ -173,7 +173,7 @@ fn heads(f: &File, config: &mut Config) -> Result<(), Wrong> {
             let n = n.unsigned().unwrap_or(0);
             let known = *of_kind[usize::from(*full)].get_or_insert(n);
             if known != n {
-                return f.refused(format_args!("has layers of one kind with {known} and {n} heads of keys"));
+                return f.refused(format_args!("has both {known} and {n} key heads in layers of one kind"));
             }
         }
         for (field, n) in [("num_key_value_heads", of_kind[0]), ("num_global_key_value_heads", of_kind[1])] {
@@ -196,7 +196,7 @@ fn widths(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let double = others.first().is_some_and(|n| *n != width);
     let of_others = if double { width.saturating_mul(2) } else { width };
     if own.iter().any(|n| *n != width) || others.iter().any(|n| *n != of_others) || widths.len() != list.len() {
-        return f.refused("has MLPs of several widths, other than twice as many columns where caches are shared");
+        return f.refused("has MLPs of several widths, other than double width where caches are shared");
     }
     config.insert("intermediate_size".into(), width.into());
     config.insert("use_double_wide_mlp".into(), double.into());

@@ -103,8 +103,8 @@ const MISTRAL4: Family = Family {
     },
     note: |f| {
         let what = format!(
-            "queries do not grow with the position, as `{}.{GROWTH}` is absent, which llama.cpp's converter leaves \
-             out: beyond the original context this is not what the safetensors checkpoint computes",
+            "queries do not grow with the position, as `{}.{GROWTH}` is absent, which llama.cpp's converter \
+                leaves out: beyond the original context the results differ from the safetensors checkpoint's",
             f.name
         );
         f.get(GROWTH).is_none().then_some(what)
@@ -128,7 +128,7 @@ pub(super) fn latent(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let (Some(keys), Some(values)) = (width("key"), width("value")) else {
         return f.refused("has no `attention.key_length` and `attention.value_length`");
     };
-    let Some(rest) = keys.checked_sub(rope) else { return f.refused("rotates more than its keys have") };
+    let Some(rest) = keys.checked_sub(rope) else { return f.refused("rotates more elements than its keys have") };
     for (field, n) in [("qk_nope_head_dim", rest), ("qk_rope_head_dim", rope), ("v_head_dim", values)] {
         config.insert(field.into(), n.into());
     }

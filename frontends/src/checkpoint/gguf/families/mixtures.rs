@@ -71,7 +71,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
             let beside = f.size("expert_shared_feed_forward_length").unwrap_or(width);
             match beside.checked_div(width) {
                 Some(count) if count * width == beside => config.insert("num_shared_experts".into(), count.into()),
-                _ => return f.refused("has shared experts of another width than the others"),
+                _ => return f.refused("has shared experts with another width than the others"),
             };
             Ok(())
         },
@@ -270,7 +270,7 @@ pub(in super::super) const FAMILIES: &[Family] = &[
         gating: SIGMOID,
         adapt: |f, config| {
             if !config.contains_key("layer_types") {
-                return f.refused("does not say which layers have a window");
+                return f.refused("does not tell which layers have a window");
             }
             config.insert("expert_selection_fn".into(), "sigmoid".into());
             config.entry("norm_topk_prob").or_insert(false.into());
@@ -396,7 +396,7 @@ fn mellum(f: &File, config: &mut Config) -> Result<(), Wrong> {
         let layers = f.required("block_count")?;
         config.insert("layer_types".into(), (0..layers).take(MOST_LAYERS).map(|_| "full_attention").collect());
     } else if !config.contains_key("layer_types") {
-        return f.refused("has a window, but does not say in which layers");
+        return f.refused("has a window, but does not tell in which layers");
     }
     let theta = f.number("rope.freq_base");
     let mut full = config.remove("rope_scaling").unwrap_or_else(|| json!({ "rope_type": "default" }));

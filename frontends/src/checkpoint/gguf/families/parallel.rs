@@ -105,7 +105,7 @@ fn slopes(f: &File, config: &mut Config) -> Result<(), Wrong> {
     }
     if let (Some(width), Some(inner)) = (f.size("embedding_length"), f.size("feed_forward_length")) {
         if width == 0 || !inner.is_multiple_of(width) {
-            return f.refused("has an MLP that is no multiple of its width");
+            return f.refused("has an MLP whose width is not a multiple of the model's");
         }
         config.insert("expansion_ratio".into(), (inner / width).into());
     }

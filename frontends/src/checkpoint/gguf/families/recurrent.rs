@@ -252,7 +252,7 @@ fn expansion(f: &File) -> Result<u64, Wrong> {
     let (inner, width) = (f.required("ssm.inner_size")?, f.required("embedding_length")?);
     match inner.checked_div(width) {
         Some(times) if times * width == inner => Ok(times),
-        _ => f.refused("has mixers that are no multiple of its width"),
+        _ => f.refused("has mixers whose width is not a multiple of the model's"),
     }
 }
 
@@ -329,7 +329,7 @@ fn nemotron(f: &File, config: &mut Config) -> Result<(), Wrong> {
         found.map(|(_, letter)| *letter)
     };
     let Some(pattern) = (0..f.layers(ATTENDS).len()).map(letter).collect::<Option<String>>() else {
-        return f.refused("has layers without a block that is known");
+        return f.refused("has layers without a known block");
     };
     // Files of models with experts have only the width of the experts, too.
     let dense = pattern.find('-').and_then(|i| f.rows(&format!("blk.{i}.ffn_up.weight")));
@@ -395,7 +395,7 @@ const MAMBA2: Names =
 fn selective(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let (inner, width) = (f.required("ssm.inner_size")?, f.required("embedding_length")?);
     if width == 0 || !inner.is_multiple_of(width) {
-        return f.refused("has mixers that are no multiple of its width");
+        return f.refused("has mixers whose width is not a multiple of the model's");
     }
     config.insert("expand".into(), (inner / width).into());
     without(config, UNUSED)
@@ -420,14 +420,14 @@ const JAMBA: Names = &[
 fn jamba(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let (inner, width) = (f.required("ssm.inner_size")?, f.required("embedding_length")?);
     if width == 0 || !inner.is_multiple_of(width) {
-        return f.refused("has mixers that are no multiple of its width");
+        return f.refused("has mixers whose width is not a multiple of the model's");
     }
     config.insert("mamba_expand".into(), (inner / width).into());
     let attends = f.layers(ATTENDS);
     let routed: Vec<bool> = (0..attends.len()).map(|i| f.has(&format!("blk.{i}.ffn_gate_inp.weight"))).collect();
     for (name, layers) in [("attn", &attends), ("expert", &routed)] {
         let Some([period, offset]) = repeated(layers) else {
-            return f.refused("has layers that attend, or have experts, in no period");
+            return f.refused("has layers with attention or experts that do not recur periodically");
         };
         config.insert(format!("{name}_layer_period"), period.into());
         config.insert(format!("{name}_layer_offset"), offset.into());
@@ -484,7 +484,7 @@ pub(super) const KIMI: Names = &[
 fn kimi(f: &File, config: &mut Config) -> Result<(), Wrong> {
     let rope = f.required("rope.dimension_count")?;
     let (keys, values) = (f.required("attention.key_length_mla")?, f.required("attention.value_length_mla")?);
-    let Some(rest) = keys.checked_sub(rope) else { return f.refused("rotates more than its keys have") };
+    let Some(rest) = keys.checked_sub(rope) else { return f.refused("rotates more elements than its keys have") };
     for (field, n) in [("qk_nope_head_dim", rest), ("qk_rope_head_dim", rope), ("v_head_dim", values)] {
         config.insert(field.into(), n.into());
     }

@@ -249,7 +249,7 @@ fn set_limit(f: &File, config: &mut Config, keys: &[&str]) -> Result<(), Wrong> 
             config.insert("swiglu_limit".into(), limit.into());
             Ok(())
         }
-        _ => f.refused(format_args!("has not the same limit of activations in all layers by `{}`", keys.join("`, `"))),
+        _ => f.refused(format_args!("has different limits of activations in its layers (`{}`)", keys.join("`, `"))),
     }
 }
 

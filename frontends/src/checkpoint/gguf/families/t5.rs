@@ -43,7 +43,7 @@ const GATED: Family = Family {
 const WITH_DECODER: Family = Family {
     name: "t5",
     quiet: &["attention.causal", "decoder_start_token_id", "decoder_block_count"],
-    note: |_| Some("its decoder is left out: the encoder alone is compiled, which yields rows for tokens".into()),
+    note: |_| Some("its decoder is left out: only the encoder is compiled, which yields rows for tokens".into()),
     ..GATED
 };
 

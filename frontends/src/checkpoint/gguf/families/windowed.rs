@@ -143,7 +143,7 @@ fn muse(f: &File, config: &mut Config) -> Result<(), Wrong> {
             continue;
         }
         let Some(gains) = f.floats(name).filter(|list| !list.is_empty()) else {
-            return f.refused(format_args!("has no F32 numbers in `{name}`"));
+            return f.refused(format_args!("does not have F32 numbers in `{name}`"));
         };
         let wanted = if queries { *of_queries.get_or_insert(gains[0]) } else { 1.0 };
         if gains.iter().any(|x| *x != wanted) {

@@ -118,7 +118,7 @@ fn deepseek_v4() {
     assert_eq!(names[..2], ["embed.weight", "layers.0.ffn.experts.0.w3.weight"]);
     assert_eq!(names[7..], ["layers.0.ffn.gate.tid2eid", "layers.1.hc_ffn_base"]);
     let several = described("deepseek4", keys(json!([1.5, 2.0])), &tensors).map(|_| ()).unwrap_err();
-    assert!(several.contains("has not the same limit of activations in all layers"), "{several}");
+    assert!(several.contains("has different limits of activations in its layers"), "{several}");
 }
 
 /// Tables of n-grams, with the class's hashes.
@@ -160,7 +160,7 @@ fn qwen_4() {
     assert!(layout.is_some());
     let wrong = |keys| described("qwen4exp", keys, &tensors).map(|_| ()).unwrap_err();
     assert!(wrong(keys(json!([31, 37, 41, 43]), 7)).contains("of another seed than 1234"));
-    assert!(wrong(keys(json!([31, 41, 43, 47]), factor)).contains("that are not one prime after the other"));
+    assert!(wrong(keys(json!([31, 41, 43, 47]), factor)).contains("that are not consecutive primes"));
 }
 
 /// Tensors of layers after the last are of these layers, whatever they are called.

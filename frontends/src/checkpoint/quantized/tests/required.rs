@@ -71,7 +71,13 @@ fn zeros_of_symmetric_gptq() {
                     let wanted = 0.5 * (1.0 - zero as f32);
                     assert_eq!(found, Ok(vec![wanted; 1024]), "{bits} {format} {sym:?} {stored}");
                 }
-                None => assert!(found.unwrap_err().contains("not all zeros in `qzeros` are their middle"), "{bits}"),
+                None => assert!(
+                    found.unwrap_err().contains(
+                        "some zeros in `qzeros` differ from the \
+                    middle"
+                    ),
+                    "{bits}"
+                ),
             }
         }
     }
@@ -166,7 +172,7 @@ fn layers_are_alike() {
 #[test]
 fn settings_that_change_products() {
     for (method, settings, says) in [
-        ("gptq", json!({ "rotation": "hadamard" }), "has `rotation` (\"hadamard\"), which is not read"),
+        ("gptq", json!({ "rotation": "hadamard" }), "has `rotation` (\"hadamard\"), which is not supported"),
         ("gptq", json!({ "adapter": { "name": "lora", "rank": 8 } }), "has `adapter`"),
         ("gptq", json!({ "rotation": null, "adapter": {} }), ""),
         (
@@ -174,7 +180,7 @@ fn settings_that_change_products() {
             json!({ "quant_method": "quark", "algo_config": [{ "name": "quarot", "online_r1": true }] }),
             "`quarot`",
         ),
-        ("fp8_tensor", json!({ "activation_scheme": "sometimes" }), "dynamic and static are read"),
+        ("fp8_tensor", json!({ "activation_scheme": "sometimes" }), "supported are dynamic and static"),
     ] {
         let mut config = |v: &mut Value| *v = with(v.clone(), settings.clone());
         let found = outcome(&changed(method, &mut config, &mut |_| {}).0).unwrap_or_default();
@@ -186,13 +192,13 @@ fn settings_that_change_products() {
 #[test]
 fn sizes_that_do_not_cut() {
     for (method, settings, says) in [
-        ("awq", json!({ "group_size": 97 }), "192 inputs are not 3 groups of the 97"),
-        ("awq", json!({ "group_size": 128 }), "192 inputs are not 3 groups of the 128"),
+        ("awq", json!({ "group_size": 97 }), "192 inputs are not 3 groups of `group_size` 97"),
+        ("awq", json!({ "group_size": 128 }), "192 inputs are not 3 groups of `group_size` 128"),
         ("awq", json!({ "q_group_size": 64, "group_size": null }), ""),
         ("awq_gemv", json!({ "group_size": 32 }), "are not those of 6 groups of 32 columns"),
         ("awq_gemv", json!({ "group_size": 96 }), "are not those of 2 groups of 96 columns"),
         ("awq_gemv_fast", json!({ "group_size": 64 }), "groups of 64 columns, as `group_size` says"),
-        ("gptq_v2", json!({ "group_size": [32] }), "a number of columns, or -1, is read"),
+        ("gptq_v2", json!({ "group_size": [32] }), "a number of columns, or -1"),
     ] {
         let mut config = |v: &mut Value| *v = with(v.clone(), settings.clone());
         let found = outcome(&changed(method, &mut config, &mut |_| {}).0).unwrap_or_default();

@@ -168,9 +168,7 @@ fn turned_stacks_of_modelopt() {
         tensor("experts.down_proj_weight_scale", "U8", &[1, 32, 1], vec![127; 32]),
     ];
     let (_folder, refused) = opened(json!({ "quant_method": "modelopt" }), &others);
-    assert!(
-        refused.unwrap_err().contains("`experts.down_proj`: scales [1, 32, 1] are none of matrices U8 [1, 32, 16]")
-    );
+    assert!(refused.unwrap_err().contains("`experts.down_proj`: scales [1, 32, 1] do not fit matrices U8 [1, 32, 16]"));
 }
 
 /// Quanto and Quark: bytes are read, words refused.
@@ -194,7 +192,7 @@ fn quanto_and_quark() {
         assert!(ckpt.notes()[0].starts_with("1 scales of inputs and outputs"), "{:?}", ckpt.notes());
     }
     let refused = opened(Value::Null, &quanto("U8")).1.unwrap_err();
-    assert!(refused.contains("`a.weight` is Quanto's of U8; those of I8 and F8_E4M3 are read"), "{refused}");
+    assert!(refused.contains("`a.weight` is Quanto's of U8; supported are I8 and F8_E4M3"), "{refused}");
     let (_folder, ckpt) = opened(json!({ "quant_method": "quark" }), &fp8("a", 0.25));
     assert_eq!(ckpt.unwrap().to_f32("a.weight").unwrap(), [0.25; 256]);
     let words = [
@@ -237,9 +235,9 @@ fn seven_and_eight_bits() {
     }
     // With 3 and 4 bits so few columns take as many words.
     let refused = opened(settings(&[3, 4]), &packed("few", 0, 4)).1.unwrap_err();
-    assert!(refused.contains("may be of any of the widths [3, 4]"), "{refused}");
+    assert!(refused.contains("fits several of the file's widths, [3, 4]"), "{refused}");
     let refused = opened(settings(&[4]), &packed("few", 0, 5)).1.unwrap_err();
-    assert!(refused.contains("is of none of the widths {4}"), "{refused}");
+    assert!(refused.contains("fits none of the widths {4}"), "{refused}");
 }
 
 /// Settings that were left where someone has decoded the matrices.
@@ -249,11 +247,11 @@ fn settings_without_codes() {
     let (_folder, ckpt) = opened(json!({ "quant_method": "fp8" }), &plain);
     let ckpt = ckpt.unwrap();
     assert!(ckpt.config().get("quantization_config").is_none());
-    assert!(ckpt.notes()[0].contains("says `fp8`, and no matrix is quantized"), "{:?}", ckpt.notes());
+    assert!(ckpt.notes()[0].contains("says `fp8`, but no matrix is quantized"), "{:?}", ckpt.notes());
     // These round floats, or have names of their own.
     for method in ["gptq", "bitsandbytes"] {
         let refused = opened(json!({ "quant_method": method }), &plain).1.unwrap_err();
-        let words = format!("`quantization_config` says `{method}`, and no matrix is as this method has them; take");
+        let words = format!("`quantization_config` says `{method}`, but no matrix has this method's form; take");
         assert!(refused.contains(&words), "{refused}");
     }
     let bytes = [tensor("a.weight", "U8", &[1, 2], vec![1, 2])];
