@@ -297,16 +297,16 @@ pub(crate) const BERT_LAYER: &[(Part, &str)] = &[
     (MLP_POST_NORM, "output.LayerNorm"),
 ];
 
-/// Names of an encoder with BERT's modules, behind the model's prefix: `bert_names!("roberta")`.
+/// Names of an encoder with BERT's modules, behind the model's prefix: `bert_names!("roberta.")`.
 macro_rules! bert_names {
     ($prefix:literal) => {
         &[
             $crate::arch::blocks::names::Group {
-                prefixes: &[concat!($prefix, ".")],
+                prefixes: &[$prefix],
                 names: $crate::arch::blocks::names::BERT_EMBEDDINGS,
             },
             $crate::arch::blocks::names::Group {
-                prefixes: &[concat!($prefix, ".encoder.layer.{}.")],
+                prefixes: &[concat!($prefix, "encoder.layer.{}.")],
                 names: $crate::arch::blocks::names::BERT_LAYER,
             },
         ]
@@ -315,13 +315,13 @@ macro_rules! bert_names {
 pub(crate) use bert_names;
 
 /// BERT.
-pub(crate) const BERT: Table = bert_names!("bert");
+pub(crate) const BERT: Table = bert_names!("bert.");
 
 /// The pooler and the classifier of BERT.
 pub(crate) const BERT_CLASSES: Table = names! { "bert." { POOLER => "pooler.dense" } "" { CLASSES => "classifier" } };
 
 /// RoBERTa and models named as it is.
-pub(crate) const ROBERTA: Table = bert_names!("roberta");
+pub(crate) const ROBERTA: Table = bert_names!("roberta.");
 
 /// The classifier of RoBERTa, with a matrix between.
 pub(crate) const ROBERTA_CLASSES: Table = names! { "classifier." { POOLER => "dense", CLASSES => "out_proj" } };

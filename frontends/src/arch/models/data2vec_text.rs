@@ -9,7 +9,7 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, FIELDS, FILL],
     fixed: FIXED,
     goldens: &["data2vec_text", "data2vec_text_classes"],
-    names: Names(&[bert_names!("data2vec_text"), ROBERTA_CLASSES]),
+    names: Names(&[bert_names!("data2vec_text."), ROBERTA_CLASSES]),
     read: |f| {
         let spare = &["data2vec_text.pooler.", "pooler.", "lm_head."];
         Ok(Box::new(Encoder::read(f, &Defaults { spare, ..Defaults::ROBERTA })?))

@@ -10,7 +10,7 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, FIELDS, OWN],
     fixed: FIXED,
     goldens: &["electra", "electra_classes"],
-    names: Names(&[bert_names!("electra"), NAMES, ROBERTA_CLASSES]),
+    names: Names(&[bert_names!("electra."), NAMES, ROBERTA_CLASSES]),
     read: |f| {
         let spare = &["discriminator_predictions.", "generator_predictions.", "generator_lm_head."];
         let mut e = Encoder::read(f, &Defaults { spare, ..Defaults::BERT })?;

@@ -12,7 +12,7 @@ pub(crate) const ARCH: Arch = Arch {
     fields: &[IDENTITY, MODEL, FIELDS, OWN],
     fixed: FIXED,
     goldens: &["ernie", "ernie_classes"],
-    names: Names(&[bert_names!("ernie"), NAMES]),
+    names: Names(&[bert_names!("ernie."), NAMES]),
     read: |f| {
         let mut e = Encoder::read(f, &Defaults { spare: &["ernie.pooler.", "pooler.", "cls."], ..Defaults::BERT })?;
         let tasks = f.size("task_type_vocab_size").or(3);

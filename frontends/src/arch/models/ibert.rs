@@ -15,7 +15,7 @@ pub(crate) const ARCH: Arch = Arch {
         Any => force_dequant;
     },
     goldens: &["ibert"],
-    names: Names(&[bert_names!("ibert"), ROBERTA_CLASSES]),
+    names: Names(&[bert_names!("ibert."), ROBERTA_CLASSES]),
     read: |f| {
         let spare = &["ibert.pooler.", "pooler.", "lm_head."];
         let mut e = Encoder::read(f, &Defaults { spare, ..Defaults::ROBERTA })?;

@@ -16,7 +16,7 @@ pub(crate) const ARCH: Arch = Arch {
         Any => ignore_attention_mask onnx_export;
     },
     goldens: &["longformer"],
-    names: Names(&[bert_names!("longformer")]),
+    names: Names(&[bert_names!("longformer.")]),
     read: |f| {
         let class = f.get("architectures").value().and_then(|list| list.get(0)).and_then(Value::as_str);
         if let Some(class) = class.filter(|class| class.ends_with("ForSequenceClassification")) {

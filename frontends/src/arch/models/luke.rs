@@ -15,7 +15,7 @@ pub(crate) const ARCH: Arch = Arch {
         Words(&["absolute"]) => position_embedding_type;
     },
     goldens: &["luke", "luke_classes"],
-    names: Names(&[bert_names!("luke"), NAMES]),
+    names: Names(&[bert_names!("luke."), NAMES]),
     read: |f| Ok(Box::new(Luke(Encoder::read(f, &Defaults { spare: SPARE, ..Defaults::ROBERTA })?))),
 };
 

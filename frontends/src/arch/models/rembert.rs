@@ -14,7 +14,7 @@ pub(crate) const ARCH: Arch = Arch {
         Any => output_embedding_size;
     },
     goldens: &["rembert", "rembert_classes"],
-    names: Names(&[bert_names!("rembert"), NAMES]),
+    names: Names(&[bert_names!("rembert."), NAMES]),
     read: |f| {
         let mut e = Encoder::read(f, &Defaults { spare: &["rembert.pooler.", "pooler.", "cls."], ..Defaults::BERT })?;
         // The matrix between is there where both are as wide, too.
