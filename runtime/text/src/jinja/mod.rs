@@ -13,7 +13,7 @@
 //! generators.
 //!
 //! Left out, because templates of models have no use for them: loading other templates (`extends`,
-//! `include`, `import`), `trans`, and storing namespaces, macros or loops inside lists, mappings or
+//! `include`, `import`), `trans`, the filters and tests that [`known`] lists, and storing namespaces, macros or loops inside lists, mappings or
 //! other namespaces (what could make cycles).
 
 mod ast;
@@ -21,6 +21,7 @@ mod call;
 mod eval;
 mod filters;
 mod format;
+mod known;
 mod lex;
 mod methods;
 mod ops;
