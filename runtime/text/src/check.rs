@@ -8,6 +8,8 @@
 mod charsmap;
 pub(crate) mod pattern;
 
+pub(crate) use pattern::backtracks;
+
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
@@ -168,6 +170,10 @@ fn pattern_check(json: &Json, at: &str) -> Result<usize> {
             [(kind, Json::String(s))] if kind == "String" => Ok(s.len()),
             [(kind, Json::String(r))] if kind == "Regex" => {
                 pattern::check(r).map_err(|e| format!("{at}.pattern: {e}"))?;
+                // Nobody would see a search give up.
+                if backtracks(r) && !at.starts_with("pre_tokenizer") {
+                    return Err(format!("{at}.pattern: look-around and the like are supported in pre-tokenizers only"));
+                }
                 Ok(0)
             }
             _ => Err(format!("{at}.pattern: neither a String nor a Regex")),
