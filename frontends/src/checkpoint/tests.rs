@@ -164,6 +164,23 @@ fn reference_edge_cases() {
     }
 }
 
+/// A header may be a link to another file: its values are nobody's to read.
+#[test]
+fn messages_of_headers_quote_no_values() {
+    for info in [
+        r#"{"dtype":"F32","shape":"secret","data_offsets":[0,4]}"#,
+        r#"{"dtype":7,"shape":[1],"data_offsets":[0,4]}"#,
+        r#""secret, expected no more""#,
+        r#"{"dtype":"F32","shape":[-31337],"data_offsets":[0,4]}"#,
+    ] {
+        let json = format!("{{\"w\":{info}}}");
+        let file = [&(json.len() as u64).to_le_bytes(), json.as_bytes()].concat();
+        let error = safetensors::parse(&file).unwrap_err().to_string();
+        assert!(error.contains("tensor `w`: invalid ") && error.contains(", expected "), "{error}");
+        assert!(!error.contains("secret") && !error.contains("31337") && !error.contains("`7`"), "{error}");
+    }
+}
+
 #[test]
 fn a_checkpoint_is_read_whole() {
     let folder = Folder::new();
