@@ -101,7 +101,7 @@ eval: $(VENV)/eval-ok
 
 lint: llvm
 	cargo fmt --check
-	rustfmt --check --edition 2024 frontends/src/arch/*.rs passes/src/cost/dummy.rs codegen/src/cpu/dummy.rs # Modules that a macro declares, cargo fmt does not find.
+	rustfmt --check --edition 2024 frontends/src/arch/models/*.rs passes/src/cost/dummy.rs codegen/src/cpu/dummy.rs # Modules that a macro declares, cargo fmt does not find.
 	cargo clippy --workspace --all-targets --locked $(GPU_FEATURES) -- -D warnings
 	cargo clippy --workspace --lib --bins --locked -- -D warnings # And what is built without LLVM.
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked $(GPU_FEATURES)

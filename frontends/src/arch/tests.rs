@@ -13,11 +13,13 @@ mod tops;
 mod wholes;
 
 use super::*;
+use crate::config::ConfigError;
 use crate::fixtures::{Tensor, random_tensors, write_checkpoint};
 use crate::testing::{Folder, config, golden, with};
 use llmcc_ir::diag::Diagnostic;
 use llmcc_ir::eval::{Batch, State, eval_module};
 use llmcc_ir::graph::{Arg, Role};
+use llmcc_ir::kv::KvDType;
 use llmcc_ir::output::{Output, Rows};
 use llmcc_ir::text::print_module;
 use llmcc_ir::verify::verify_module;

@@ -1,8 +1,8 @@
 //! `config.json`, as the architectures read it.
 
 use super::samples::{UPPER, field_samples};
-use crate::arch::blocks::Attention;
-use crate::arch::decoder::Decoder;
+use crate::arch::blocks::attention::Attention;
+use crate::arch::blocks::decoder::Decoder;
 use crate::arch::{ARCHS, Arch, Model, by_model_type, goldens};
 use crate::config::ConfigError;
 use crate::config::fields::Field;

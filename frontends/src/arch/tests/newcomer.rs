@@ -1,7 +1,10 @@
-//! What a newcomer costs, and that the means it is given are right: `arch/dummy.rs`.
+//! What a newcomer costs, and that the means it is given are right: `arch/models/dummy.rs`.
 
 use super::*;
-use crate::arch::names::Part;
+use crate::arch::blocks::lifter::Lifter;
+use crate::arch::blocks::names::{self, Part};
+use crate::arch::blocks::outputs::Entry;
+use crate::arch::models::FILES;
 use llmcc_ir::graph::{Op, Value as Id};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -49,7 +52,7 @@ fn an_architecture_is_one_file_and_one_line() {
                 || ["gguf", "cuts", "classes"].iter().any(|f| path.ends_with(&format!("tokenizer/{f}.rs")))
         };
         let of_other_files =
-            files.iter().filter(|(path, _)| !path.ends_with(&format!("arch/{name}.rs")) && !gguf(path));
+            files.iter().filter(|(path, _)| !path.ends_with(&format!("models/{name}.rs")) && !gguf(path));
         let lines: Vec<&str> = of_other_files
             .flat_map(|(_, text)| text.lines().take_while(|l| *l != "#[cfg(test)]"))
             // Kinds of norms have the names of models that have them.
@@ -70,7 +73,7 @@ fn an_architecture_is_one_file_and_one_line() {
 #[test]
 fn the_guide_is_true() {
     let guide = include_str!("../../../../docs/adding-architecture.md");
-    assert!(guide.contains(&format!("```rust\n{}```", include_str!("../qwen2.rs"))));
+    assert!(guide.contains(&format!("```rust\n{}```", include_str!("../models/qwen2.rs"))));
 }
 
 /// f32 tensors of a fixture of Llama.

@@ -1,7 +1,7 @@
 //! What published files say beside the fields of Transformers' classes, or in other words than these.
 
 use crate::arch::Model;
-use crate::arch::yields::Top;
+use crate::arch::blocks::outputs::Top;
 use crate::testing::{golden, with};
 use serde_json::{Value, json};
 

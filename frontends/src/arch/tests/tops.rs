@@ -1,7 +1,7 @@
 //! What classes have on top of their layers, and kinds of models that are refused.
 
 use crate::arch::Model;
-use crate::arch::yields::Top;
+use crate::arch::blocks::outputs::Top;
 use crate::testing::golden;
 use serde_json::{Value, json};
 

@@ -1,0 +1,500 @@
+//! Decoders: embedding, layers of attention and an MLP, head. What their architectures differ
+//! in is data.
+
+use crate::arch::blocks::attention::{Attention, Norm, capped, linear, norm, product, scaled};
+pub(crate) use crate::arch::blocks::defaults::Defaults;
+use crate::arch::blocks::drafts::Drafts;
+use crate::arch::blocks::embedding_and_head::{picked, projected, table_with};
+use crate::arch::blocks::entry::Shape;
+use crate::arch::blocks::experts::{EXPERTS_NORM, EXPERTS_POST_NORM, Experts, MLP_OWN_NORM, mixture, router_input};
+pub(crate) use crate::arch::blocks::layer::{Half, Layer, Norms};
+use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+use crate::arch::blocks::mlp::{Mlp, mlp};
+use crate::arch::blocks::names::{
+    ATTN_NORM, ATTN_POST_NORM, HEAD, Kind, LAYER_SCALE, MLP_NORM, MLP_POST_NORM, POSITIONS, Part, SCORE, TABLE_NORM,
+};
+use crate::arch::blocks::norm_gates::{ATTN_NORM_GATE, MLP_NORM_GATE, gated_norm};
+use crate::arch::blocks::outputs::Yields;
+use crate::arch::blocks::per_layer_embeddings::{self, LayerRows};
+use crate::arch::blocks::recurrent_mixer::Mixer;
+use crate::arch::blocks::residual_average::{all_averaged, averaged};
+use crate::arch::blocks::sinusoidal_positions::Sines;
+use crate::arch::blocks::token_mixer::{Context, mixed};
+use crate::arch::blocks::weight_forms::root_of_width;
+use crate::config::common::{self, DefaultHeads, Facts, Heads};
+use crate::config::fields::Fields;
+use crate::config::{ConfigError, rope as read_rope};
+use crate::error::FrontendError;
+use crate::rope::{self, RopeConfig};
+use llmcc_ir::graph::{Input, Op, UnaryOp, Value};
+use llmcc_ir::output::{Output, Pool, Rows, RowsName};
+
+/// A decoder.
+#[derive(Clone, Debug)]
+pub(crate) struct Decoder {
+    /// What is known of any model.
+    pub facts: Facts,
+    /// All norms.
+    pub norm: Norm,
+    /// Where the norms of a block are.
+    pub norms: Norms,
+    /// The layers.
+    pub layers: Vec<Layer>,
+    /// Rotary tables, which the layers share.
+    pub ropes: Vec<RopeConfig>,
+    /// Frequencies of the first of these are multiplied by the exponentials of learned numbers.
+    pub learned_rope: bool,
+    /// Rows of the table after those of the vocabulary, of tokens that no text has.
+    pub more_rows: usize,
+    /// Embeddings of positions are added to those of tokens, so many rows after the first of their
+    /// table.
+    pub learned: Option<usize>,
+    /// The same with a table that is computed.
+    pub sines: Option<Sines>,
+    /// Rows of the table and of the head have so many columns, and a matrix each to the width of the
+    /// layers and back.
+    pub narrow: Option<usize>,
+    /// Rows of an embedding have so many columns, which a matrix makes of those of the layers.
+    pub made: Option<usize>,
+    /// What blocks read is what they have added so far, divided by the root of how much that is.
+    pub averaged: bool,
+    /// Norms before attention and before experts have gates of this rank.
+    pub norm_gates: Option<usize>,
+    /// Norms of the blocks, before and after them, where they are not `norm`.
+    pub block_norms: Option<[Norm; 2]>,
+    /// Embeddings are normalized.
+    pub table_norm: Option<Norm>,
+    /// What the last layer gives is normalized.
+    pub last_norm: bool,
+    /// A matrix, an activation and a norm before the head.
+    pub dense_head: Option<DenseHead>,
+    /// The head has a bias.
+    pub head_bias: bool,
+    /// The rows of the head have a norm of 1.
+    pub unit_head: bool,
+    /// Multiply embeddings, what a block adds, and logits.
+    pub scales: Scales,
+    /// Tokens have embeddings for each layer.
+    pub rows: Option<LayerRows>,
+    /// Its attention has an indexer, which leaves no token out of contexts as long as these.
+    pub indexed: bool,
+    /// Experts from this number on are for tokens of images, and have a router of their own.
+    pub of_text: Option<usize>,
+    /// What its checkpoints call the layers that predict further tokens, where those are compiled.
+    pub draft: Option<Drafts>,
+}
+
+/// What stands before a head as masked tokens have it: `norm(act(dense(x)))`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DenseHead {
+    /// Activation.
+    pub act: UnaryOp,
+    /// The matrix has a bias.
+    pub bias: bool,
+}
+
+/// The matrix before the head.
+pub(crate) const HEAD_DENSE: Part = Part("head.dense");
+/// The norm before the head.
+pub(crate) const HEAD_NORM: Part = Part("head.norm");
+
+/// Of what frequencies are multiplied by, the logarithms.
+pub(crate) const ROPE_POWERS: Part = Part("rope.powers");
+
+/// From the columns of the table to the width of the layers.
+pub(crate) const WIDEN: Part = Part("widen");
+/// And back.
+pub(crate) const NARROW: Part = Part("narrow");
+
+/// Numbers that multiply; `None` = 1.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Scales {
+    /// Rows of the embedding table.
+    pub embedding: Option<f32>,
+    /// What a block adds to the residual stream.
+    pub residual: Option<f32>,
+    /// Rows of the embedding table, by the root of their width, rounded to the type of the table.
+    pub embedding_root: bool,
+    /// Logits.
+    pub logits: Option<f32>,
+    /// Logits come closer to this than to any larger number: `cap·tanh(x/cap)`.
+    pub cap: Option<f32>,
+}
+
+impl Decoder {
+    /// Reads [`common::MODEL`], [`common::ATTENTION`], [`common::ROTARY`], [`common::MLP`] and the
+    /// fields about windows. Layers are all alike, but for their windows: pre-norm, without biases.
+    pub(crate) fn read(f: &Fields, d: &Defaults) -> Result<Decoder, ConfigError> {
+        Decoder::read_with(f, d, |heads, max_position| {
+            Ok(vec![read_rope::read_partial(f, heads.dim, max_position, d.theta, d.partial)?])
+        })
+    }
+
+    /// [`read`](Decoder::read) with other rotary tables, made of the heads and the longest
+    /// sequence.
+    pub(crate) fn read_with(
+        f: &Fields,
+        d: &Defaults,
+        ropes: impl FnOnce(Heads, usize) -> Result<Vec<RopeConfig>, ConfigError>,
+    ) -> Result<Decoder, ConfigError> {
+        let facts = Facts::read(f, d.vocab, d.max_position, d.tied)?;
+        let heads = Heads::read(f, facts.hidden, DefaultHeads { queries: d.heads, kv: d.kv_heads, dim: d.head_dim })?;
+        let ffn = f.size_or("intermediate_size", d.ffn.map(|n| facts.hidden.saturating_mul(n)))?;
+        let norm = Norm::rms(common::eps(f, d.eps_field, d.eps)?);
+        let ropes = ropes(heads, facts.max_position)?;
+        let act = common::activation(f, d.act.0, d.act.1);
+        let mlp = Mlp::gated(ffn, act);
+        let windows = common::windows(f, d.window, facts.layers)?;
+        let layers = windows
+            .into_iter()
+            .map(|window| Layer {
+                attention: Attention::plain(heads, window),
+                mixer: None,
+                beside: None,
+                norms: None,
+                only: None,
+                mlp,
+                experts: None,
+                scaled: false,
+                shares: None,
+            })
+            .collect();
+        let (norms, scales) = (Norms::Before, Scales::default());
+        Ok(Decoder {
+            facts,
+            norm,
+            norms,
+            layers,
+            ropes,
+            learned_rope: false,
+            more_rows: 0,
+            learned: None,
+            sines: None,
+            narrow: None,
+            made: None,
+            averaged: false,
+            norm_gates: None,
+            block_norms: None,
+            table_norm: None,
+            last_norm: true,
+            dense_head: None,
+            head_bias: false,
+            unit_head: false,
+            scales,
+            rows: None,
+            indexed: false,
+            of_text: None,
+            draft: None,
+        })
+    }
+
+    /// Changes the attention of every layer.
+    pub(crate) fn with_attention(mut self, change: impl Fn(usize, &mut Attention)) -> Decoder {
+        self.layers.iter_mut().enumerate().for_each(|(i, l)| change(i, &mut l.attention));
+        self
+    }
+
+    /// Attention sees later tokens too if [`common::CAUSAL`] says so; then those as far away as the window
+    /// is long are in it, on either side.
+    pub(crate) fn both_ways_if_said(self, f: &Fields) -> Decoder {
+        if f.flag_or("is_causal", true) {
+            return self;
+        }
+        self.with_attention(|_, a| (a.causal, a.window) = (false, a.window.map(|w| w + 1)))
+    }
+
+    /// Replaces the attention of those layers that have something else.
+    pub(crate) fn with_mixers(mut self, mixer: impl Fn(usize) -> Option<Mixer>) -> Decoder {
+        self.layers.iter_mut().enumerate().for_each(|(i, l)| l.mixer = mixer(i));
+        self
+    }
+
+    /// Changes the MLP of every layer.
+    pub(crate) fn with_mlp(mut self, change: impl Fn(&mut Mlp)) -> Decoder {
+        self.layers.iter_mut().for_each(|l| change(&mut l.mlp));
+        self
+    }
+
+    /// Gives the table rows after those of the vocabulary, which a head has not; `tables`: what they are in, in
+    /// words.
+    pub(crate) fn with_more_rows(mut self, f: &Fields, rows: usize, tables: &str) -> Result<Decoder, ConfigError> {
+        if self.facts.tied {
+            let help = format!("this architecture has a head of fewer rows than its {tables}");
+            return Err(f.unsupported("tie_word_embeddings", "true".into(), help));
+        }
+        self.more_rows = rows;
+        Ok(self)
+    }
+
+    /// Gives layers experts.
+    pub(crate) fn with_experts(mut self, of_layer: impl Fn(usize) -> Option<Experts>) -> Decoder {
+        self.layers.iter_mut().enumerate().for_each(|(i, l)| l.experts = of_layer(i));
+        self
+    }
+}
+
+impl Shape for Decoder {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn columns(&self) -> usize {
+        self.made.or(self.narrow).unwrap_or(self.facts.hidden)
+    }
+
+    fn yields(&self) -> Yields {
+        match self.layers.iter().all(|l| l.attention.causal) {
+            true => Yields::LogitsOrRows(Pool::Last),
+            // Tokens that see later ones cannot be predicted by them.
+            false => Yields::Rows { pool: Pool::Mean, classes: Pool::Last },
+        }
+    }
+
+    fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
+        let (mut x, ropes) = embedding(l, self)?;
+        let rows = self.rows.map(|of| per_layer_embeddings::all(l, of, self.norm, &x)).transpose()?;
+        for (i, spec) in self.layers.iter().enumerate().filter(|(i, _)| !self.passes(*i)) {
+            x = layer(l, self, i, spec, (&x, rows.as_ref()), &ropes)?;
+        }
+        head(l, self, &x)
+    }
+
+    fn spare(&self) -> &'static [&'static str] {
+        if self.dense_head.is_some() { &["lm_head.", "decoder."] } else { &[] }
+    }
+
+    fn shares_keys(&self, layer: usize) -> bool {
+        self.layers.get(layer).is_some_and(|l| l.shares.is_some())
+    }
+
+    fn chooses(&self, tensor: &str) -> bool {
+        let of_images = |count: &usize| {
+            let expert = tensor.split_once(".mlp.experts.").and_then(|(_, rest)| rest.split('.').next()?.parse().ok());
+            tensor.ends_with(".mlp.gate.weight_1") || expert.is_some_and(|e: usize| e >= *count && e < 2 * *count)
+        };
+        let indexer = [".self_attn.indexer.", ".self_attn.index_", ".attention.indexer."];
+        self.indexed && indexer.iter().any(|part| tensor.contains(part)) || self.of_text.as_ref().is_some_and(of_images)
+    }
+
+    fn passes(&self, layer: usize) -> bool {
+        self.layers.get(layer).is_some_and(|l| l.only == Some(Half::Neither))
+    }
+}
+
+/// `embed`: rows of the table, and the rotary tables that layers share.
+pub(crate) fn embedding(l: &mut Lifter, d: &Decoder) -> Result<(Carried, Vec<Carried>), FrontendError> {
+    let mut f = l.func("embed");
+    let table = table_with(&mut f, d.more_rows, d.narrow.unwrap_or(d.facts.hidden));
+    let mut frequencies: Vec<(Value, Op)> =
+        d.ropes.iter().enumerate().map(|(i, rope)| inv_freq(&mut f, rope, i)).collect();
+    if let (true, Some((first, _)), Some(rope)) = (d.learned_rope, frequencies.first_mut(), d.ropes.first()) {
+        let powers = f.weight(ROPE_POWERS, Kind::Bare, &[rope.dim / 2]);
+        let factors = f.unary(UnaryOp::Exp, powers);
+        *first = f.mul(*first, factors);
+    }
+    let tokens = f.input(Input::Tokens);
+    let x = f.op(Op::Embed, &[table, tokens]);
+    let x = match d.narrow {
+        Some(width) => linear(&mut f, WIDEN, [d.facts.hidden, width], false, x),
+        None => x,
+    };
+    let x = scaled(&mut f, x, d.scales.embedding);
+    let root = d.scales.embedding_root.then(|| root_of_width(&f, table, d.facts.hidden));
+    let mut x = scaled(&mut f, x, root);
+    let placed = d.learned.is_some() || d.sines.is_some();
+    let positions = (placed || !frequencies.is_empty()).then(|| f.input(Input::Positions));
+    if let Some(positions) = positions.filter(|_| placed) {
+        let table = positions_table(&mut f, d);
+        let rows = f.op(Op::EmbedPositions, &[table, positions]);
+        x = f.add(x, rows);
+    }
+    if let Some(spec) = d.table_norm {
+        x = norm(&mut f, TABLE_NORM, spec, x, d.facts.hidden);
+    }
+    let mut results = vec![x];
+    if let Some(positions) = positions {
+        results.extend(frequencies.into_iter().map(|(inv_freq, table)| f.op(table, &[positions, inv_freq])));
+    }
+    let mut carried = f.call(&results)?.into_iter();
+    let x = carried.next();
+    Ok((x.unwrap_or_default(), carried.collect()))
+}
+
+/// The table of positions.
+fn positions_table(f: &mut Draft, d: &Decoder) -> Value {
+    if let Some(sines) = d.sines {
+        return sines.table(f, d.facts.hidden);
+    }
+    let (skip, len) = (d.learned.unwrap_or(0), d.facts.max_position);
+    let table = f.weight(POSITIONS, Kind::Table, &[len.saturating_add(skip), d.facts.hidden]);
+    if skip > 0 { f.op(Op::SliceRows { start: skip, len }, &[table]) } else { table }
+}
+
+/// The frequencies of rotary table `i`, and the operation that makes it of them.
+pub(crate) fn inv_freq(f: &mut Draft, rope: &RopeConfig, i: usize) -> (Value, Op) {
+    let rope = rope::frequencies(rope, f.max_context());
+    let table = rope.table();
+    let number = if i == 0 { String::new() } else { i.to_string() };
+    (f.computed(&format!("inv_freq{number}"), &format!("$rope.inv_freq{number}"), rope.inv_freq), table)
+}
+
+/// One layer; gives the new residual stream.
+pub(crate) fn layer(
+    l: &mut Lifter,
+    d: &Decoder,
+    i: usize,
+    spec: &Layer,
+    (x, rows): (&Carried, Option<&Carried>),
+    ropes: &[Carried],
+) -> Result<Carried, FrontendError> {
+    let norms = spec.norms.unwrap_or(d.norms);
+    let mut f = l.layer("layer", i);
+    let x = f.carried("x", x);
+    let rows = rows.map(|rows| f.carried("rows", rows));
+    let context = Context::of(&mut f, spec, ropes);
+    let attend = |f: &mut Draft, h| {
+        let h = gated_norm(f, ATTN_NORM_GATE, d.norm_gates, h);
+        mixed(f, d.norm, spec, context, h)
+    };
+    let x = if let Norms::Parallel { own } = norms {
+        let h = norm(&mut f, ATTN_NORM, d.norm, x, d.facts.hidden);
+        let second = if own { norm(&mut f, MLP_NORM, d.norm, x, d.facts.hidden) } else { h };
+        let x = added(&mut f, d, x, |f| attend(f, h));
+        added(&mut f, d, x, |f| feed(f, d, spec, x, second))
+    } else {
+        let (first, second) = ([ATTN_NORM, ATTN_POST_NORM], [MLP_NORM, MLP_POST_NORM]);
+        let x = match (spec.only, norms) {
+            (Some(Half::Second), _) => x,
+            (_, Norms::BeforeMlp) => added(&mut f, d, x, |f| attend(f, x)),
+            _ => residual(&mut f, d, norms, first, x, attend),
+        };
+        if spec.only == Some(Half::First) {
+            x
+        } else {
+            residual(&mut f, d, norms, second, x, |f, h| feed(f, d, spec, x, h))
+        }
+    };
+    let x = match (d.rows, rows) {
+        (Some(of), Some(rows)) => {
+            let own = of.own(&mut f, i, rows);
+            added(&mut f, d, x, |f| of.gated(f, d.norm, spec.mlp.act, x, own))
+        }
+        _ => x,
+    };
+    let x = if spec.scaled {
+        let by = f.weight(LAYER_SCALE, Kind::Bare, &[1]);
+        f.mul(x, by)
+    } else {
+        x
+    };
+    Ok(f.call(&[x])?.pop().unwrap_or_default())
+}
+
+/// What the MLP or the experts of a layer make of `h`, the norm of `x`.
+pub(crate) fn feed(f: &mut Draft, d: &Decoder, spec: &Layer, x: Value, h: Value) -> Value {
+    match &spec.experts {
+        Some(experts) if experts.beside_mlp => {
+            let y = mlp(f, &spec.mlp, h);
+            let y = norm(f, MLP_OWN_NORM, d.norm, y, d.facts.hidden);
+            let h = norm(f, EXPERTS_NORM, d.norm, x, d.facts.hidden);
+            let routed = router_input(f, d.norm, x);
+            let z = mixture(f, experts, h, routed);
+            let z = norm(f, EXPERTS_POST_NORM, d.norm, z, d.facts.hidden);
+            f.add(y, z)
+        }
+        Some(experts) => {
+            let h = gated_norm(f, MLP_NORM_GATE, d.norm_gates, h);
+            let y = mixture(f, experts, h, h);
+            if experts.out_norm { norm(f, EXPERTS_POST_NORM, d.norm, y, d.facts.hidden) } else { y }
+        }
+        None => mlp(f, &spec.mlp, h),
+    }
+}
+
+/// `x` and what a block adds to it.
+fn added(f: &mut Draft, d: &Decoder, x: Value, block: impl FnOnce(&mut Draft) -> Value) -> Value {
+    let y = block(f);
+    let y = scaled(f, y, d.scales.residual);
+    f.add(x, y)
+}
+
+/// `x` and what a block adds to it, with its norms before and after.
+fn residual(
+    f: &mut Draft,
+    d: &Decoder,
+    norms: Norms,
+    [before, after]: [Part; 2],
+    x: Value,
+    block: impl FnOnce(&mut Draft, Value) -> Value,
+) -> Value {
+    let [first, last] = d.block_norms.unwrap_or([d.norm; 2]);
+    let normed = |f: &mut Draft, spec, part, x| norm(f, part, spec, x, d.facts.hidden);
+    let own = averaged(f, d.averaged, before, x);
+    match norms {
+        Norms::Around => {
+            let x = added(f, d, x, |f| block(f, x));
+            normed(f, first, before, x)
+        }
+        Norms::Before | Norms::Entering | Norms::BeforeMlp | Norms::Parallel { .. } => {
+            let h = normed(f, first, before, own);
+            added(f, d, if norms == Norms::Entering { h } else { x }, |f| block(f, h))
+        }
+        Norms::After | Norms::Both => {
+            let h = if norms == Norms::After { own } else { normed(f, first, before, own) };
+            added(f, d, x, |f| {
+                let y = block(f, h);
+                normed(f, last, after, y)
+            })
+        }
+    }
+}
+
+/// `head`: logits of the wanted rows, or what is made of these for an embedding.
+pub(crate) fn head(l: &mut Lifter, d: &Decoder, x: &Carried) -> Result<(), FrontendError> {
+    let mut f = l.func("head");
+    let last = if d.averaged { all_averaged(d.norm, d.layers.len()) } else { d.norm };
+    let x = picked(&mut f, d.last_norm.then_some(last), x);
+    output(f, d, x)
+}
+
+/// The output of the wanted, normalized rows.
+pub(crate) fn output(mut f: Draft, d: &Decoder, x: Value) -> Result<(), FrontendError> {
+    let (columns, x) = match d.made.or(d.narrow) {
+        Some(width) => (width, linear(&mut f, NARROW, [width, d.facts.hidden], false, x)),
+        None => (d.facts.hidden, x),
+    };
+    if let Output::Rows(Rows { name: RowsName::Scores, width, .. }) = f.output() {
+        let x = linear(&mut f, SCORE, [width, columns], false, x);
+        f.call(&[x])?;
+        return Ok(());
+    }
+    if let Some(embedding) = f.embedding() {
+        let x = projected(&mut f, &embedding, x);
+        f.call(&[x])?;
+        return Ok(());
+    }
+    let x = match d.dense_head {
+        Some(DenseHead { act, bias }) => {
+            let x = linear(&mut f, HEAD_DENSE, [d.facts.hidden; 2], bias, x);
+            let x = f.unary(act, x);
+            norm(&mut f, HEAD_NORM, d.norm, x, d.facts.hidden)
+        }
+        None => x,
+    };
+    let shape = [d.facts.vocab, columns];
+    let logits = if d.facts.tied {
+        let table = f.tied_table(shape);
+        let bias = d.head_bias.then(|| f.bias(HEAD, shape[0]));
+        product(&mut f, x, table, bias)
+    } else if d.unit_head {
+        let w = f.matrix(HEAD, shape);
+        let w = f.op(Op::UnitRows, &[w]);
+        f.matmul(x, w)
+    } else {
+        linear(&mut f, HEAD, shape, d.head_bias, x)
+    };
+    let logits = scaled(&mut f, logits, d.scales.logits);
+    let logits = capped(&mut f, logits, d.scales.cap);
+    f.call(&[logits])?;
+    Ok(())
+}

@@ -1,0 +1,496 @@
+//! Encoders: every token sees the whole text (or pair of texts), and there are no logits. What their
+//! architectures differ in is data.
+
+use crate::arch::blocks::attention::{Attention, Norm, QkNorm, attention, linear, norm};
+use crate::arch::blocks::attention_scores::mean_so_far;
+use crate::arch::blocks::decoder::inv_freq;
+use crate::arch::blocks::embedding_and_head::{gathered, projected};
+use crate::arch::blocks::entry::Shape;
+use crate::arch::blocks::experts::{Experts, mixture};
+use crate::arch::blocks::learned_positions::{Positions, rows_without};
+use crate::arch::blocks::lifter::{Carried, Draft, Lifter};
+use crate::arch::blocks::masked_tokens::scaled_for_masks;
+use crate::arch::blocks::mlp::{Mlp, mlp};
+use crate::arch::blocks::names::{
+    ATTN_NORM, ATTN_POST_NORM, CLASSES, Kind, MLP_NORM, MLP_POST_NORM, NORM, POOLER, POOLER_NORM, POSITIONS, Part,
+    TABLE, TABLE_NORM, TASKS, TYPES,
+};
+use crate::arch::blocks::outputs::Yields;
+use crate::arch::blocks::shared_layers::Groups;
+use crate::config::ConfigError;
+use crate::config::common::{self, ACTIVATIONS, DefaultHeads, Facts, Heads, WIDTH};
+use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::known::Neutral;
+use crate::config::rope_base::read_ntk;
+use crate::error::FrontendError;
+use crate::rope::{RopeConfig, frequencies};
+use llmcc_ir::graph::{BinaryOp, Input, Op, UnaryOp, Value};
+use llmcc_ir::output::{Output, Pool, Rows, RowsName};
+
+/// An encoder.
+#[derive(Clone, Debug)]
+pub(crate) struct Encoder {
+    /// What is known of any model.
+    pub facts: Facts,
+    /// All norms.
+    pub norm: Norm,
+    /// Norms come before the blocks, with one more after the last; else after what a block adds to.
+    pub norm_first: bool,
+    /// There is a norm of the embeddings.
+    pub table_norm: bool,
+    /// The layers.
+    pub layers: Vec<Layer>,
+    /// Learned positions, if there are any.
+    pub positions: Option<Positions>,
+    /// Types of tokens; 0: there are none. Those of a single text are of the first, so only where
+    /// pairs of texts are compared are there inputs of which type they are.
+    pub types: usize,
+    /// Tasks that texts may be for; 0: nothing is added for them. All texts are for the first.
+    pub tasks: usize,
+    /// The token that is masked, where the others are scaled by how many tokens are: see
+    /// [`scaled_for_masks`]. Tables are as wide as the layers then.
+    pub dropped: Option<usize>,
+    /// Tables have so many columns, and a matrix with a bias to the width of the layers.
+    pub narrow: Option<usize>,
+    /// Layers share their weights.
+    pub groups: Option<Groups>,
+    /// Rotary tables, which the layers share.
+    pub ropes: Vec<RopeConfig>,
+    /// Rows of a stored rotary table, sines before cosines, in place of these.
+    pub turns: Option<usize>,
+    /// How scores of classes are made.
+    pub classes: ClassHead,
+    /// Beginnings of the names of tensors that only other uses of the model read.
+    pub spare: &'static [&'static str],
+    /// Parts of the names of others that are not compiled.
+    pub passes: &'static [&'static str],
+}
+
+/// `x` with the rows of its tokens' positions, of a table by these, and of their types.
+pub(crate) fn placed(f: &mut Draft, x: Value, positions: Option<(Value, Value)>, types: Option<Value>) -> Value {
+    let mut x = x;
+    if let Some((table, positions)) = positions {
+        let y = f.op(Op::EmbedPositions, &[table, positions]);
+        x = f.add(x, y);
+    }
+    if let Some(table) = types {
+        let types = f.input(Input::Types);
+        let y = f.op(Op::EmbedTypes, &[table, types]);
+        x = f.add(x, y);
+    }
+    x
+}
+
+/// The norm of what the input was added to once more.
+pub(crate) const AGAIN_NORM: Part = Part("attn.again_norm");
+/// From the columns of the tables to the width of the layers.
+pub(crate) const WIDEN: Part = Part("widen");
+/// Sines and cosines of rotary positions.
+pub(crate) const TURNS: Part = Part("turns");
+/// Frequencies of rotary positions, which count in place of those that follow from the configuration.
+pub(crate) const FREQUENCIES: Part = Part("inv_freq");
+
+/// A layer of an [`Encoder`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layer {
+    /// Its attention.
+    pub attention: Attention,
+    /// There is a norm before attention (if norms come first).
+    pub attention_norm: bool,
+    /// The input is added once more to what attention and its norm gave, and normalized again. False:
+    /// where the checkpoint has that norm, with norms of queries and keys.
+    pub again: Option<bool>,
+    /// Its MLP.
+    pub mlp: Mlp,
+    /// Experts in its place.
+    pub experts: Option<Experts>,
+}
+
+/// The head of a classifier: `classes(act(pooler(row)))` of one token's row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClassHead {
+    /// Whose row.
+    pub pool: Pool,
+    /// There is a matrix between, with an activation; else scores are made of the row itself.
+    pub dense: bool,
+    /// Its activation.
+    pub act: UnaryOp,
+    /// The matrix between has a bias.
+    pub bias: bool,
+    /// What it gives is normalized.
+    pub norm: bool,
+    /// It reads every row, and its scores are the mean of theirs.
+    pub late: bool,
+}
+
+impl ClassHead {
+    /// That of BERT.
+    pub(crate) const BERT: ClassHead =
+        ClassHead { pool: Pool::First, dense: true, act: UnaryOp::Tanh, bias: true, norm: false, late: false };
+}
+
+/// Fields of BERT and those after it.
+pub(crate) const FIELDS: &[Field] = &[
+    Field::new("num_attention_heads", Accepts::Size(1 << 14)),
+    Field::new("intermediate_size", WIDTH),
+    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
+    Field::new("layer_norm_eps", Accepts::Number),
+    Field::new("type_vocab_size", Accepts::Size(1 << 14)),
+];
+
+/// Those without kinds of tokens.
+pub(crate) const FIELDS_WITHOUT_TYPES: &[Field] = FIELDS.split_at(4).0;
+
+/// The token that fills texts up: learned positions begin after its number, where they do not with 0.
+pub(crate) const FILL: &[Field] = &[Field::new("pad_token_id", Accepts::Count).unless(Neutral::Any)];
+
+/// What the class decides.
+pub(crate) const FIXED: &[(&str, Neutral)] = &[
+    ("position_embedding_type", Neutral::Words(&["absolute"])),
+    ("is_decoder", Neutral::Off),
+    ("add_cross_attention", Neutral::Off),
+];
+
+/// What the configuration classes of BERT and those after it differ in.
+pub(crate) struct Defaults {
+    /// `type_vocab_size`.
+    pub types: usize,
+    /// Row of the first position in its table; unless it is 0, [`FILL`] counts where it is declared.
+    pub first: usize,
+    /// `layer_norm_eps`.
+    pub eps: f64,
+    /// `hidden_act`.
+    pub act: UnaryOp,
+    /// `max_position_embeddings`.
+    pub max_position: usize,
+    /// Beginnings of the names of tensors of other uses.
+    pub spare: &'static [&'static str],
+}
+
+impl Defaults {
+    /// Those of BERT.
+    pub(crate) const BERT: Defaults = Defaults {
+        types: 2,
+        first: 0,
+        eps: 1e-12,
+        act: UnaryOp::Gelu,
+        max_position: 512,
+        spare: &["bert.pooler.", "pooler.", "cls."],
+    };
+    /// Those of RoBERTa, whose padding token is the second of the vocabulary.
+    pub(crate) const ROBERTA: Defaults =
+        Defaults { first: 2, spare: &["roberta.pooler.", "pooler.", "lm_head."], ..Defaults::BERT };
+}
+
+impl Encoder {
+    /// Reads [`common::MODEL`], [`FIELDS`] and [`FILL`].
+    pub(crate) fn read(f: &Fields, d: &Defaults) -> Result<Encoder, ConfigError> {
+        let mut facts = Facts::read(f, None, d.max_position, true)?;
+        let rows = facts.max_position;
+        let fill = f.count("pad_token_id").filter(|_| d.first > 0);
+        let first = fill.map_or(d.first, |fill| fill.saturating_add(1));
+        if rows <= first {
+            let expected = format!("more than {first}: positions begin with row {first} of their table");
+            return Err(f.invalid("max_position_embeddings", &rows, expected));
+        }
+        facts.max_position = rows - first;
+        let heads = Heads::read(f, facts.hidden, DefaultHeads::default())?;
+        let (ffn, act) = (f.required_size("intermediate_size")?, common::activation(f, "hidden_act", d.act));
+        let mut e = Encoder::alike(facts, heads, (ffn, act), common::eps(f, "layer_norm_eps", d.eps)?);
+        let filler = first.checked_sub(1).filter(|filler| *filler < e.facts.vocab);
+        e.positions = Some(Positions { rows, first, filler });
+        e.types = f.size("type_vocab_size").or(d.types);
+        e.spare = d.spare;
+        Ok(e)
+    }
+
+    /// BERT with rotary positions instead of learned ones, and with fused queries, keys and values.
+    /// Reads [`ROTARY`](common::ROTARY) and [`FIELDS_WITHOUT_TYPES`].
+    pub(crate) fn rotated(f: &Fields, facts: Facts, ffn: usize, eps: f64, theta: f64) -> Result<Encoder, ConfigError> {
+        let heads = Heads::read(f, facts.hidden, DefaultHeads::default())?;
+        let (ffn, act) = (f.size("intermediate_size").or(ffn), common::activation(f, "hidden_act", UnaryOp::Gelu));
+        let rope = read_ntk(f, heads.dim, facts.max_position, theta)?;
+        let mut e = Encoder::alike(facts, heads, (ffn, act), common::eps(f, "layer_norm_eps", eps)?);
+        e.ropes = vec![rope];
+        for layer in &mut e.layers {
+            (layer.attention.fused, layer.attention.rotary) = (true, Some(0));
+        }
+        Ok(e)
+    }
+
+    /// Layers alike, with biases, and norms after what blocks add to; without positions and kinds of
+    /// tokens.
+    pub(crate) fn alike(facts: Facts, heads: Heads, (ffn, act): (usize, UnaryOp), eps: f32) -> Encoder {
+        let mlp = Mlp { gated: false, bias: true, ..Mlp::gated(ffn, act) };
+        let attention =
+            Attention { qkv_bias: true, out_bias: true, rotary: None, causal: false, ..Attention::plain(heads, None) };
+        Encoder {
+            norm: Norm::layer(eps),
+            norm_first: false,
+            table_norm: true,
+            layers: vec![Layer { attention, attention_norm: true, again: None, mlp, experts: None }; facts.layers],
+            positions: None,
+            types: 0,
+            tasks: 0,
+            dropped: None,
+            narrow: None,
+            groups: None,
+            ropes: vec![],
+            turns: None,
+            classes: ClassHead::BERT,
+            spare: &[],
+            passes: &[],
+            facts,
+        }
+    }
+
+    /// The numbers under which the weights of layer `i` are stored: of its group, and in it.
+    fn stored_as(&self, i: usize) -> Vec<(usize, Option<usize>)> {
+        match self.groups {
+            None => vec![(i, None)],
+            Some(groups) => {
+                let group = groups.of(i, self.layers.len());
+                (0..groups.inner).map(|layer| (group, Some(layer))).collect()
+            }
+        }
+    }
+
+    /// Norms of BERT: after what a block adds to, and of embeddings.
+    fn residual(
+        &self,
+        f: &mut Draft,
+        [before, after]: [Part; 2],
+        x: Value,
+        normed: bool,
+        block: impl FnOnce(&mut Draft, Value) -> Value,
+    ) -> Value {
+        let hidden = self.facts.hidden;
+        if !self.norm_first {
+            let y = block(f, x);
+            let x = f.add(x, y);
+            return norm(f, after, self.norm, x, hidden);
+        }
+        let h = if normed { norm(f, before, self.norm, x, hidden) } else { x };
+        let y = block(f, h);
+        f.add(x, y)
+    }
+
+    /// The tables of tokens, of positions, and of types less the first one.
+    fn tables(&self, f: &mut Draft) -> (Value, Option<Value>, Option<Value>) {
+        let (vocab, width) = (self.facts.vocab, self.narrow.unwrap_or(self.facts.hidden));
+        let mut table = f.weight(TABLE, Kind::Table, &[vocab, width]);
+        let (learned, others) = self.tables_beside(f, &mut table, width);
+        (table, learned, others)
+    }
+
+    /// Those of positions and of types less the first one, of so many columns; what all tokens have in
+    /// common is added to a table of positions, or to that of tokens.
+    pub(crate) fn tables_beside(
+        &self,
+        f: &mut Draft,
+        tokens: &mut Value,
+        width: usize,
+    ) -> (Option<Value>, Option<Value>) {
+        let mut learned = self.positions.map(|p| {
+            let table = f.weight(POSITIONS, Kind::Table, &[p.rows, width]);
+            match p.start() {
+                0 => table,
+                start => f.op(Op::SliceRows { start, len: p.rows.saturating_sub(start) }, &[table]),
+            }
+        });
+        // The first type's row is the same for all tokens of a single text: it may as well be in
+        // another table. Others are added less that row, so that without them nothing is.
+        let mut others = None;
+        if self.types > 0 {
+            let types = f.weight(TYPES, Kind::Table, &[self.types, width]);
+            let first = f.op(Op::Row { index: 0 }, &[types]);
+            let into = learned.as_mut().unwrap_or(tokens);
+            *into = f.add(*into, first);
+            let compares = matches!(f.output(), Output::Rows(Rows { name: RowsName::Scores, .. }));
+            others = (self.types > 1 && compares).then(|| f.op(Op::Binary(BinaryOp::Sub), &[types, first]));
+        }
+        if self.tasks > 0 {
+            let tasks = f.weight(TASKS, Kind::Table, &[self.tasks, width]);
+            let first = f.op(Op::Row { index: 0 }, &[tasks]);
+            let into = learned.as_mut().unwrap_or(tokens);
+            *into = f.add(*into, first);
+        }
+        (learned, others)
+    }
+
+    /// `embed`: the sum of all tables, normalized, and the rotary tables that layers share.
+    pub(crate) fn embedding(&self, l: &mut Lifter) -> Result<(Carried, Vec<Carried>), FrontendError> {
+        let hidden = self.narrow.unwrap_or(self.facts.hidden);
+        let mut f = l.func("embed");
+        let (table, learned, others) = self.tables(&mut f);
+        let tokens = f.input(Input::Tokens);
+        let filler = self.positions.and_then(|p| Some((p, p.filler?)));
+        let early = learned.is_some() && filler.is_none() || self.dropped.is_some();
+        let positions = early.then(|| f.input(Input::Positions));
+        let mut x = match self.dropped.zip(positions) {
+            Some((mask, positions)) => scaled_for_masks(&mut f, table, tokens, positions, mask),
+            None => f.op(Op::Embed, &[table, tokens]),
+        };
+        let counted = match (learned, filler) {
+            (Some(table), Some((p, filler))) => {
+                let y = rows_without(&mut f, (table, p.rows.saturating_sub(p.start())), tokens, filler);
+                x = f.add(x, y);
+                None
+            }
+            _ => learned.zip(positions),
+        };
+        x = placed(&mut f, x, counted, others);
+        if self.table_norm {
+            x = norm(&mut f, TABLE_NORM, self.norm, x, hidden);
+        }
+        if let Some(width) = self.narrow {
+            x = linear(&mut f, WIDEN, [self.facts.hidden, width], true, x);
+        }
+        let mut results = vec![x];
+        if !self.ropes.is_empty() || self.turns.is_some() {
+            let positions = positions.unwrap_or_else(|| f.input(Input::Positions));
+            results.extend(self.turns.map(|rows| self.turned(&mut f, rows, positions)));
+            let stored = f.stores(FREQUENCIES, Kind::Bare);
+            for (i, rope) in self.ropes.iter().enumerate() {
+                let (inv_freq, table) = match stored {
+                    true => {
+                        let table = frequencies(rope, f.max_context()).table();
+                        (f.weight(FREQUENCIES, Kind::Bare, &[rope.dim / 2]), table)
+                    }
+                    false => inv_freq(&mut f, rope, i),
+                };
+                results.push(f.op(table, &[positions, inv_freq]));
+            }
+        }
+        let mut carried = f.call(&results)?.into_iter();
+        let x = carried.next();
+        Ok((x.unwrap_or_default(), carried.collect()))
+    }
+
+    /// The rotary table of tokens by a stored one.
+    fn turned(&self, f: &mut Draft, rows: usize, positions: Value) -> Value {
+        let dim = self.layers.first().map_or(0, |layer| layer.attention.heads.dim);
+        let table = f.weight(TURNS, Kind::Table, &[rows, dim]);
+        // Cosines come first here.
+        let order = (0..dim).map(|j| ((j + dim / 2) % dim) as f32).collect();
+        let order = f.computed("turns.order", "$turns.order", order);
+        let table = f.op(Op::PlaceCols, &[table, order]);
+        f.op(Op::EmbedPositions, &[table, positions])
+    }
+
+    /// Layer `i`, of a group the `inner`-th.
+    pub(crate) fn layer(
+        &self,
+        l: &mut Lifter,
+        (i, inner): (usize, Option<usize>),
+        spec: &Layer,
+        x: &Carried,
+        ropes: &[Carried],
+    ) -> Result<Carried, FrontendError> {
+        let mut f = match inner {
+            Some(inner) => l.half("layer", i, inner),
+            None => l.layer("layer", i),
+        };
+        let mut a = spec.attention;
+        let again = spec.again.is_some_and(|always| always || f.stores(AGAIN_NORM, Kind::Gain));
+        a.qk_norm = if again { Some(QkNorm::Row) } else { a.qk_norm };
+        let a = &a;
+        let x = f.carried("x", x);
+        let rope = a.rotary.and_then(|table| ropes.get(table)).map(|rope| f.carried("rope", rope));
+        let positions = f.input(Input::Positions);
+        let kv = f.kv("kv", a.heads.kv, (a.heads.dim, a.heads.dim), a.window);
+        let block = |f: &mut Draft, h| attention(f, a, self.norm, h, kv, positions, rope);
+        let y = self.residual(&mut f, [ATTN_NORM, ATTN_POST_NORM], x, spec.attention_norm, block);
+        let x = if again {
+            let y = f.add(y, x);
+            norm(&mut f, AGAIN_NORM, self.norm, y, self.facts.hidden)
+        } else {
+            y
+        };
+        let x = self.residual(&mut f, [MLP_NORM, MLP_POST_NORM], x, true, |f, h| match &spec.experts {
+            Some(experts) => mixture(f, experts, h, h),
+            None => mlp(f, &spec.mlp, h),
+        });
+        Ok(f.call(&[x])?.pop().unwrap_or_default())
+    }
+
+    /// `head`: the wanted rows, or scores of classes by them.
+    pub(crate) fn head(&self, l: &mut Lifter, x: &Carried) -> Result<(), FrontendError> {
+        let hidden = self.facts.hidden;
+        let mut f = l.func("head");
+        let mut x = f.carried("x", x);
+        let classes = match f.output() {
+            Output::Rows(Rows { name: RowsName::Scores, width, .. }) => Some(width),
+            Output::Rows(_) | Output::Logits => None,
+        };
+        let of_classes = classes.is_some() && self.classes.pool == Pool::Mean;
+        let means = of_classes || f.embedding().is_some_and(|e| e.means_first());
+        if !means {
+            x = gathered(&mut f, x);
+        }
+        if self.norm_first {
+            x = norm(&mut f, NORM, self.norm, x, hidden);
+        }
+        // The mean of scores is what their matrix makes of the mean.
+        let late = of_classes && self.classes.late;
+        if late {
+            x = self.pooled(&mut f, x);
+        }
+        if means {
+            x = mean_so_far(&mut f, x);
+            x = gathered(&mut f, x);
+        }
+        if let Some(width) = classes {
+            x = if late { x } else { self.pooled(&mut f, x) };
+            x = linear(&mut f, CLASSES, [width, hidden], true, x);
+        }
+        if let Some(embedding) = f.embedding() {
+            x = projected(&mut f, &embedding, x);
+        }
+        f.call(&[x])?;
+        Ok(())
+    }
+}
+
+impl Encoder {
+    /// What the scores of classes are made of.
+    fn pooled(&self, f: &mut Draft, x: Value) -> Value {
+        if !self.classes.dense {
+            return x;
+        }
+        let hidden = self.facts.hidden;
+        let x = linear(f, POOLER, [hidden, hidden], self.classes.bias, x);
+        let x = f.unary(self.classes.act, x);
+        if self.classes.norm { norm(f, POOLER_NORM, self.norm, x, hidden) } else { x }
+    }
+}
+
+impl Shape for Encoder {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn yields(&self) -> Yields {
+        // The mean of all rows is made in the graph, and the last row has the whole of it.
+        let classes = if self.classes.pool == Pool::Mean { Pool::Last } else { self.classes.pool };
+        Yields::Rows { pool: Pool::Mean, classes }
+    }
+
+    fn spare(&self) -> &'static [&'static str] {
+        self.spare
+    }
+
+    fn chooses(&self, tensor: &str) -> bool {
+        self.passes.iter().any(|part| tensor.contains(part))
+    }
+
+    fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
+        let (mut x, ropes) = self.embedding(l)?;
+        for (i, spec) in self.layers.iter().enumerate() {
+            for stored in self.stored_as(i) {
+                x = self.layer(l, stored, spec, &x, &ropes)?;
+            }
+        }
+        self.head(l, &x)
+    }
+}

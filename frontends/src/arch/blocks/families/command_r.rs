@@ -1,0 +1,40 @@
+//! What the generations of Cohere's Command models have in common.
+
+use crate::arch::blocks::attention::Norm;
+use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
+use crate::config::ConfigError;
+use crate::config::common::{self, Heads};
+use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::rope;
+use crate::rope::RopeConfig;
+
+pub(crate) const LOGIT_SCALE: &[Field] = &[Field::new("logit_scale", Accepts::Number)];
+
+/// Of both generations.
+pub(crate) const DEFAULTS: Defaults = Defaults {
+    vocab: Some(256_000),
+    heads: Some(64),
+    max_position: 8192,
+    tied: true,
+    eps_field: "layer_norm_eps",
+    eps: 1e-5,
+    ..Defaults::LLAMA
+};
+
+/// What both generations have in common.
+pub(crate) fn read(f: &Fields, defaults: &Defaults) -> Result<Decoder, ConfigError> {
+    read_with(f, defaults, |heads, max| Ok(vec![rope::read(f, heads.dim, max, defaults.theta)?]))
+}
+
+/// The same with other rotary tables.
+pub(crate) fn read_with(
+    f: &Fields,
+    defaults: &Defaults,
+    ropes: impl FnOnce(Heads, usize) -> Result<Vec<RopeConfig>, ConfigError>,
+) -> Result<Decoder, ConfigError> {
+    let bias = f.flag("attention_bias");
+    let mut d = Decoder::read_with(f, defaults, ropes)?;
+    (d.norm, d.norms) = (Norm { bias: false, ..Norm::layer(d.norm.eps) }, Norms::Parallel { own: false });
+    d.scales.logits = if f.number("logit_scale").is_some() { common::factor(f, "logit_scale")? } else { Some(0.0625) };
+    Ok(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.neighbours) = (bias, bias, a.heads.dim)))
+}

@@ -1,0 +1,56 @@
+//! What decoders of ERNIE 4.5 have in common, and PaddleOCR-VL with them.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::experts::{Experts, Shared};
+use crate::config::ConfigError;
+use crate::config::fields::{Accepts, Field, Fields};
+use llmcc_ir::graph::Router;
+
+const DEFAULTS: Defaults =
+    Defaults { vocab: Some(103_424), max_position: 131_072, tied: true, eps: 1e-5, theta: 5e5, ..Defaults::LLAMA };
+
+/// The field that says whether there are biases.
+pub(crate) const BIASES: &[Field] = &[Field::new("use_bias", Accepts::Flag)];
+
+/// A decoder without experts, that rotates halves.
+pub(crate) fn dense(f: &Fields) -> Result<Decoder, ConfigError> {
+    let bias = f.flag("use_bias");
+    let d = Decoder::read(f, &Defaults { heads: Some(16), kv_heads: Some(2), head_dim: Some(128), ..DEFAULTS })?;
+    let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias));
+    Ok(d.with_mlp(|m| m.bias = bias))
+}
+
+/// The decoder of models with experts, without these; neighbours are rotated.
+pub(crate) fn decoder(f: &Fields) -> Result<Decoder, ConfigError> {
+    if f.flag("use_bias") {
+        let help = "this architecture has biases in some modules only: not supported".to_string();
+        return Err(f.unsupported("use_bias", "true".into(), help));
+    }
+    let d = Decoder::read(f, &Defaults { heads: Some(20), kv_heads: Some(4), ..DEFAULTS })?;
+    Ok(d.with_attention(|_, a| a.neighbours = a.heads.dim))
+}
+
+/// Experts of this width, and an MLP for all tokens that is as wide as several of them.
+pub(crate) fn experts(f: &Fields, d: &Decoder, ffn: usize) -> Result<Experts, ConfigError> {
+    let least = f.number("moe_norm_min").unwrap_or(1e-12);
+    if !(0.0..=1e-6).contains(&least) {
+        let expected = "0 to 1e-6: this architecture has weights whose sum is never below it";
+        return Err(f.invalid("moe_norm_min", &least, expected.into()));
+    }
+    let beside = f.count("moe_num_shared_experts").unwrap_or(2).min(1 << 12);
+    let router = Router::softmax(f.size("num_experts_per_tok").or(6), true);
+    let experts = Experts {
+        ffn,
+        shared: (beside > 0).then_some(Shared::plain(ffn.saturating_mul(beside))),
+        ..Experts::like(d, router, f.size("moe_num_experts").or(64))
+    };
+    experts.checked(f, ["moe_num_experts", "num_experts_per_tok"])
+}
+
+/// The fields that [`experts`] reads.
+pub(crate) const EXPERTS: &[Field] = &[
+    Field::new("moe_num_experts", Accepts::Size(4096)).or(&["num_experts", "num_local_experts"]),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["moe_k"]),
+    Field::new("moe_num_shared_experts", Accepts::Count),
+    Field::new("moe_norm_min", Accepts::Number),
+];

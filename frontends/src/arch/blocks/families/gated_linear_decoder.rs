@@ -1,0 +1,100 @@
+//! What configurations say of linear attention with a gate, and decoders of such layers.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::gated_linear_attention::{Decay, GatedLinear};
+use crate::arch::blocks::recurrent_mixer::Mixer;
+use crate::config::common::WIDTH;
+use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::known::Neutral;
+use crate::config::{ConfigError, rope as read_rope};
+use llmcc_ir::graph::UnaryOp;
+
+/// What the configuration classes fill in for absent fields.
+pub(crate) struct Absent {
+    /// `num_heads`.
+    pub heads: usize,
+    /// `expand_k` and `expand_v`.
+    pub expand: [f64; 2],
+    /// `hidden_ratio`.
+    pub ratio: usize,
+}
+
+/// What both configurations say.
+pub(crate) const FIELDS: &[Field] = &[
+    Field::new("num_attention_heads", Accepts::Size(1 << 14)).or(&["num_heads"]),
+    Field::new("num_key_value_heads", Accepts::Size(1 << 14)).or(&["num_kv_heads"]),
+    Field::new("intermediate_size", WIDTH),
+    Field::new("hidden_ratio", Accepts::Size(64)),
+    Field::new("norm_eps", Accepts::Number),
+    Field::new("expand_k", Accepts::Number),
+    Field::new("expand_v", Accepts::Number),
+];
+
+/// What both classes decide by themselves: how it is computed, and what no published model has.
+pub(crate) const FIXED: &[(&str, Neutral)] = &[
+    ("attn_mode", Neutral::Any),
+    ("fuse_norm", Neutral::Any),
+    ("fuse_swiglu", Neutral::Any),
+    ("fuse_cross_entropy", Neutral::Any),
+    ("fuse_linear_cross_entropy", Neutral::Any),
+    ("use_l2warp", Neutral::Any),
+    ("elementwise_affine", Neutral::On),
+    ("use_output_gate", Neutral::On),
+    ("use_gk", Neutral::On),
+    ("use_gv", Neutral::Off),
+    ("clamp_min", Neutral::Off),
+    ("feature_map", Neutral::Off),
+    ("attn", Neutral::Off),
+    ("hidden_act", Neutral::Words(&["swish", "silu"])),
+    // Read by one of them only; the other has no convolutions.
+    ("use_short_conv", Neutral::Off),
+    ("conv_size", Neutral::Any),
+];
+
+/// A decoder of such layers; `conv` is how many tokens their convolutions see.
+pub(crate) fn read(f: &Fields, decay: Decay, conv: Option<usize>, absent: &Absent) -> Result<Decoder, ConfigError> {
+    let heads = f.size("num_attention_heads").or(absent.heads);
+    let hidden = f.required_size("hidden_size")?;
+    let width = |field: &str, default: f64| {
+        let times = f.factor_or(field, default)?;
+        let width = (hidden as f64 * times) as usize;
+        let whole = width.is_multiple_of(heads) && (1..=1 << 20).contains(&width);
+        let expected = || format!("a factor that gives each of {heads} heads as many columns");
+        whole.then_some(width).ok_or_else(|| f.invalid(field, &times, expected()))
+    };
+    let [keys, values] = [width("expand_k", absent.expand[0])?, width("expand_v", absent.expand[1])?];
+    let (key_dim, rotates) = (keys / heads, decay == Decay::OfHeads);
+    if rotates && !key_dim.is_multiple_of(2) {
+        let times = f.factor_or("expand_k", absent.expand[0])?;
+        return Err(f.invalid("expand_k", &times, "a factor that gives each head an even number of columns".into()));
+    }
+    let defaults = Defaults {
+        vocab: Some(32_000),
+        heads: Some(absent.heads),
+        head_dim: Some(key_dim),
+        eps_field: "norm_eps",
+        ffn: Some(1),
+        ..Defaults::LLAMA
+    };
+    let d = Decoder::read_with(f, &defaults, |heads, max_position| match rotates {
+        true => Ok(vec![read_rope::read(f, heads.dim, max_position, defaults.theta)?]),
+        false => Ok(vec![]),
+    })?;
+    let ffn = match f.size("intermediate_size").value() {
+        Some(n) => n,
+        None => ffn(f, hidden, absent.ratio)?,
+    };
+    let kv = d.layers.first().map_or(heads, |l| l.attention.heads.kv);
+    let mixer = GatedLinear { heads, kv, keys, values, conv, decay };
+    let d = d.with_attention(|_, a| a.rotary = rotates.then_some(0)).with_mixers(|_| Some(Mixer::GatedLinear(mixer)));
+    Ok(d.with_mlp(|m| (m.ffn, m.act) = (ffn, UnaryOp::Silu)))
+}
+
+/// The width of MLPs where none is given: two thirds of the ratio, in whole 256.
+fn ffn(f: &Fields, hidden: usize, ratio: usize) -> Result<usize, ConfigError> {
+    let ratio = f.size("hidden_ratio").or(ratio);
+    let wide = hidden.saturating_mul(ratio).saturating_mul(2) / 3;
+    let width = wide.checked_next_multiple_of(256).filter(|n| (1..=1 << 20).contains(n));
+    let expected = || format!("a ratio that makes MLPs of 1 to {} columns", 1 << 20);
+    width.ok_or_else(|| f.invalid("hidden_ratio", &ratio, expected()))
+}

@@ -1,0 +1,30 @@
+//! What the dense models of GLM-4 have in common: rotation of neighbours in half of each head, biases
+//! on Q, K and V, gate and up in one matrix.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::config::ConfigError;
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
+use crate::config::fields::{Field, Fields, IDENTITY};
+
+/// The fields that [`read`] reads.
+pub(crate) const FIELDS: &[&[Field]] = &[IDENTITY, MODEL, ATTENTION, MLP, PARTIAL_ROTARY, ATTENTION_BIAS];
+
+/// What the configuration classes of most have.
+pub(crate) const DEFAULTS: Defaults = Defaults {
+    vocab: Some(151_552),
+    heads: Some(32),
+    kv_heads: Some(2),
+    head_dim: Some(128),
+    max_position: 131_072,
+    eps: 1.5625e-7,
+    partial: 0.5,
+    ..Defaults::LLAMA
+};
+
+/// The decoder, with norms before the blocks.
+pub(crate) fn read(f: &Fields, defaults: &Defaults, bias: bool) -> Result<Decoder, ConfigError> {
+    let d = Decoder::read(f, defaults)?;
+    let rotated = d.ropes.first().map_or(0, |rope| rope.dim);
+    let d = d.with_attention(|_, a| (a.qkv_bias, a.neighbours) = (bias, rotated));
+    Ok(d.with_mlp(|m| m.fused = true))
+}

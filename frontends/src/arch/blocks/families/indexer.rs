@@ -1,0 +1,77 @@
+//! Attention to tokens that an indexer selects (DeepSeek-V3.2, arXiv 2512.02556): as long as a context
+//! has no more tokens than are selected, that is all of them, and the indexer makes no difference.
+
+use crate::arch::blocks::decoder::Decoder;
+use crate::config::fields::{Accepts, Field, Fields};
+use crate::config::known::{Neutral, Unread};
+
+/// How many tokens are selected.
+pub(crate) const SELECTION: &[Field] = &[Field::new("index_topk", Accepts::Size(1 << 24))];
+
+/// What the classes that select do anyway, and what is said of the indexer.
+pub(crate) const FIXED: &[(&str, Neutral)] = &[
+    ("moe_layer_freq", Neutral::One),
+    ("mlp_bias", Neutral::Off),
+    ("rope_interleave", Neutral::On),
+    ("scoring_func", Neutral::Words(&["sigmoid"])),
+    ("topk_method", Neutral::Words(&["noaux_tc"])),
+    ("layer_types", Neutral::All("indexed_attention")),
+    ("index_n_heads", Neutral::Any),
+    ("index_head_dim", Neutral::Any),
+    ("index_topk_freq", Neutral::Any),
+    ("index_topk_pattern", Neutral::Any),
+    ("index_skip_topk_offset", Neutral::Any),
+    ("indexer_types", Neutral::Any),
+];
+
+/// As many tokens as are selected at least, and the field that says it.
+pub(crate) struct Selection {
+    pub tokens: usize,
+    pub field: &'static str,
+}
+
+/// The decoder for contexts of which nothing is left out.
+pub(crate) fn dense(f: &Fields, d: Decoder) -> Decoder {
+    dense_of(f, d, Selection { tokens: f.size("index_topk").or(2048), field: "index_topk" })
+}
+
+/// The same by another field.
+pub(crate) fn dense_of(f: &Fields, mut d: Decoder, Selection { tokens, field }: Selection) -> Decoder {
+    if tokens < d.facts.max_position {
+        let others = vec![format!(
+            "`{field}` selects {tokens} tokens: contexts are no longer than that, since beyond it attention leaves \
+             tokens out by what it finds of them"
+        )];
+        f.leave(Unread { others, ..Unread::default() });
+    }
+    d.facts.max_position = d.facts.max_position.min(tokens);
+    d.indexed = true;
+    d
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::arch::Model;
+    use crate::testing::{config, with};
+    use serde_json::json;
+
+    #[test]
+    fn contexts_end_where_tokens_would_be_left_out() {
+        let indexed = ["deepseek_v32", "glm_moe_dsa", "mistral_large4_text", "hy_v4", "axk2"];
+        for (arch, field) in indexed.map(|arch| (arch, "index_topk")).into_iter().chain([("doge", "keep_window_size")])
+        {
+            let read = |topk: usize, max: usize| {
+                let sizes = json!({ field: topk, "max_position_embeddings": max });
+                Model::parse(&with(config(arch), sizes)).unwrap()
+            };
+            let all = read(64, 64);
+            assert_eq!((all.facts().max_position, all.unread.len()), (64, 0), "{arch}");
+            let first = read(48, 64);
+            assert_eq!(first.facts().max_position, 48, "{arch}");
+            assert!(
+                first.unread[0].starts_with(&format!("`{field}` selects 48 tokens: contexts are no longer than that")),
+                "{arch}"
+            );
+        }
+    }
+}

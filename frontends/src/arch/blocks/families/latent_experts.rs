@@ -1,0 +1,91 @@
+//! Experts as DeepSeek's models have them, beside latent attention: some layers without, then
+//! layers with an MLP for all tokens and the chosen ones.
+
+use crate::arch::blocks::decoder::Decoder;
+use crate::arch::blocks::experts::{Experts, Shared};
+use crate::config::ConfigError;
+use crate::config::common::WIDTH;
+use crate::config::fields::{Accepts, Field, Fields};
+use llmcc_ir::graph::{F32, Router, Score};
+
+/// Layers with experts from the one that `first_k_dense_replace` names on.
+pub(crate) fn with_dense(f: &Fields, d: Decoder, experts: Experts, first: usize) -> Decoder {
+    let first = f.count("first_k_dense_replace").unwrap_or(first);
+    d.with_experts(|i| (i >= first).then_some(experts))
+}
+
+/// The experts, checked; `default`: how many there are, of how many widths the MLP for all tokens
+/// is, and the width.
+pub(crate) fn experts(f: &Fields, d: &Decoder, router: Router, default: [usize; 3]) -> Result<Experts, ConfigError> {
+    let ffn = f.size("moe_intermediate_size").or(default[2]);
+    let shared = f.size("n_shared_experts").or(default[1]).saturating_mul(ffn);
+    let count = f.size("n_routed_experts").or(default[0]);
+    let shared = Some(Shared::plain(shared));
+    let experts = Experts { ffn, shared, ..Experts::like(d, router, count) };
+    experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])
+}
+
+/// The experts of DeepSeek-V2, whose router takes softmax before it chooses, from some groups or all.
+pub(crate) fn second_experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
+    let limited = match f.text("topk_method") {
+        None | Some("greedy") => false,
+        Some("group_limited_greedy") => true,
+        Some(other) => {
+            let help = "this architecture has `greedy` and `group_limited_greedy`".into();
+            return Err(f.unsupported("topk_method", other.into(), help));
+        }
+    };
+    let router = Router {
+        scale: F32::new(f.factor_or("routed_scaling_factor", 1.0)? as f32),
+        groups: if limited { f.size_or("n_group", None)? } else { 1 },
+        kept: if limited { f.size_or("topk_group", None)? } else { 1 },
+        ..Router::softmax(f.size_or("num_experts_per_tok", None)?, false)
+    };
+    experts(f, d, router, [64, 2, 1407])
+}
+
+/// The router of DeepSeek-V3: corrected sigmoids, in groups that are ranked by their two best.
+/// `top` and `scale` are for absent fields.
+pub(crate) fn sigmoids(f: &Fields, top: usize, scale: f64) -> Result<Router, ConfigError> {
+    let chosen = Router::softmax(f.size("num_experts_per_tok").or(top), f.flag_or("norm_topk_prob", true));
+    sigmoids_of(f, chosen, scale)
+}
+
+/// The same, of as many experts as `chosen`, normalized as there.
+pub(crate) fn sigmoids_of(f: &Fields, chosen: Router, scale: f64) -> Result<Router, ConfigError> {
+    let groups = f.size("n_group").or(1);
+    Ok(Router {
+        score: Score::Sigmoid,
+        eps: F32::new(1e-20),
+        scale: F32::new(f.factor_or("routed_scaling_factor", scale)? as f32),
+        groups,
+        kept: f.size("topk_group").or(1),
+        pairs: groups > 1,
+        ..chosen
+    })
+}
+
+/// The fields that [`experts`] and [`with_dense`] read, and of what is chosen.
+pub(crate) const EXPERTS: &[Field] = &[
+    MIXTURE[0],
+    MIXTURE[1],
+    MIXTURE[2],
+    MIXTURE[3],
+    Field::new("first_k_dense_replace", Accepts::Count),
+    MIXTURE[4],
+    MIXTURE[5],
+    MIXTURE[6],
+    MIXTURE[7],
+];
+
+/// The fields that [`experts`] reads, and of what is chosen.
+pub(crate) const MIXTURE: &[Field] = &[
+    Field::new("n_routed_experts", Accepts::Size(4096)),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)),
+    Field::new("n_shared_experts", Accepts::Size(4096)),
+    Field::new("moe_intermediate_size", WIDTH),
+    Field::new("routed_scaling_factor", Accepts::Number),
+    Field::new("n_group", Accepts::Size(4096)),
+    Field::new("topk_group", Accepts::Size(4096)),
+    Field::new("norm_topk_prob", Accepts::Flag),
+];

@@ -1,0 +1,32 @@
+//! Parts that the models of one family share: configurations, names and layers of one publisher's line.
+
+pub(crate) mod command_r;
+pub(crate) mod cosmos3;
+pub(crate) mod disentangled_fields;
+pub(crate) mod draft_names;
+pub(crate) mod dual_chunk;
+pub(crate) mod ernie_decoder;
+pub(crate) mod exaone;
+pub(crate) mod gated_linear_decoder;
+pub(crate) mod gemma2_decoder;
+pub(crate) mod gemma4;
+pub(crate) mod glm4_dense;
+pub(crate) mod granite_experts;
+pub(crate) mod granite_windows;
+pub(crate) mod hunyuan;
+pub(crate) mod indexer;
+pub(crate) mod latent_experts;
+pub(crate) mod lfm2_layers;
+pub(crate) mod mamba_decoder;
+pub(crate) mod mamba_fields;
+pub(crate) mod modernbert_windows;
+pub(crate) mod olmo_experts;
+pub(crate) mod phi_decoder;
+pub(crate) mod qwen_experts;
+pub(crate) mod qwen_gated_delta;
+pub(crate) mod rotary_by_kind;
+pub(crate) mod rwkv;
+pub(crate) mod t5_encoder;
+pub(crate) mod windowed_latents;
+pub(crate) mod xlm_sizes;
+pub(crate) mod zamba_decoder;

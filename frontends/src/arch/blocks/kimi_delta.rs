@@ -1,0 +1,133 @@
+//! Kimi's delta attention (arXiv 2510.26692): the gated delta rule with a decay of its own for
+//! every row of the state, and gates of low rank; Ling's (inclusionAI, 2026) have matrices for both.
+
+use crate::arch::blocks::attention::{Norm, linear, norm, scaled};
+use crate::arch::blocks::lifter::Draft;
+use crate::arch::blocks::names::{Kind, Part, Table};
+use crate::arch::blocks::recurrent::{
+    CONV_K, CONV_Q, CONV_V, DELTA_K, DELTA_Q, DELTA_RATE, DELTA_V, SSM_A, SSM_DT, SSM_NORM, SSM_OUT, convolved,
+    of_length_one, split_cols,
+};
+use crate::config::fields::{Accepts, Field};
+use llmcc_ir::graph::{Op, UnaryOp, Update, Value};
+
+const DECAY_DOWN: Part = Part("delta.decay_down");
+pub(crate) const DECAY_UP: Part = Part("delta.decay_up");
+const GATE_DOWN: Part = Part("delta.gate_down");
+pub(crate) const GATE_UP: Part = Part("delta.gate_up");
+
+/// The object in which published files describe it, the same with a point, and what all have in it.
+pub(crate) const OBJECT: &str = "linear_attn_config";
+pub(crate) const IN_OBJECT: &str = "linear_attn_config.";
+pub(crate) const DESCRIPTION: &[Field] = &[
+    Field::new("num_heads", Accepts::Size(1 << 14)),
+    Field::new("head_dim", Accepts::Size(1 << 14)),
+    Field::new("short_conv_kernel_size", Accepts::Size(64)),
+    Field::new("gate_lower_bound", Accepts::Number),
+];
+
+/// What a layer with it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KimiDelta {
+    /// Heads.
+    pub heads: usize,
+    /// Columns of each, and the rank of the gates.
+    pub dim: usize,
+    /// Tokens that the convolution sees.
+    pub conv: usize,
+    /// Activation of the convolution.
+    pub act: UnaryOp,
+    /// How the rates of heads are stored.
+    pub rates: Kind,
+    /// There may be more of them than heads, of which the first count.
+    pub spare_rates: bool,
+    /// Decays, and gates, are made by two matrices, with [`dim`](KimiDelta::dim) columns between.
+    pub low_rank: [bool; 2],
+    /// Decays are `e^(floor·σ(e^A·(f + b)))`, no less than `e^floor`, instead of
+    /// `e^(−e^A·softplus(f + b))`.
+    pub floor: Option<f32>,
+}
+
+/// What checkpoints call its tensors.
+pub(crate) const NAMES: Table = &[
+    (DELTA_Q, "model.layers.{}.self_attn.q_proj"),
+    (DELTA_K, "model.layers.{}.self_attn.k_proj"),
+    (DELTA_V, "model.layers.{}.self_attn.v_proj"),
+    (CONV_Q, "model.layers.{}.self_attn.q_conv1d"),
+    (CONV_K, "model.layers.{}.self_attn.k_conv1d"),
+    (CONV_V, "model.layers.{}.self_attn.v_conv1d"),
+    (DECAY_DOWN, "model.layers.{}.self_attn.f_a_proj"),
+    (DECAY_UP, "model.layers.{}.self_attn.f_b_proj"),
+    (GATE_DOWN, "model.layers.{}.self_attn.g_a_proj"),
+    (GATE_UP, "model.layers.{}.self_attn.g_b_proj"),
+    (DELTA_RATE, "model.layers.{}.self_attn.b_proj"),
+    (SSM_DT, "model.layers.{}.self_attn.dt_bias"),
+    (SSM_A, "model.layers.{}.self_attn.A_log"),
+    (SSM_NORM, "model.layers.{}.self_attn.o_norm"),
+    (SSM_OUT, "model.layers.{}.self_attn.o_proj"),
+];
+
+/// What it makes of `h`, a row per token.
+#[track_caller]
+pub(crate) fn kimi_delta(f: &mut Draft, m: &KimiDelta, eps: Norm, h: Value) -> Value {
+    let (hidden, width) = (f.facts().hidden, m.heads * m.dim);
+    let each = [DELTA_Q, DELTA_K, DELTA_V].map(|part| f.matrix(part, [width, hidden]));
+    let x = f.matmul_all(h, &each);
+    let x = convolved(f, &[(CONV_Q, width), (CONV_K, width), (CONV_V, width)], m.conv, x);
+    let x = f.unary(m.act, x);
+    let [q, k, v] = split_cols(f, x, [width; 3]);
+    let [q, k] = of_length_one(f, [q, k], m.dim);
+    let rate = linear(f, DELTA_RATE, [m.heads, hidden], false, h);
+    let rate = f.unary(UnaryOp::Sigmoid, rate);
+    let decay = decays(f, m, h);
+    let state = f.fixed("delta", [m.heads, m.dim, m.dim]);
+    let y = f.op(Op::Recurrence { update: Update::Delta }, &[q, k, v, decay, rate, state]);
+    let y = norm(f, SSM_NORM, eps, y, m.dim);
+    let gate = made(f, m, ([GATE_DOWN, GATE_UP], m.low_rank[1]), h);
+    let gate = f.unary(UnaryOp::Sigmoid, gate);
+    let y = f.mul(y, gate);
+    linear(f, SSM_OUT, [hidden, width], false, y)
+}
+
+/// A number for each column of the heads.
+#[track_caller]
+fn made(f: &mut Draft, m: &KimiDelta, ([down, up], low_rank): ([Part; 2], bool), h: Value) -> Value {
+    let (hidden, width) = (f.facts().hidden, m.heads * m.dim);
+    if !low_rank {
+        return linear(f, up, [width, hidden], false, h);
+    }
+    let x = linear(f, down, [m.dim, hidden], false, h);
+    linear(f, up, [width, m.dim], false, x)
+}
+
+/// The decay of each row of each head's state.
+#[track_caller]
+fn decays(f: &mut Draft, m: &KimiDelta, h: Value) -> Value {
+    let dt = made(f, m, ([DECAY_DOWN, DECAY_UP], m.low_rank[0]), h);
+    let bias = f.weight(SSM_DT, Kind::Bare, &[m.heads * m.dim]);
+    let dt = f.add(dt, bias);
+    let a = match f.shape_of(SSM_A, m.rates) {
+        Some([n]) if m.spare_rates && *n > m.heads => {
+            let all = f.weight(SSM_A, m.rates, &[*n]);
+            f.op(Op::SliceRows { start: 0, len: m.heads }, &[all])
+        }
+        _ => f.weight(SSM_A, m.rates, &[m.heads]),
+    };
+    let a = f.unary(UnaryOp::Exp, a);
+    let repeated = Op::RepeatEach { times: m.dim };
+    let decay = match m.floor {
+        Some(floor) => {
+            let a = f.op(repeated, &[a]);
+            let x = f.mul(dt, a);
+            let x = f.unary(UnaryOp::Sigmoid, x);
+            scaled(f, x, Some(floor))
+        }
+        None => {
+            let dt = f.unary(UnaryOp::Softplus, dt);
+            let a = f.unary(UnaryOp::Neg, a);
+            let a = f.op(repeated, &[a]);
+            f.mul(dt, a)
+        }
+    };
+    f.unary(UnaryOp::Exp, decay)
+}

@@ -1,0 +1,58 @@
+//! Layers without keys and values of their own, which read those of an earlier layer (Gemma 3n and
+//! Gemma 4; YOCO, arXiv 2405.05254, Cross-Layer Attention, 2405.12981).
+
+use crate::arch::blocks::attention::{Attention, Norm, linear, qk_norm};
+use crate::arch::blocks::attention_scores::{Scoring, attended};
+use crate::arch::blocks::layer::Layer;
+use crate::arch::blocks::lifter::Draft;
+use crate::arch::blocks::names::{ATTN_OUT, ATTN_Q, ATTN_Q_NORM};
+use crate::config::ConfigError;
+use crate::config::fields::Fields;
+use llmcc_ir::graph::{Op, Value};
+
+const FIELD: &str = "num_kv_shared_layers";
+
+/// Lets the last `count` layers read what the last layer before them that sees as far has stored.
+///
+/// # Errors
+/// When there is no such layer.
+pub(crate) fn share_last(f: &Fields, layers: &mut [Layer], count: usize) -> Result<(), ConfigError> {
+    if count == 0 {
+        return Ok(());
+    }
+    let help = |what: &str| f.unsupported(FIELD, count.to_string(), format!("this architecture has {what}"));
+    let Some(first) = layers.len().checked_sub(count).filter(|first| *first > 0) else {
+        return Err(help(&format!("fewer of them than `num_hidden_layers` ({})", layers.len())));
+    };
+    let (own, shared) = layers.split_at_mut(first);
+    for l in shared {
+        let window = l.attention.window;
+        l.shares = own.iter().rposition(|o| o.attention.window == window);
+        if l.shares.is_none() {
+            return Err(help("in layers before those every kind of attention that `layer_types` has for them"));
+        }
+    }
+    Ok(())
+}
+
+/// Attention over `kv`, which another layer has updated in this step: queries of `h`, perhaps
+/// normalized and rotated by `rope`, and the projection of what they find.
+#[track_caller]
+pub(crate) fn attention_over(
+    f: &mut Draft,
+    a: &Attention,
+    eps: Norm,
+    h: Value,
+    kv: Value,
+    positions: Value,
+    rope: Option<Value>,
+) -> Value {
+    let (hidden, width) = (f.facts().hidden, a.heads.queries * a.heads.dim);
+    let q = linear(f, ATTN_Q, [width, hidden], a.qkv_bias, h);
+    let q = a.qk_norm.map_or(q, |of| qk_norm(f, of, ATTN_Q_NORM, a, a.heads.queries, eps, q));
+    let q = rope.map_or(q, |rope| f.op(Op::Rope { head_dim: a.heads.dim }, &[q, rope]));
+    let Attention { scale, softcap, sinks, distance, chunked, causal, .. } = *a;
+    let scores = Scoring { heads: a.heads.queries, scale, softcap, sinks, distance, chunked, causal };
+    let y = attended(f, &scores, q, kv, positions);
+    linear(f, ATTN_OUT, [hidden, width], a.out_bias, y)
+}

@@ -1,0 +1,70 @@
+//! The first block of a layer: attention, or a mixer in its place or beside it.
+
+use crate::arch::blocks::attention::{Norm, attention, scaled};
+use crate::arch::blocks::differential_attention;
+use crate::arch::blocks::latent_attention;
+use crate::arch::blocks::layer::{Beside, Half, Layer};
+use crate::arch::blocks::lifter::{Carried, Draft};
+use crate::arch::blocks::shared_kv::attention_over;
+use llmcc_ir::graph::{Input, Value};
+
+/// What the first block of a layer reads beside a row.
+#[derive(Clone, Copy)]
+pub(crate) struct Context {
+    rope: Option<Value>,
+    attended: Option<Attended>,
+}
+
+/// What attention reads of a sequence.
+#[derive(Clone, Copy)]
+struct Attended {
+    positions: Value,
+    kv: Value,
+}
+
+impl Context {
+    /// That of a layer.
+    pub(crate) fn of(f: &mut Draft, spec: &Layer, ropes: &[Carried]) -> Context {
+        let a = &spec.attention;
+        let mixes = spec.mixer.filter(|_| spec.beside.is_none());
+        let rotates = spec.only != Some(Half::Second) && mixes.is_none_or(|m| m.rotates());
+        let rope = a.rotary.filter(|_| rotates).and_then(|table| ropes.get(table)).map(|rope| f.carried("rope", rope));
+        if mixes.is_some() || spec.only == Some(Half::Second) {
+            return Context { rope, attended: None };
+        }
+        let positions = f.input(Input::Positions);
+        let kv = match (&a.latent, spec.shares) {
+            (_, Some(of)) => f.kv_of("kv", of),
+            (Some(l), None) => f.latent_kv("kv", (l.rope + l.kv_rank, l.kv_rank), a.window),
+            (None, None) => f.kv("kv", a.heads.kv, (a.heads.dim, a.value_dim()), a.window),
+        };
+        Context { rope, attended: Some(Attended { positions, kv }) }
+    }
+}
+
+/// What attention makes of a row `h`, or the mixer in its place or beside it.
+pub(crate) fn mixed(f: &mut Draft, eps: Norm, spec: &Layer, context: Context, h: Value) -> Value {
+    let (a, rope) = (&spec.attention, context.rope);
+    let attended = |f: &mut Draft, Attended { positions, kv }, h| match &a.latent {
+        Some(latent) => latent_attention::attention(f, (a, latent, spec.shares.is_some()), eps, h, kv, positions, rope),
+        None if spec.shares.is_some() => attention_over(f, a, eps, h, kv, positions, rope),
+        None => match a.differential {
+            Some(first) => differential_attention::attention(f, (a, first), eps, h, kv, positions, rope),
+            None => attention(f, a, eps, h, kv, positions, rope),
+        },
+    };
+    match (&spec.mixer, context.attended) {
+        (Some(mixer), Some(over)) => {
+            let Beside { into, out, mixer: of_mixer } = spec.beside.unwrap_or(Beside::PLAIN);
+            let y = mixer.mix(f, eps, None, h);
+            let y = scaled(f, y, of_mixer);
+            let h = scaled(f, h, into);
+            let z = attended(f, over, h);
+            let z = scaled(f, z, out);
+            f.add(y, z)
+        }
+        (Some(mixer), None) => mixer.mix(f, eps, rope, h),
+        (None, Some(over)) => attended(f, over, h),
+        (None, None) => f.stop(),
+    }
+}

@@ -1,0 +1,80 @@
+//! ALBERT (arXiv 1909.11942): BERT whose tables are narrower than its layers, which share their weights.
+
+use crate::arch::blocks::encoder::{Defaults, Encoder, FIELDS, WIDEN};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{
+    ATTN_K, ATTN_OUT, ATTN_POST_NORM, ATTN_Q, ATTN_V, CLASSES, MLP_DOWN, MLP_POST_NORM, MLP_UP, Names, POOLER,
+    POSITIONS, TABLE, TABLE_NORM, TYPES, Table,
+};
+use crate::arch::blocks::shared_layers::Groups;
+use crate::config::common::{MODEL, WIDTH};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+use llmcc_ir::graph::UnaryOp;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "albert",
+    class: "AlbertModel",
+    fields: &[IDENTITY, MODEL, FIELDS, OWN],
+    fixed: &[
+        ("position_embedding_type", Neutral::Words(&["absolute"])),
+        // Of the files of its authors' program; nothing is made of them.
+        ("gap_size", Neutral::Any),
+        ("net_structure_type", Neutral::Any),
+        ("num_memory_blocks", Neutral::Any),
+        ("down_scale_factor", Neutral::Any),
+    ],
+    goldens: &["albert", "albert_classes"],
+    names: Names(&[NAMES]),
+    read: |f| {
+        let spare = &["albert.pooler.", "pooler.", "predictions.", "sop_classifier."];
+        let defaults = Defaults { spare, act: UnaryOp::GeluTanh, ..Defaults::BERT };
+        let mut e = Encoder::read(f, &defaults)?;
+        e.narrow = Some(f.size("embedding_size").or(128));
+        let groups = Groups { count: f.size("num_hidden_groups").or(1), inner: f.size("inner_group_num").or(1) };
+        if groups.count > e.facts.layers {
+            let help = format!("this architecture has at most as many groups as layers ({})", e.facts.layers);
+            return Err(f.unsupported("num_hidden_groups", groups.count.to_string(), help));
+        }
+        e.groups = Some(groups);
+        Ok(Box::new(e))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("embedding_size", WIDTH),
+    Field::new("num_hidden_groups", Accepts::Size(4096)),
+    Field::new("inner_group_num", Accepts::Size(64)),
+];
+
+const NAMES: Table = &[
+    (TABLE, "albert.embeddings.word_embeddings"),
+    (POSITIONS, "albert.embeddings.position_embeddings"),
+    (TYPES, "albert.embeddings.token_type_embeddings"),
+    (TABLE_NORM, "albert.embeddings.LayerNorm"),
+    (WIDEN, "albert.encoder.embedding_hidden_mapping_in"),
+    (ATTN_Q, "albert.encoder.albert_layer_groups.{}.albert_layers.{e}.attention.query"),
+    (ATTN_K, "albert.encoder.albert_layer_groups.{}.albert_layers.{e}.attention.key"),
+    (ATTN_V, "albert.encoder.albert_layer_groups.{}.albert_layers.{e}.attention.value"),
+    (ATTN_OUT, "albert.encoder.albert_layer_groups.{}.albert_layers.{e}.attention.dense"),
+    (ATTN_POST_NORM, "albert.encoder.albert_layer_groups.{}.albert_layers.{e}.attention.LayerNorm"),
+    (MLP_UP, "albert.encoder.albert_layer_groups.{}.albert_layers.{e}.ffn"),
+    (MLP_DOWN, "albert.encoder.albert_layer_groups.{}.albert_layers.{e}.ffn_output"),
+    (MLP_POST_NORM, "albert.encoder.albert_layer_groups.{}.albert_layers.{e}.full_layer_layer_norm"),
+    (POOLER, "albert.pooler"),
+    (CLASSES, "classifier"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::Groups;
+
+    /// `int(i / (layers / groups))` in Python, which puts layer 9 of these into group 6, not 7.
+    #[test]
+    fn groups_are_those_of_transformers() {
+        let groups = |count, layers| (0..layers).map(|i| Groups { count, inner: 1 }.of(i, layers)).collect::<Vec<_>>();
+        assert_eq!(groups(14, 18), [0, 0, 1, 2, 3, 3, 4, 5, 6, 6, 7, 8, 9, 10, 10, 11, 12, 13]);
+        assert_eq!(groups(2, 4), [0, 0, 1, 1]);
+        assert_eq!(groups(1, 3), [0; 3]);
+    }
+}

@@ -1,0 +1,50 @@
+//! A.X K1 (SK Telecom, 2026): DeepSeek-V3 with a norm of what experts add.
+
+use crate::arch::blocks::decoder::Defaults;
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::{CORRECTION_IF_ANY, EXPERTS_POST_NORM, Experts, sparse_by_types_or_every};
+use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};
+use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
+use crate::arch::blocks::latent_decoder;
+use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+use llmcc_ir::graph::Router;
+
+const NAMES: Table = &[
+    (CORRECTION_IF_ANY, "model.layers.{}.mlp.gate.e_score_correction_bias"),
+    (EXPERTS_POST_NORM, "model.layers.{}.post_mlp_layernorm"),
+    (EXPERTS_POST_NORM, "model.layers.{}.mlp.post_mlp_layernorm"),
+];
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "axk1",
+    class: "AXK1ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, OWN],
+    fixed: &[("scoring_func", Neutral::Words(&["sigmoid"])), ("topk_method", Neutral::Words(&["noaux_tc", "none"]))],
+    goldens: &["axk1", "axk1_corrected"],
+    names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults { vocab: Some(163_840), heads: Some(64), max_position: 32_768, ..Defaults::LLAMA };
+        let latent = Latent {
+            interleaved: f.flag_or("rope_interleave", true),
+            bias: f.flag("attention_bias"),
+            ..Latent::DEEPSEEK
+        };
+        Latent::short_queries(f)?;
+        let d = latent_decoder::decoder(f, defaults, latent)?;
+        let groups = f.size("n_group").or(8);
+        let router = Router { groups, kept: f.size("topk_group").or(4), pairs: groups > 1, ..sigmoids(f, 8, 2.5)? };
+        let experts =
+            Experts { correction: Some(CORRECTION_IF_ANY), out_norm: true, ..experts(f, &d, router, [192, 1, 2048])? };
+        let sparse = sparse_by_types_or_every(f, d.facts.layers)?;
+        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("rope_interleave", Accepts::Flag),
+    Field::new("mlp_layer_types", Accepts::Any),
+    Field::new("moe_layer_freq", Accepts::Size(4096)),
+];

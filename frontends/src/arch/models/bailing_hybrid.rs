@@ -1,0 +1,139 @@
+//! Ling 3 (inclusionAI, 2026): Kimi's delta attention in most layers, latent attention with a gate for
+//! each head in the others, experts as DeepSeek-V3 has them.
+
+use crate::arch::blocks::attention_gates::Gate;
+use crate::arch::blocks::decoder::Defaults;
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::{CORRECTION, Experts, sparse_by_types};
+use crate::arch::blocks::families::draft_names::DraftNames;
+use crate::arch::blocks::families::latent_experts::{experts, sigmoids};
+use crate::arch::blocks::kimi_delta::{DECAY_UP, GATE_UP, KimiDelta};
+use crate::arch::blocks::latent_attention::{K_UP, KV_DOWN, KV_DOWN_NORM, KV_UP, LATENT, Latent, V_UP};
+use crate::arch::blocks::latent_decoder;
+use crate::arch::blocks::names::{
+    ATTN_GATE, ATTN_OUT, ATTN_Q, DEEPSEEK_EXPERTS, HUGGING_FACE, Kind, Names, TABLE, Table,
+};
+use crate::arch::blocks::recurrent::{
+    CONV_K, CONV_Q, CONV_V, DELTA_K, DELTA_Q, DELTA_RATE, DELTA_V, SSM_A, SSM_DT, SSM_NORM, SSM_OUT,
+};
+use crate::arch::blocks::recurrent_mixer::Mixer;
+use crate::config::ConfigError;
+use crate::config::common::{self, ATTENTION_BIAS, DIVIDED, MLP, MODEL, ROTARY, TOKENS, WIDTH};
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::known::Neutral;
+use llmcc_ir::graph::{Router, UnaryOp};
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "bailing_hybrid",
+    class: "BailingHybridForCausalLM",
+    fields: &[IDENTITY, OWN, MODEL, DIVIDED, ROTARY, MLP, ATTENTION_BIAS, LATENT],
+    fixed: &[
+        ("q_lora_rank", Neutral::Off),
+        ("linear_num_heads", Neutral::Same("num_attention_heads")),
+        ("rope_interleave", Neutral::On),
+        ("score_function", Neutral::Words(&["sigmoid"])),
+    ],
+    goldens: &["bailing_hybrid"],
+    names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let defaults =
+            Defaults { vocab: Some(157_184), heads: Some(32), max_position: 262_144, theta: 6e6, ..Defaults::LLAMA };
+        let latent = Latent { q_rank: None, bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
+        let d = latent_decoder::of_parts(f, defaults, latent)?.with_attention(|_, a| a.gate = Some(Gate::Heads));
+        let layers = d.facts.layers;
+        let heads = d.layers.first().map_or(0, |l| l.attention.heads.queries);
+        let (delta, linear) = (delta(f, heads)?, linear_layers(f, layers)?);
+        let d = d.with_mixers(|i| linear[i].then_some(Mixer::Kimi(delta)));
+        let groups = f.size("n_group").or(8);
+        let router = Router { groups, kept: f.size("topk_group").or(4), pairs: groups > 1, ..sigmoids(f, 8, 2.5)? };
+        let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [512, 1, 768])? };
+        let sparse = sparse_by_types(f, layers, f.count("first_k_dense_replace").unwrap_or(2))?;
+        let d = d.with_experts(|i| sparse[i].then_some(experts));
+        Ok(Box::new(d.with_drafts(DraftNames::OfLayer, |layer| layer.experts.is_some() && layer.mixer.is_none())))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("max_position_embeddings", TOKENS).or(&["model_max_length"]).unless(Neutral::Any),
+    Field::new("head_dim", Accepts::Size(1 << 14)),
+    Field::new("linear_head_dim", Accepts::Size(1 << 14)),
+    Field::new("short_conv_kernel_size", Accepts::Size(64)).or(&["linear_conv_kernel_dim"]),
+    Field::new("layer_group_size", Accepts::Size(1 << 14)),
+    Field::new("layer_types", Accepts::ListOf(&["linear_attention", "full_attention", WINDOW])),
+    Field::new("mlp_layer_types", Accepts::Any),
+    Field::new("kda_safe_gate", Accepts::Flag),
+    Field::new("kda_lower_bound", Accepts::Number),
+    Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_experts", "num_local_experts"]),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["num_experts_per_token"]),
+    Field::new("n_shared_experts", Accepts::Size(4096)).or(&["num_shared_experts"]),
+    Field::new("moe_intermediate_size", WIDTH),
+    Field::new("first_k_dense_replace", Accepts::Count),
+    Field::new("routed_scaling_factor", Accepts::Number),
+    Field::new("n_group", Accepts::Size(4096)).or(&["num_expert_group"]),
+    Field::new("topk_group", Accepts::Size(4096)),
+    Field::new("norm_topk_prob", Accepts::Flag).or(&["moe_renormalize"]),
+];
+
+/// Refused with a word of its own.
+const WINDOW: &str = "sliding_attention";
+
+const NAMES: Table = &[
+    (TABLE, "model.word_embeddings"),
+    (ATTN_Q, "model.layers.{}.attention.q_proj"),
+    (KV_DOWN, "model.layers.{}.attention.kv_a_proj_with_mqa"),
+    (KV_DOWN_NORM, "model.layers.{}.attention.kv_a_layernorm"),
+    (KV_UP, "model.layers.{}.attention.kv_b_proj"),
+    (K_UP, "model.layers.{}.attention.k_b_proj"),
+    (V_UP, "model.layers.{}.attention.v_b_proj"),
+    (ATTN_GATE, "model.layers.{}.attention.g_proj"),
+    (ATTN_OUT, "model.layers.{}.attention.dense"),
+    (DELTA_Q, "model.layers.{}.attention.q_proj"),
+    (DELTA_K, "model.layers.{}.attention.k_proj"),
+    (DELTA_V, "model.layers.{}.attention.v_proj"),
+    (CONV_Q, "model.layers.{}.attention.q_conv1d"),
+    (CONV_K, "model.layers.{}.attention.k_conv1d"),
+    (CONV_V, "model.layers.{}.attention.v_conv1d"),
+    (DECAY_UP, "model.layers.{}.attention.f_proj"),
+    (GATE_UP, "model.layers.{}.attention.g_proj"),
+    (DELTA_RATE, "model.layers.{}.attention.b_proj"),
+    (SSM_DT, "model.layers.{}.attention.dt_bias"),
+    (SSM_A, "model.layers.{}.attention.A_log"),
+    (SSM_NORM, "model.layers.{}.attention.o_norm"),
+    (SSM_OUT, "model.layers.{}.attention.dense"),
+    (CORRECTION, "model.layers.{}.mlp.gate.expert_bias"),
+];
+
+/// The delta attention. Files that Transformers has written have the width of its heads in a field of
+/// their own, and that of rotated keys in `head_dim`.
+fn delta(f: &Fields, heads: usize) -> Result<KimiDelta, ConfigError> {
+    let conv = f.size("short_conv_kernel_size").or(4);
+    if conv < 2 {
+        return Err(f.invalid("short_conv_kernel_size", &conv, "at least 2".into()));
+    }
+    let floor = f.number("kda_lower_bound").unwrap_or(-5.0) as f32;
+    Ok(KimiDelta {
+        heads,
+        dim: f.size("linear_head_dim").value().unwrap_or(f.size("head_dim").or(128)),
+        conv,
+        act: common::activation(f, "hidden_act", UnaryOp::Silu),
+        rates: Kind::Bare,
+        spare_rates: false,
+        low_rank: [false; 2],
+        floor: f.flag_or("kda_safe_gate", true).then_some(floor),
+    })
+}
+
+/// Which layers have it: all but the last of each group.
+fn linear_layers(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
+    match common::layer_types(f, layers)? {
+        Some(types) if types.contains(&WINDOW) => {
+            let help = "this architecture has delta attention and full attention".to_string();
+            Err(f.unsupported("layer_types", WINDOW.into(), help))
+        }
+        Some(types) => Ok(types.iter().map(|t| *t == "linear_attention").collect()),
+        None => {
+            let group = f.size("layer_group_size").or(6);
+            Ok((0..layers).map(|i| !(i + 1).is_multiple_of(group)).collect())
+        }
+    }
+}

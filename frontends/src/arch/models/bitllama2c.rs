@@ -1,0 +1,25 @@
+//! BitNet b1.58 (arXiv 2402.17764) as bitllama2.c trains it: Llama whose products divide their input by its
+//! norm, where Llama has norms before blocks. That has no gain, nor anything added to the mean square.
+
+use crate::arch::blocks::attention::Norm;
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY};
+use crate::config::fields::IDENTITY;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "bitllama2c",
+    class: "BitLlama2cForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP],
+    fixed: &[],
+    goldens: &["bitllama2c_paper"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let mut d = Decoder::read(f, &Defaults { eps: 1e-5, ..Defaults::LLAMA })?;
+        let of_input = Norm { gain: false, ..Norm::rms(0.0) };
+        d.block_norms = Some([of_input; 2]);
+        let d = d.with_attention(|_, a| a.out_norm = Some(of_input));
+        Ok(Box::new(d.with_mlp(|m| m.inner_norm = Some(of_input))))
+    },
+};

@@ -1,0 +1,38 @@
+//! BitNet b1.58 (arXiv 2402.17764, 2504.12285): Llama with squared ReLU as gate and norms before the
+//! last matrices of the blocks, whose weights are −1, 0 and 1.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{ATTN_OUT_NORM, HUGGING_FACE, MLP_DOWN_NORM, Names, Table};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::fields::IDENTITY;
+use llmcc_ir::graph::UnaryOp;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "bitnet",
+    class: "BitNetForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS],
+    fixed: &[],
+    goldens: &["bitnet"],
+    names: Names(&[NAMES, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(128_256),
+            heads: Some(20),
+            kv_heads: Some(5),
+            max_position: 2048,
+            eps: 1e-5,
+            theta: 500_000.0,
+            act: ("hidden_act", UnaryOp::Relu2),
+            ..Defaults::LLAMA
+        };
+        let bias = f.flag("attention_bias");
+        let d = Decoder::read(f, &defaults)?;
+        let norm = d.norm;
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.out_norm) = (bias, bias, Some(norm)));
+        Ok(Box::new(d.with_mlp(|m| m.inner_norm = Some(norm))))
+    },
+};
+
+const NAMES: Table =
+    &[(ATTN_OUT_NORM, "model.layers.{}.self_attn.attn_sub_norm"), (MLP_DOWN_NORM, "model.layers.{}.mlp.ffn_sub_norm")];

@@ -1,0 +1,7 @@
+//! CamemBERT (arXiv 1911.03894): RoBERTa for French.
+
+use crate::arch::blocks::entry::Arch;
+use crate::arch::models::roberta;
+
+pub(crate) const ARCH: Arch =
+    Arch { model_type: "camembert", class: "CamembertModel", goldens: &["camembert"], ..roberta::ARCH };

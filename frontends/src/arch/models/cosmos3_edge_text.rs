@@ -1,0 +1,43 @@
+//! The reasoner of Cosmos 3 Edge (NVIDIA, 2026): Llama with a squared ReLU and no gate. Positions of
+//! texts are the same in all three sections of its rotation.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::families::cosmos3::COSMOS3;
+use crate::arch::blocks::names::{HUGGING_FACE, MLP_DOWN, MLP_UP, Names, Table};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
+use crate::config::fields::IDENTITY;
+use llmcc_ir::graph::UnaryOp;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "cosmos3_edge_text",
+    class: "Cosmos3EdgeForConditionalGeneration",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS],
+    fixed: &[],
+    goldens: &["cosmos3_edge"],
+    names: Names(&[NAMES, COSMOS3, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(131_072),
+            heads: Some(16),
+            kv_heads: Some(8),
+            head_dim: Some(128),
+            max_position: 131_072,
+            eps: 1e-5,
+            theta: 1e8,
+            act: ("hidden_act", UnaryOp::Relu2),
+            ..Defaults::LLAMA
+        };
+        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
+        let d = Decoder::read(f, &defaults)?;
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
+        Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, mlp))))
+    },
+};
+
+const NAMES: Table = &[
+    (MLP_UP, "model.layers.{}.mlp.up_proj"),
+    (MLP_UP, "model.layers.{}.mlp.fc1"),
+    (MLP_DOWN, "model.layers.{}.mlp.down_proj"),
+    (MLP_DOWN, "model.layers.{}.mlp.fc2"),
+];

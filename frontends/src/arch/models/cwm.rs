@@ -1,0 +1,44 @@
+//! Code World Model (arXiv 2510.02387): Llama 3 with windows in most layers.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{self, ATTENTION, MLP, MLP_BIAS, MODEL, ROTARY, WINDOW};
+use crate::config::fields::IDENTITY;
+use crate::config::rope;
+use crate::rope::RopeScaling;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "cwm",
+    class: "CwmForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, MLP_BIAS, WINDOW],
+    fixed: &[],
+    goldens: &["cwm"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(128_256),
+            heads: Some(48),
+            kv_heads: Some(8),
+            head_dim: Some(128),
+            max_position: 131_072,
+            eps: 1e-5,
+            theta: 1e6,
+            ..Defaults::LLAMA
+        };
+        let mlp = f.flag("mlp_bias");
+        let original = f.size("original_max_position_embeddings").or(8192) as f64;
+        let mut d = Decoder::read(f, &defaults)?;
+        if !rope::described(f)? {
+            // What its class has where nothing is said.
+            let scaling = RopeScaling::Llama3 { factor: 16.0, low: 1.0, high: 4.0, original };
+            d.ropes.iter_mut().for_each(|rope| rope.scaling = scaling.clone());
+        }
+        let window = f.size("sliding_window").or_null(8192);
+        let sliding = common::sliding_layers(f, d.layers.len())?;
+        let d = d.with_attention(|i, a| {
+            a.window = window.filter(|_| sliding.as_ref().map_or(i % 4 != 0, |s| s[i]));
+        });
+        Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
+    },
+};

@@ -1,0 +1,48 @@
+//! The text model of DeepSeek-OCR (arXiv 2510.18234) and its successor: DeepSeek-V2's experts, and before them
+//! Llama's attention.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::sparse_by_types_or_every;
+use crate::arch::blocks::families::latent_experts::{EXPERTS, second_experts};
+use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION_BIAS, DIVIDED, MLP, MLP_BIAS, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "deepseek_ocr2_text",
+    class: "DeepseekOcr2ForConditionalGeneration",
+    fields: &[IDENTITY, MODEL, DIVIDED, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, EXPERTS, OWN],
+    fixed: &[
+        ("scoring_func", Neutral::Words(&["softmax"])),
+        // The class divides the width among the heads, whatever files say.
+        ("head_dim", Neutral::Any),
+        // What `plain_attention` calls it.
+        ("model_type", Neutral::Words(&["deepseek_plain"])),
+    ],
+    goldens: &["deepseek_ocr2"],
+    names: Names(&[DEEPSEEK_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        for (name, help) in [
+            ("mlp_bias", "this architecture has experts without biases"),
+            ("norm_topk_prob", "this architecture has weights that are not normalized"),
+        ] {
+            if f.flag(name) {
+                return Err(f.unsupported(name, "true".into(), help.into()));
+            }
+        }
+        let bias = f.flag("attention_bias");
+        let d = Decoder::read(f, &Defaults { vocab: Some(102_400), heads: Some(32), ..Defaults::LLAMA })?;
+        let experts = second_experts(f, &d)?;
+        let sparse = sparse_by_types_or_every(f, d.facts.layers)?;
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias));
+        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("topk_method", Accepts::Text),
+    Field::new("mlp_layer_types", Accepts::Any),
+    Field::new("moe_layer_freq", Accepts::Size(4096)),
+];

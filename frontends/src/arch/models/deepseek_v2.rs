@@ -1,0 +1,41 @@
+//! DeepSeek-V2 and V2-Lite (arXiv 2405.04434): latent attention, and from some layer on mixtures of
+//! experts beside an MLP for all tokens.
+
+use crate::arch::blocks::decoder::Defaults;
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::families::latent_experts::{EXPERTS, second_experts, with_dense};
+use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
+use crate::arch::blocks::latent_decoder;
+use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "deepseek_v2",
+    class: "DeepseekV2ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, LATENT, EXPERTS, CHOICE],
+    fixed: &[("moe_layer_freq", Neutral::One), ("scoring_func", Neutral::Words(&["softmax"]))],
+    goldens: &["deepseek_v2", "deepseek_v2_lite"],
+    names: Names(&[DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults { vocab: Some(102_400), heads: Some(32), ..Defaults::LLAMA };
+        let latent = Latent { bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
+        if f.flag("mlp_bias") {
+            return Err(f.unsupported(
+                "mlp_bias",
+                "true".into(),
+                "this architecture has experts without biases".into(),
+            ));
+        }
+        if f.flag("norm_topk_prob") {
+            let help = "this architecture has weights that are not normalized, in Transformers".into();
+            return Err(f.unsupported("norm_topk_prob", "true".into(), help));
+        }
+        let d = latent_decoder::decoder(f, defaults, latent)?;
+        let experts = second_experts(f, &d)?;
+        Ok(Box::new(with_dense(f, d, experts, 0)))
+    },
+};
+
+const CHOICE: &[Field] = &[Field::new("topk_method", Accepts::Text)];

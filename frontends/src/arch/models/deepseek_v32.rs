@@ -1,0 +1,39 @@
+//! DeepSeek-V3.2 (arXiv 2512.02556): V3 whose attention selects tokens; contexts of which none is left
+//! out are compiled.
+
+use crate::arch::blocks::decoder::Defaults;
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::{CORRECTION, Experts, sparse_by_types};
+use crate::arch::blocks::families::indexer::{FIXED, SELECTION, dense};
+use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};
+use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
+use crate::arch::blocks::latent_decoder;
+use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use llmcc_ir::graph::Router;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "deepseek_v32",
+    class: "DeepseekV32ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, SELECTION, OWN],
+    fixed: FIXED,
+    goldens: &["deepseek_v32"],
+    names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults { vocab: Some(129_280), heads: Some(128), max_position: 163_840, ..Defaults::LLAMA };
+        let latent = Latent { bias: f.flag("attention_bias"), ..Latent::DEEPSEEK };
+        let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
+        let router = sigmoids(f, 8, 2.5)?;
+        let groups = f.size("n_group").or(8);
+        let router = Router { groups, kept: f.size("topk_group").or(4), pairs: groups > 1, ..router };
+        let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
+        let first = f.count("first_k_dense_replace").unwrap_or(3);
+        let sparse = sparse_by_types(f, d.layers.len(), first)?;
+        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts)).with_numbered_drafts()))
+    },
+};
+
+const OWN: &[Field] = &[Field::new("mlp_layer_types", Accepts::Any)];
+
+const NAMES: Table = &[(CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias")];

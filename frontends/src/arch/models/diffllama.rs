@@ -1,0 +1,38 @@
+//! DiffLlama (after arXiv 2410.05258): Llama with differential attention.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::differential_attention::{LAMBDAS, first_lambda};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{HUGGING_FACE, Names, Table};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::fields::IDENTITY;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "diffllama",
+    class: "DiffLlamaForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS],
+    fixed: &[],
+    goldens: &["diffllama"],
+    names: Names(&[NAMES, HUGGING_FACE]),
+    read: |f| {
+        let bias = f.flag("attention_bias");
+        let defaults = Defaults { vocab: Some(32_000), heads: Some(32), eps: 1e-5, ..Defaults::LLAMA };
+        let d = Decoder::read(f, &defaults)?;
+        let heads = d.layers.first().map_or(0, |l| l.attention.heads.kv);
+        if !heads.is_multiple_of(2) {
+            let expected = "even: this architecture has values of two heads together";
+            return Err(f.invalid("num_key_value_heads", &heads, expected.into()));
+        }
+        Ok(Box::new(d.with_attention(|i, a| {
+            (a.qkv_bias, a.out_bias) = (bias, bias);
+            (a.differential, a.value_dim) = (Some(first_lambda(i)), Some(2 * a.heads.dim));
+        })))
+    },
+};
+
+const NAMES: Table = &[
+    (LAMBDAS[0][0], "model.layers.{}.self_attn.lambda_q1"),
+    (LAMBDAS[0][1], "model.layers.{}.self_attn.lambda_k1"),
+    (LAMBDAS[1][0], "model.layers.{}.self_attn.lambda_q2"),
+    (LAMBDAS[1][1], "model.layers.{}.self_attn.lambda_k2"),
+];

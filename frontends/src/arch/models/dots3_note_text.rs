@@ -1,0 +1,79 @@
+//! Dots 3 Note (rednote, 2026), the text model: DeepSeek-V3.2 with a norm of the rotated key, larger short rows,
+//! gates of heads, and in three layers of four a window and sizes of their own. Contexts of which no token is left
+//! out are compiled.
+
+use crate::arch::blocks::attention_gates::Gate;
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::{CORRECTION, Experts, Shared};
+use crate::arch::blocks::families::indexer::{SELECTION, dense};
+use crate::arch::blocks::families::latent_experts::{MIXTURE, experts, sigmoids};
+use crate::arch::blocks::families::windowed_latents::{FIELDS, Reach, WHERE, kinds, ropes, sparse, windowed};
+use crate::arch::blocks::latent_attention::{self, KEY_NORM, LATENT, Latent};
+use crate::arch::blocks::names::{ATTN_GATE, DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
+use crate::config::common::{ATTENTION_BIAS, DIVIDED, MLP, MODEL, WIDTH};
+use crate::config::fields::{Field, IDENTITY};
+use crate::config::known::Neutral;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "dots3_note_text",
+    class: "Dots3NoteForCausalLM",
+    fields: &[IDENTITY, MODEL, DIVIDED, MLP, ATTENTION_BIAS, LATENT, MIXTURE, SELECTION, FIELDS, WHERE, OWN],
+    fixed: &[
+        ("rope_interleave", Neutral::On),
+        ("use_sliding_window", Neutral::On),
+        ("scoring_func", Neutral::Words(&["sigmoid"])),
+        ("topk_method", Neutral::Words(&["noaux_tc"])),
+        ("index_n_heads", Neutral::Any),
+        ("index_head_dim", Neutral::Any),
+    ],
+    goldens: &["dots3_note", "dots3_note_text"],
+    names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
+    read: |f| {
+        Latent::short_queries(f)?;
+        let defaults = Defaults {
+            vocab: Some(152_064),
+            heads: Some(128),
+            head_dim: Some(64),
+            max_position: 524_288,
+            eps: 1e-5,
+            ..Defaults::LLAMA
+        };
+        let mut d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
+        let (eps, layers) = (d.norm.eps, d.layers.len());
+        let own =
+            Latent { q_rank: Some(1024), bias: f.flag("attention_bias"), eps, key_norm: true, ..Latent::DEEPSEEK };
+        let full = Latent::read(f, f.size("num_attention_heads").or(128), own)?;
+        let kinds = kinds(f, layers)?;
+        let sliding = windowed(f, &kinds, full)?;
+        d.ropes = ropes(f, [full.0.rope, sliding.0.rope])?;
+        let (window, hidden) = (Some(f.size("sliding_window").value().unwrap_or(512)), d.facts.hidden as f64);
+        let mut d = d.with_attention(|i, a| {
+            let slides = kinds[i] == Reach::Sliding;
+            let (latent, heads) = if slides { sliding } else { full };
+            let larger = |rank: usize| (hidden / rank as f64).sqrt();
+            let factor = Some(larger(latent.kv_rank) as f32).filter(|factor| *factor != 1.0);
+            (a.heads, a.latent, a.gate) = (heads, Some(Latent { factor, ..latent }), Some(Gate::Heads));
+            a.scale = (latent.q_rank.map_or(1.0, larger) / (heads.dim as f64).sqrt()) as f32;
+            (a.window, a.rotary) = (window.filter(|_| slides), Some(usize::from(slides)));
+        });
+        if kinds.contains(&Reach::Indexed) {
+            d = dense(f, d);
+        }
+        let shared = f.size("shared_experts_intermediate_size").or(1536);
+        let shared = Some(Shared::plain(shared.saturating_mul(f.size("n_shared_experts").or(1))));
+        let experts = experts(f, &d, sigmoids(f, 8, 1.0)?, [256, 1, 1536])?;
+        let experts = Experts { correction: Some(CORRECTION), shared, ..experts };
+        let sparse = sparse(f, layers)?;
+        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+    },
+};
+
+const OWN: &[Field] =
+    &[Field::new("shared_experts_intermediate_size", WIDTH).or(&["moe_shared_expert_intermediate_size"])];
+
+const NAMES: Table = &[
+    (ATTN_GATE, "model.layers.{}.self_attn.g_proj"),
+    (KEY_NORM, "model.layers.{}.self_attn.k_rope_only_layernorm"),
+    (CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias"),
+];

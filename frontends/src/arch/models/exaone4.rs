@@ -1,0 +1,25 @@
+//! EXAONE 4 (arXiv 2507.11407): norms after the blocks and of queries and keys, windows in most
+//! layers of the larger ones; layers without rotate nothing there.
+
+use crate::arch::blocks::decoder::Norms;
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::families::exaone;
+use crate::arch::blocks::names::{HUGGING_FACE, Names, POST_NORMS};
+use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY, WINDOW};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "exaone4",
+    class: "Exaone4ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, WINDOW, OWN],
+    fixed: &[],
+    goldens: &["exaone4", "exaone4_full", "exaone4_letters"],
+    names: Names(&[POST_NORMS, HUGGING_FACE]),
+    read: |f| {
+        let mut d = exaone::read(f)?;
+        d.norms = Norms::After;
+        Ok(Box::new(d))
+    },
+};
+
+const OWN: &[Field] = &[Field::new("sliding_window_pattern", Accepts::Any)];

@@ -1,0 +1,119 @@
+//! Falcon-H1 (arXiv 2507.22448): attention and a mixer of Mamba-2 side by side in every layer, with
+//! multipliers of nearly everything.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::families::mamba_fields::{MAMBA, MIXER, mixer};
+use crate::arch::blocks::layer::Beside;
+use crate::arch::blocks::names::{HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Names, Table};
+use crate::arch::blocks::recurrent::{Mamba2, ReadNorm};
+use crate::arch::blocks::recurrent_mixer::Mixer;
+use crate::config::ConfigError;
+use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY, WIDTH};
+use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
+use crate::config::known::Neutral;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "falcon_h1",
+    class: "FalconH1ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, MAMBA, OWN],
+    fixed: &[
+        ("mamba_chunk_size", Neutral::Any),
+        ("mamba_expand", Neutral::Any),
+        ("mamba_use_mlp", Neutral::On),
+        ("attn_layer_indices", Neutral::Off),
+    ],
+    goldens: &["falcon_h1"],
+    names: Names(&[NAMES, MIXER, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(128_000),
+            heads: Some(32),
+            kv_heads: Some(8),
+            max_position: 8192,
+            eps: 1e-5,
+            ..Defaults::LLAMA
+        };
+        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
+        let factor = |name: &str| common::factor(f, name);
+        let mut d = Decoder::read(f, &defaults)?;
+        (d.scales.embedding, d.scales.logits) = (factor("embedding_multiplier")?, factor("lm_head_multiplier")?);
+        let beside = Beside {
+            into: factor("attention_in_multiplier")?,
+            out: factor("attention_out_multiplier")?,
+            mixer: factor("ssm_out_multiplier")?,
+        };
+        let keys = factor("key_multiplier")?.unwrap_or(1.0);
+        let [gate, down] = multipliers::<2>(f, "mlp_multipliers")?;
+        let mixer = mixer_of(f)?;
+        d.layers.iter_mut().for_each(|l| (l.mixer, l.beside) = (Some(Mixer::Mamba2(mixer)), Some(beside)));
+        let d = d.with_attention(|_, a| {
+            // Keys times a number are scores times it.
+            (a.qkv_bias, a.out_bias, a.scale) = (attention, attention, a.scale * keys);
+        });
+        Ok(Box::new(d.with_mlp(|m| (m.bias, m.gate_scale, m.scale) = (mlp, Some(gate), Some(down)))))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("mamba_d_ssm", WIDTH),
+    Field::new("mamba_rms_norm", Accepts::Flag),
+    Field::new("mamba_norm_before_gate", Accepts::Flag).unless(Neutral::Any),
+    Field::new("projectors_bias", Accepts::Flag),
+    Field::new("embedding_multiplier", Accepts::Number),
+    Field::new("lm_head_multiplier", Accepts::Number),
+    Field::new("mlp_multipliers", Accepts::Numbers),
+    Field::new("key_multiplier", Accepts::Number),
+    Field::new("attention_in_multiplier", Accepts::Number),
+    Field::new("attention_out_multiplier", Accepts::Number),
+    Field::new("ssm_multipliers", Accepts::Numbers),
+    Field::new("ssm_in_multiplier", Accepts::Number),
+    Field::new("ssm_out_multiplier", Accepts::Number),
+];
+
+const NAMES: Table = &[
+    (NORM, "model.final_layernorm"),
+    (MLP_NORM, "model.layers.{}.pre_ff_layernorm"),
+    (MLP_GATE, "model.layers.{}.feed_forward.gate_proj"),
+    (MLP_UP, "model.layers.{}.feed_forward.up_proj"),
+    (MLP_DOWN, "model.layers.{}.feed_forward.down_proj"),
+];
+
+/// `N` multipliers; 1 where nothing is said.
+fn multipliers<const N: usize>(f: &Fields, field: &str) -> Result<[f32; N], ConfigError> {
+    let Some(list) = f.numbers(field) else { return Ok([1.0; N]) };
+    let all: Vec<f32> = list.iter().map(|x| *x as f32).collect();
+    match <[f32; N]>::try_from(all) {
+        Ok(all) if all.iter().all(|x| x.is_normal()) => Ok(all),
+        _ => Err(f.invalid(field, &list, format!("{N} numbers other than 0, as this architecture has parts"))),
+    }
+}
+
+/// The mixer beside attention.
+fn mixer_of(f: &Fields) -> Result<Mamba2, ConfigError> {
+    let inner = match f.size("mamba_d_ssm") {
+        Given::Value(n) => n,
+        Given::Null => {
+            let help = "this architecture has the columns of its mixers there".to_string();
+            return Err(f.unsupported("mamba_d_ssm", "null".into(), help));
+        }
+        Given::Absent => 1024,
+    };
+    let heads = f.size("mamba_n_heads").or(128);
+    if !inner.is_multiple_of(heads) {
+        let help = format!("this architecture has columns that `mamba_n_heads` ({heads}) divides");
+        return Err(f.unsupported("mamba_d_ssm", inner.to_string(), help));
+    }
+    let norm = match (f.flag("mamba_rms_norm"), f.flag_or("mamba_norm_before_gate", true)) {
+        (false, _) => ReadNorm::None,
+        (true, true) => ReadNorm::BeforeGate,
+        (true, false) => ReadNorm::Gated,
+    };
+    Ok(Mamba2 {
+        norm,
+        out_bias: f.flag("projectors_bias"),
+        parts: Some(multipliers::<5>(f, "ssm_multipliers")?),
+        scale: common::factor(f, "ssm_in_multiplier")?,
+        ..mixer(f, inner)?
+    })
+}

@@ -1,0 +1,24 @@
+//! FlexOLMo (arXiv 2507.07024): OLMo 2 with a mixture of experts in every layer.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::families::olmo_experts::{EXPERTS, FIXED, with_experts};
+use crate::arch::blocks::names::{HUGGING_FACE, Names, POST_NORMS, QWEN_EXPERTS};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::fields::IDENTITY;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "flex_olmo",
+    class: "FlexOlmoForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, EXPERTS],
+    fixed: FIXED,
+    goldens: &["flex_olmo"],
+    names: Names(&[QWEN_EXPERTS, POST_NORMS, HUGGING_FACE]),
+    read: |f| {
+        let defaults =
+            Defaults { vocab: Some(100_352), heads: Some(32), max_position: 4096, theta: 5e5, ..Defaults::LLAMA };
+        let mut d = Decoder::read(f, &defaults)?;
+        d.norms = Norms::After;
+        with_experts(f, d, 5, 7)
+    },
+};

@@ -1,0 +1,37 @@
+//! Gemma (arXiv 2403.08295): Llama with gains that are one more than what is stored, tanh-GELU, and
+//! embeddings times the root of their width.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, CAUSAL, MLP, MODEL, ROTARY};
+use crate::config::fields::IDENTITY;
+use crate::config::known::Neutral;
+use llmcc_ir::graph::UnaryOp;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "gemma",
+    class: "GemmaForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, CAUSAL],
+    // Both are for tanh-GELU, whatever the files of the first release say: see below.
+    fixed: &[("hidden_activation", Neutral::Words(&["gelu", "gelu_pytorch_tanh"]))],
+    goldens: &["gemma"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let bias = f.flag("attention_bias");
+        let act = UnaryOp::GeluTanh;
+        let defaults = Defaults {
+            kv_heads: Some(16),
+            head_dim: Some(256),
+            max_position: 8192,
+            tied: true,
+            act: ("hidden_act", act),
+            ..Defaults::LLAMA
+        };
+        let mut d = Decoder::read(f, &defaults)?;
+        d.norm.from_one = true;
+        d.scales.embedding_root = true;
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias)).both_ways_if_said(f);
+        Ok(Box::new(d.with_mlp(|m| m.act = if m.act == UnaryOp::Gelu { act } else { m.act })))
+    },
+};

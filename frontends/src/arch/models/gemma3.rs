@@ -1,0 +1,67 @@
+//! Gemma 3, the text models (arXiv 2503.19786): Gemma with norms before and after the blocks and of
+//! queries and keys, and windows in most layers, which rotate positions by a table of their own.
+
+use crate::arch::blocks::attention::QkNorm;
+use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{HUGGING_FACE, Names, POST_NORMS, SANDWICH_NORMS};
+use crate::config::common::{
+    self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, RMS_NORM, ROTARY_OF_KINDS, WIDTH, WINDOW, WindowRule,
+};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+use crate::config::rope_kinds::{Beside, TwoRopes, read_two};
+use llmcc_ir::graph::UnaryOp;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "gemma3_text",
+    class: "Gemma3ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY_OF_KINDS, ATTENTION_BIAS, WINDOW, OWN],
+    fixed: &[],
+    goldens: &["gemma3", "embedding_gemma"],
+    names: Names(&[SANDWICH_NORMS, POST_NORMS, HUGGING_FACE]),
+    read: |f| {
+        let (bias, both_ways) = (f.flag("attention_bias"), f.flag("use_bidirectional_attention"));
+        let defaults = Defaults {
+            // Files of the larger models leave these out.
+            vocab: Some(262_208),
+            heads: Some(8),
+            kv_heads: Some(4),
+            head_dim: Some(256),
+            max_position: 131_072,
+            window: WindowRule::Most(4096, 6),
+            tied: true,
+            act: ("hidden_activation", UnaryOp::GeluTanh),
+            ..Defaults::LLAMA
+        };
+        let mut d = Decoder::read_with(f, &defaults, |heads, max| read_two(f, heads.dim, max, ROPES))?;
+        (d.norms, d.norm.from_one, d.scales.embedding_root) = (Norms::Both, true, true);
+        d.scales.cap = common::limit(f, "final_logit_softcapping")?;
+        let scale = (1.0 / f.factor_or("query_pre_attn_scalar", 256.0)?.sqrt()) as f32;
+        Ok(Box::new(d.with_attention(|_, a| {
+            (a.qkv_bias, a.out_bias, a.qk_norm, a.scale) = (bias, bias, Some(QkNorm::Head), scale);
+            a.rotary = Some(usize::from(a.window.is_some()));
+            // EmbeddingGemma (arXiv 2509.20354): half of the window on either side.
+            if both_ways {
+                (a.causal, a.window) = (false, a.window.map(|w| w / 2 + 1));
+            }
+        })))
+    },
+};
+
+/// Its rotary embeddings: files of older versions have the bases beside a scaling of the first.
+const ROPES: TwoRopes = TwoRopes {
+    beside: Beside::Scaling { bases: ["rope_theta", "rope_local_base_freq"], both: false },
+    ..TwoRopes::new([1e6, 1e4])
+};
+
+const OWN: &[Field] = &[
+    Field::new("intermediate_size", WIDTH),
+    Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)),
+    RMS_NORM,
+    Field::new("query_pre_attn_scalar", Accepts::Number).unless(Neutral::HeadDim),
+    Field::new("final_logit_softcapping", Accepts::Number),
+    Field::new("rope_local_base_freq", Accepts::Number),
+    Field::new("use_bidirectional_attention", Accepts::Flag),
+    Field::new("sliding_window_pattern", Accepts::Size(4096)).or(&["_sliding_window_pattern"]),
+];

@@ -1,0 +1,28 @@
+//! Gated linear attention (GLA, arXiv 2312.06635), as flash-linear-attention stores it.
+
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::families::gated_linear_decoder::{self, Absent, FIXED};
+use crate::arch::blocks::gated_linear_attention::{Decay, NAMES};
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::MODEL;
+use crate::config::fields::{Accepts, Field, IDENTITY};
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "gla",
+    class: "GLAForCausalLM",
+    fields: &[IDENTITY, MODEL, gated_linear_decoder::FIELDS, OWN],
+    fixed: FIXED,
+    goldens: &["gla_paper", "gla_conv_paper"],
+    names: Names(&[NAMES, HUGGING_FACE]),
+    read: |f| {
+        let width = f.size("conv_size").or(4);
+        if width < 2 {
+            return Err(f.invalid("conv_size", &width, "at least 2".into()));
+        }
+        let conv = f.flag("use_short_conv").then_some(width);
+        let absent = Absent { heads: 4, expand: [0.5, 1.0], ratio: 4 };
+        Ok(Box::new(gated_linear_decoder::read(f, Decay::OfTokens, conv, &absent)?))
+    },
+};
+
+const OWN: &[Field] = &[Field::new("use_short_conv", Accepts::Flag), Field::new("conv_size", Accepts::Size(64))];

@@ -1,0 +1,50 @@
+//! GLM-4.7-Flash (arXiv 2508.06471): latent attention and experts as DeepSeek-V3 has them.
+//!
+//! The layers after the last, which predict further tokens, are draft heads and no part of the model.
+
+use crate::arch::blocks::decoder::Defaults;
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::{CORRECTION, Experts, sparse_by_types};
+use crate::arch::blocks::families::latent_experts::{MIXTURE, experts, sigmoids};
+use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
+use crate::arch::blocks::latent_decoder;
+use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "glm4_moe_lite",
+    class: "Glm4MoeLiteForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, MIXTURE, OWN],
+    fixed: &[
+        ("topk_method", Neutral::Words(&["noaux_tc"])),
+        ("scoring_func", Neutral::Words(&["sigmoid"])),
+        ("first_k_dense_replace", Neutral::One),
+    ],
+    goldens: &["glm4_moe_lite"],
+    names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
+    read: |f| {
+        let defaults =
+            Defaults { vocab: Some(154_880), heads: Some(20), max_position: 202_752, eps: 1e-5, ..Defaults::LLAMA };
+        let latent = Latent {
+            q_rank: Some(768),
+            kv_rank: 512,
+            nope: 192,
+            rope: 64,
+            value: 256,
+            interleaved: f.flag_or("rope_interleave", true),
+            bias: f.flag("attention_bias"),
+            ..Latent::DEEPSEEK
+        };
+        let d = latent_decoder::decoder(f, defaults, latent)?;
+        let router = sigmoids(f, 4, 1.8)?;
+        let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [64, 1, 1536])? };
+        let sparse = sparse_by_types(f, d.layers.len(), 1)?;
+        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts)).with_numbered_drafts()))
+    },
+};
+
+const OWN: &[Field] = &[Field::new("rope_interleave", Accepts::Flag), Field::new("mlp_layer_types", Accepts::Any)];
+
+const NAMES: Table = &[(CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias")];

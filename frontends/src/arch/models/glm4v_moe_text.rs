@@ -1,0 +1,43 @@
+//! GLM-4.5V and 4.6V (arXiv 2507.01006), their text model: GLM-4.5 without norms of queries and keys,
+//! all of whose layers are those of the text. Positions of texts are the same in all three sections of
+//! its rotation.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::{CORRECTION, Experts};
+use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids, with_dense};
+use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
+use crate::config::fields::IDENTITY;
+use crate::config::known::Neutral;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "glm4v_moe_text",
+    class: "Glm4vMoeForConditionalGeneration",
+    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, EXPERTS],
+    fixed: &[
+        ("use_qk_norm", Neutral::Off),
+        ("scoring_func", Neutral::Words(&["sigmoid"])),
+        ("topk_method", Neutral::Words(&["noaux_tc"])),
+    ],
+    goldens: &["glm4v_moe_text"],
+    names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(151_424),
+            heads: Some(96),
+            kv_heads: Some(8),
+            max_position: 65_536,
+            eps: 1e-5,
+            partial: 0.5,
+            ..Defaults::LLAMA
+        };
+        let bias = f.flag_or("attention_bias", true);
+        let d = Decoder::read(f, &defaults)?.with_attention(|_, a| a.qkv_bias = bias);
+        let experts = experts(f, &d, sigmoids(f, 8, 1.0)?, [128, 1, 1408])?;
+        let experts = Experts { correction: Some(CORRECTION), ..experts };
+        Ok(Box::new(with_dense(f, d, experts, 1).with_numbered_drafts()))
+    },
+};
+
+const NAMES: Table = &[(CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias")];

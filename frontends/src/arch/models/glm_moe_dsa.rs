@@ -1,0 +1,38 @@
+//! GLM-5 (arXiv 2602.15763): DeepSeek-V3.2 with other sizes, whose layers may share what an indexer
+//! selects; contexts of which no token is left out are compiled.
+
+use crate::arch::blocks::decoder::Defaults;
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::{CORRECTION, Experts, sparse_by_types};
+use crate::arch::blocks::families::indexer::{FIXED, SELECTION, dense};
+use crate::arch::blocks::families::latent_experts::{EXPERTS, experts, sigmoids};
+use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
+use crate::arch::blocks::latent_decoder;
+use crate::arch::blocks::names::{DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "glm_moe_dsa",
+    class: "GlmMoeDsaForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, SELECTION, OWN],
+    fixed: FIXED,
+    goldens: &["glm_moe_dsa"],
+    names: Names(&[NAMES, DEEPSEEK_EXPERTS, latent_attention::NAMES, HUGGING_FACE]),
+    read: |f| {
+        let defaults =
+            Defaults { vocab: Some(154_880), heads: Some(64), max_position: 202_752, eps: 1e-5, ..Defaults::LLAMA };
+        let latent =
+            Latent { bias: f.flag("attention_bias"), q_rank: Some(2048), nope: 192, value: 256, ..Latent::DEEPSEEK };
+        let d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
+        let router = sigmoids(f, 8, 2.5)?;
+        let experts = Experts { correction: Some(CORRECTION), ..experts(f, &d, router, [256, 1, 2048])? };
+        let first = f.count("first_k_dense_replace").unwrap_or(3);
+        let sparse = sparse_by_types(f, d.layers.len(), first)?;
+        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts)).with_numbered_drafts()))
+    },
+};
+
+const OWN: &[Field] = &[Field::new("mlp_layer_types", Accepts::Any)];
+
+const NAMES: Table = &[(CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias")];

@@ -1,0 +1,18 @@
+//! The text model of Granite 4 Vision: Granite, to whose layers what is seen is added.
+
+use crate::arch::blocks::decoder::Defaults;
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::families::granite_experts::{MULTIPLIERS, dense};
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
+use crate::config::fields::IDENTITY;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "granite4_vision_text",
+    class: "Granite4VisionForConditionalGeneration",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, MULTIPLIERS],
+    fixed: &[],
+    goldens: &["granite4_vision"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| Ok(Box::new(dense(f, &Defaults::LLAMA)?)),
+};

@@ -1,0 +1,33 @@
+//! The text model of Granite-Docling (IBM, 2026): Granite, to whose layers what is seen is added.
+
+use crate::arch::blocks::decoder::Defaults;
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::families::granite_experts::{MULTIPLIERS, dense};
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
+use crate::config::fields::IDENTITY;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "granite_docling_text",
+    class: "GraniteDoclingForConditionalGeneration",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, MULTIPLIERS],
+    fixed: &[],
+    goldens: &["granite_docling"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        // What Transformers' class has for absent ones is nothing that other Granite models have.
+        if let Some(absent) = MULTIPLIERS.iter().find(|field| f.number(field.name).is_none()) {
+            return Err(f.missing(absent.name));
+        }
+        let defaults = Defaults {
+            vocab: Some(133_800),
+            heads: Some(16),
+            kv_heads: Some(4),
+            max_position: 32_768,
+            eps: 1e-5,
+            tied: true,
+            ..Defaults::LLAMA
+        };
+        Ok(Box::new(dense(f, &defaults)?))
+    },
+};

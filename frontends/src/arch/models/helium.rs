@@ -1,0 +1,32 @@
+//! Helium (Kyutai, 2025): Llama with rotation of neighbours.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
+use crate::config::fields::IDENTITY;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "helium",
+    class: "HeliumForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS],
+    fixed: &[],
+    goldens: &["helium"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(48_000),
+            heads: Some(20),
+            kv_heads: Some(20),
+            head_dim: Some(128),
+            max_position: 4096,
+            eps: 1e-8,
+            theta: 1e5,
+            ..Defaults::LLAMA
+        };
+        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
+        let d = Decoder::read(f, &defaults)?;
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.neighbours) = (attention, a.heads.dim));
+        Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
+    },
+};

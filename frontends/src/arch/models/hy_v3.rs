@@ -1,0 +1,86 @@
+//! Hy3 (Tencent, 2026): norms of queries and keys, experts chosen by corrected sigmoids in all but
+//! the first layers, beside an MLP for all tokens.
+//!
+//! The layers after the last, which predict further tokens, are left out.
+
+use crate::arch::blocks::attention::QkNorm;
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::{CORRECTION, Experts, Shared, sparse_by_types};
+use crate::arch::blocks::names::{
+    DEEPSEEK_EXPERTS, HUGGING_FACE, Names, ROUTER, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
+};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY, WIDTH};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+use llmcc_ir::graph::{F32, Router, Score};
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "hy_v3",
+    class: "HYV3ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, OWN],
+    fixed: &[
+        ("qk_norm", Neutral::On),
+        ("use_qk_norm", Neutral::On),
+        ("first_k_dense_replace", Neutral::One),
+        ("moe_router_use_sigmoid", Neutral::On),
+        ("moe_router_enable_expert_bias", Neutral::On),
+        ("route_norm", Neutral::On),
+        ("enable_moe_fp32_combine", Neutral::Any),
+    ],
+    goldens: &["hy_v3"],
+    names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(120_832),
+            heads: Some(64),
+            kv_heads: Some(8),
+            head_dim: Some(128),
+            max_position: 131_072,
+            eps: 1e-5,
+            theta: 11_158_840.0,
+            ..Defaults::LLAMA
+        };
+        let bias = f.flag("attention_bias");
+        if f.flag("mlp_bias") {
+            let help = "this architecture has no biases in experts".to_string();
+            return Err(f.unsupported("mlp_bias", "true".into(), help));
+        }
+        let d = Decoder::read(f, &defaults)?;
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)));
+        let router = Router {
+            score: Score::Sigmoid,
+            eps: F32::new(1e-20),
+            scale: F32::new(f.factor_or("router_scaling_factor", 2.826)? as f32),
+            ..Router::softmax(f.size("num_experts_per_tok").or(8), true)
+        };
+        let ffn = f.size("moe_intermediate_size").or(1536);
+        let beside = f.size("num_shared_experts").or(1);
+        let experts = Experts {
+            ffn,
+            correction: Some(CORRECTION),
+            shared: Some(Shared::plain(ffn.saturating_mul(beside))),
+            ..Experts::like(&d, router, f.size("num_experts").or(192))
+        };
+        let experts = experts.checked(f, ["num_experts", "num_experts_per_tok"])?;
+        let sparse = sparse_by_types(f, d.layers.len(), 1)?;
+        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("mlp_layer_types", Accepts::Any),
+    Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)),
+    Field::new("num_shared_experts", Accepts::Size(4096)),
+    Field::new("moe_intermediate_size", WIDTH),
+    Field::new("router_scaling_factor", Accepts::Number),
+];
+
+const NAMES: Table = &[
+    (ROUTER, "model.layers.{}.mlp.router.gate"),
+    (CORRECTION, "model.layers.{}.mlp.expert_bias"),
+    (SHARED_GATE, "model.layers.{}.mlp.shared_mlp.gate_proj"),
+    (SHARED_UP, "model.layers.{}.mlp.shared_mlp.up_proj"),
+    (SHARED_DOWN, "model.layers.{}.mlp.shared_mlp.down_proj"),
+];

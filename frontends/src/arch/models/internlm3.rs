@@ -1,0 +1,42 @@
+//! InternLM 3 (Shanghai AI Laboratory, 2025): Llama, its biases under names of its own.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "internlm3",
+    class: "InternLM3ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, OWN],
+    // Transformers has the configuration only, and computes by this class.
+    fixed: &[("architectures", Neutral::Words(&["LlamaForCausalLM"]))],
+    goldens: &["internlm3"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(128_512),
+            heads: Some(32),
+            kv_heads: Some(2),
+            head_dim: Some(128),
+            max_position: 32_768,
+            eps: 1e-5,
+            ..Defaults::LLAMA
+        };
+        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
+        if attention != mlp {
+            let help = "this architecture has biases in attention and MLP, or nowhere".to_string();
+            return Err(f.unsupported("attention_bias", format!("{attention}, unlike `mlp_bias`"), help));
+        }
+        let d = Decoder::read(f, &defaults)?;
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
+        Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("attention_bias", Accepts::Flag).or(&["qkv_bias"]),
+    Field::new("mlp_bias", Accepts::Flag).or(&["bias"]),
+];

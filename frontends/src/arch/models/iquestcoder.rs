@@ -1,0 +1,33 @@
+//! IQuest-Coder (IQuest Lab, 2026): Llama with heads of a size of their own.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
+use crate::config::fields::IDENTITY;
+use crate::config::known::Neutral;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "iquestcoder",
+    class: "IQuestCoderForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS],
+    // Transformers has the configuration only, and computes by this class.
+    fixed: &[("architectures", Neutral::Words(&["LlamaForCausalLM"]))],
+    goldens: &["iquestcoder"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(76_800),
+            heads: Some(40),
+            kv_heads: Some(8),
+            head_dim: Some(128),
+            max_position: 131_072,
+            eps: 1e-5,
+            ..Defaults::LLAMA
+        };
+        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
+        let d = Decoder::read(f, &defaults)?;
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
+        Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
+    },
+};

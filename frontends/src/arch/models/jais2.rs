@@ -1,0 +1,41 @@
+//! Jais 2 (Inception and MBZUAI, 2025): Llama with LayerNorm, biases, and squared ReLU without
+//! gate.
+
+use crate::arch::blocks::attention::Norm;
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP_BIAS, MODEL, ROTARY, WIDTH};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use llmcc_ir::graph::UnaryOp;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "jais2",
+    class: "Jais2ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, ATTENTION_BIAS, MLP_BIAS, OWN],
+    fixed: &[],
+    goldens: &["jais2"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(150_272),
+            heads: Some(26),
+            max_position: 8192,
+            eps_field: "layer_norm_eps",
+            eps: 1e-5,
+            act: ("hidden_act", UnaryOp::Relu2),
+            ..Defaults::LLAMA
+        };
+        let (attention, mlp) = (f.flag_or("attention_bias", true), f.flag_or("mlp_bias", true));
+        let mut d = Decoder::read(f, &defaults)?;
+        d.norm = Norm::layer(d.norm.eps);
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
+        Ok(Box::new(d.with_mlp(|m| (m.gated, m.bias) = (false, mlp))))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("intermediate_size", WIDTH),
+    Field::new("hidden_act", Accepts::OneOf(&["relu2", "relu", "silu", "gelu", "gelu_pytorch_tanh"])),
+    Field::new("layer_norm_eps", Accepts::Number),
+];

@@ -1,0 +1,136 @@
+//! Jamba (arXiv 2403.19887, 2408.12570): mixers of Mamba, with norms of their parts, in most layers,
+//! attention without positions in the others, experts in every other one.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::Experts;
+use crate::arch::blocks::names::{
+    EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM,
+    MLP_UP, NORM, Names, ROUTER, Table,
+};
+use crate::arch::blocks::recurrent::{SSM_A, SSM_CONV, SSM_D, SSM_IN, SSM_OUT};
+use crate::arch::blocks::recurrent_mixer::Mixer;
+use crate::arch::blocks::selective_scan::{Mamba1, SSM_B_NORM, SSM_C_NORM, SSM_STEPS, SSM_STEPS_NORM, SSM_X, rank};
+use crate::config::ConfigError;
+use crate::config::common::{self, ATTENTION, MLP, MODEL, WIDTH};
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::known::Neutral;
+use llmcc_ir::graph::{Router, UnaryOp};
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "jamba",
+    class: "JambaForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, MLP, OWN],
+    // How the same is computed; which layers have attention is said by period and offset.
+    fixed: &[
+        ("use_mamba_kernels", Neutral::Any),
+        ("use_mambapy", Neutral::Any),
+        ("use_associative_scan", Neutral::Any),
+        ("mamba_inner_layernorms", Neutral::On),
+    ],
+    goldens: &["jamba"],
+    names: Names(&[NAMES, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(65_536),
+            heads: Some(32),
+            kv_heads: Some(8),
+            max_position: 262_144,
+            ..Defaults::LLAMA
+        };
+        let d = Decoder::read_with(f, &defaults, |_, _| Ok(vec![]))?;
+        let (mixer, attends) = (mixer(f, &d)?, layers(f, ["attn_layer_period", "attn_layer_offset"], [8, 4])?);
+        let routed = layers(f, ["expert_layer_period", "expert_layer_offset"], [2, 1])?;
+        let count = f.size("num_experts").or(16);
+        let router = Router::softmax(f.size("num_experts_per_tok").or(2), false);
+        let experts = Experts::like(&d, router, count);
+        let experts = match count {
+            1 => None,
+            _ => Some(experts.checked(f, ["num_experts", "num_experts_per_tok"])?),
+        };
+        for field in ["layers_block_type", "layer_types"] {
+            common::follow(f, field, d.facts.layers, |kind, i| match kind {
+                "attention" | "full_attention" => attends(i),
+                "mamba" | "linear_attention" => !attends(i),
+                _ => false,
+            })?;
+        }
+        let d = d.with_mixers(|i| (!attends(i)).then_some(Mixer::Mamba1(mixer)));
+        let d = d.with_experts(|i| experts.filter(|_| routed(i)));
+        Ok(Box::new(d.with_attention(|_, a| a.rotary = None)))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("layers_block_type", Accepts::Any),
+    Field::new("layer_types", Accepts::Any),
+    Field::new("attn_layer_period", Accepts::Size(4096)),
+    Field::new("attn_layer_offset", Accepts::Count),
+    Field::new("expert_layer_period", Accepts::Size(4096)),
+    Field::new("expert_layer_offset", Accepts::Count),
+    Field::new("num_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)),
+    Field::new("mamba_d_state", WIDTH),
+    Field::new("mamba_d_conv", Accepts::Size(64)),
+    Field::new("mamba_expand", Accepts::Size(64)),
+    Field::new("mamba_dt_rank", Accepts::Any),
+    Field::new("mamba_conv_bias", Accepts::Flag),
+    Field::new("mamba_proj_bias", Accepts::Flag),
+];
+
+const NAMES: Table = &[
+    (NORM, "model.final_layernorm"),
+    (MLP_NORM, "model.layers.{}.pre_ff_layernorm"),
+    (MLP_GATE, "model.layers.{}.feed_forward.gate_proj"),
+    (MLP_UP, "model.layers.{}.feed_forward.up_proj"),
+    (MLP_DOWN, "model.layers.{}.feed_forward.down_proj"),
+    (ROUTER, "model.layers.{}.feed_forward.router"),
+    (EXPERT_GATE, "model.layers.{}.feed_forward.experts.{e}.gate_proj"),
+    (EXPERT_UP, "model.layers.{}.feed_forward.experts.{e}.up_proj"),
+    (EXPERT_DOWN, "model.layers.{}.feed_forward.experts.{e}.down_proj"),
+    (EXPERTS_GATE_UP, "model.layers.{}.feed_forward.experts.gate_up_proj"),
+    (EXPERTS_DOWN, "model.layers.{}.feed_forward.experts.down_proj"),
+    (SSM_IN, "model.layers.{}.mamba.in_proj"),
+    (SSM_CONV, "model.layers.{}.mamba.conv1d"),
+    (SSM_X, "model.layers.{}.mamba.x_proj"),
+    (SSM_STEPS, "model.layers.{}.mamba.dt_proj"),
+    (SSM_STEPS_NORM, "model.layers.{}.mamba.dt_layernorm"),
+    (SSM_B_NORM, "model.layers.{}.mamba.b_layernorm"),
+    (SSM_C_NORM, "model.layers.{}.mamba.c_layernorm"),
+    (SSM_A, "model.layers.{}.mamba.A_log"),
+    (SSM_D, "model.layers.{}.mamba.D"),
+    (SSM_OUT, "model.layers.{}.mamba.out_proj"),
+];
+
+fn mixer(f: &Fields, d: &Decoder) -> Result<Mamba1, ConfigError> {
+    let conv = f.size("mamba_d_conv").or(4);
+    if conv < 2 {
+        return Err(f.invalid("mamba_d_conv", &conv, "at least 2".into()));
+    }
+    Ok(Mamba1 {
+        inner: f.size("mamba_expand").or(2).saturating_mul(d.facts.hidden),
+        state: f.size("mamba_d_state").or(16),
+        rank: rank(f, "mamba_dt_rank", d.facts.hidden)?,
+        conv,
+        bias: f.flag("mamba_proj_bias"),
+        conv_bias: f.flag_or("mamba_conv_bias", true),
+        act: common::activation(f, "hidden_act", UnaryOp::Silu),
+        norms: Some(d.norm),
+        heads: None,
+    })
+}
+
+/// Which layers are each `period`th, from `offset` on.
+fn layers(
+    f: &Fields,
+    [period, offset]: [&'static str; 2],
+    default: [usize; 2],
+) -> Result<impl Fn(usize) -> bool + use<>, ConfigError> {
+    let every = f.size(period).or(default[0]);
+    let first = f.count(offset).unwrap_or(default[1]);
+    if first >= every {
+        let help = format!("this architecture has offsets below `{period}` ({every})");
+        return Err(f.unsupported(offset, first.to_string(), help));
+    }
+    Ok(move |i: usize| i % every == first)
+}

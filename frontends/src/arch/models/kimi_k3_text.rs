@@ -1,0 +1,182 @@
+//! Kimi K3 (Moonshot AI, 2026), the text model: Kimi's delta attention in most layers, latent attention without
+//! positions and with gates in the others, experts of a narrower row, bent activations (SiTU), and blocks that
+//! read means over the depth of the model.
+//!
+//! Published files call its text model `kimi_linear`, which by itself is another one.
+
+use crate::arch::blocks::attention_gates::Gate;
+use crate::arch::blocks::attention_residuals::{self, OverDepth};
+use crate::arch::blocks::clamps::Limits;
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::{Arch, Shape};
+use crate::arch::blocks::experts::{CORRECTION, ExpertRow, Experts, ROW_DOWN, ROW_NORM, ROW_UP, Shared};
+use crate::arch::blocks::families::latent_experts::{MIXTURE, sigmoids};
+use crate::arch::blocks::kimi_delta::{self, DESCRIPTION, GATE_UP, IN_OBJECT, KimiDelta, OBJECT};
+use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
+use crate::arch::blocks::latent_decoder;
+use crate::arch::blocks::names::{
+    ATTN_GATE, HUGGING_FACE, Kind, MIXTRAL_EXPERTS, Names, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
+};
+use crate::arch::blocks::recurrent_mixer::Mixer;
+use crate::config::ConfigError;
+use crate::config::common::{self, DIVIDED, MODEL, RMS_NORM, WIDTH};
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::known::Neutral;
+use llmcc_ir::graph::UnaryOp;
+use serde_json::{Map, Value};
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "kimi_k3_text",
+    class: "KimiK3ForConditionalGeneration",
+    fields: &[IDENTITY, MODEL, DIVIDED, LATENT, OWN],
+    fixed: &[
+        // Nothing is rotated, and the size of a head says nothing.
+        ("head_dim", Neutral::Any),
+        ("rope_theta", Neutral::Any),
+        ("rope_scaling", Neutral::Any),
+        ("rope_parameters", Neutral::Any),
+        ("hidden_act", Neutral::Words(&["situ"])),
+        ("mla_use_nope", Neutral::On),
+        ("moe_router_activation_func", Neutral::Words(&["sigmoid"])),
+        ("topk_method", Neutral::Words(&["noaux_tc"])),
+        ("use_grouped_topk", Neutral::On),
+    ],
+    goldens: &["kimi_k3_mlx"],
+    names: Names(&[
+        NAMES,
+        attention_residuals::NAMES,
+        kimi_delta::NAMES,
+        latent_attention::NAMES,
+        MIXTRAL_EXPERTS,
+        HUGGING_FACE,
+    ]),
+    read: |f| {
+        let defaults =
+            Defaults { vocab: Some(163_840), heads: Some(96), max_position: 1 << 20, eps: 1e-5, ..Defaults::LLAMA };
+        let latent = Latent { q_rank: None, interleaved: false, ..Latent::DEEPSEEK };
+        let gate = f.flag("mla_use_output_gate").then_some(Gate::Columns);
+        let d = latent_decoder::of_parts(f, defaults, latent)?;
+        let mut d = d.with_attention(|_, a| (a.rotary, a.gate) = (None, gate));
+        d.ropes.clear();
+        let bent = bent(f)?;
+        let (delta, linear) = delta(f, d.facts.layers)?;
+        let d = d.with_mlp(|m| m.limits = Some(bent)).with_mixers(|i| linear[i].then_some(Mixer::Kimi(delta)));
+        let experts = experts(f, &d, bent)?;
+        let (first, every) = (f.count("first_k_dense_replace").unwrap_or(0), f.size("moe_layer_freq").or(1));
+        let decoder = d.with_experts(|i| experts.filter(|_| i >= first && i.is_multiple_of(every)));
+        Ok(match f.size(GROUP).value() {
+            Some(group) => Box::new(OverDepth { decoder, group }),
+            None => Box::new(decoder) as Box<dyn Shape>,
+        })
+    },
+};
+
+/// Layers of a group, whose sum the later ones read.
+const GROUP: &str = "attn_res_block_size";
+
+const OWN: &[Field] = &[
+    Field::new("intermediate_size", WIDTH),
+    RMS_NORM,
+    Field::new("activation_situ_beta", Accepts::Number),
+    Field::new("activation_situ_linear_beta", Accepts::Number),
+    Field::new(GROUP, Accepts::Size(4096)),
+    Field::new("mla_use_output_gate", Accepts::Flag),
+    Field::new(OBJECT, Accepts::Object),
+    Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_experts"]),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["num_experts_per_token"]),
+    Field::new("num_shared_experts", Accepts::Count),
+    MIXTURE[3],
+    MIXTURE[4],
+    Field::new("n_group", Accepts::Size(4096)).or(&["num_expert_group"]),
+    MIXTURE[6],
+    Field::new("norm_topk_prob", Accepts::Flag).or(&["moe_renormalize"]),
+    Field::new("first_k_dense_replace", Accepts::Count),
+    Field::new("moe_layer_freq", Accepts::Size(4096)),
+    Field::new("routed_expert_hidden_size", WIDTH),
+    Field::new("latent_moe_use_norm", Accepts::Flag),
+];
+
+/// What is said of delta attention in its object beside what all files say there.
+const DELTA: &[Field] = &[
+    Field::new("kda_layers", Accepts::Numbers),
+    Field::new("full_attn_layers", Accepts::Numbers),
+    Field::new("use_full_rank_gate", Accepts::Flag),
+];
+
+const NAMES: Table = &[
+    (ATTN_GATE, "model.layers.{}.self_attn.g_proj"),
+    (GATE_UP, "model.layers.{}.self_attn.g_proj"),
+    (GATE_UP, "model.layers.{}.self_attn.g_b_proj"),
+    (CORRECTION, "model.layers.{}.block_sparse_moe.gate.e_score_correction_bias"),
+    (CORRECTION, "model.layers.{}.block_sparse_moe.e_score_correction_bias"),
+    (ROW_DOWN, "model.layers.{}.block_sparse_moe.routed_expert_down_proj"),
+    (ROW_NORM, "model.layers.{}.block_sparse_moe.routed_expert_norm"),
+    (ROW_UP, "model.layers.{}.block_sparse_moe.routed_expert_up_proj"),
+    (SHARED_GATE, "model.layers.{}.block_sparse_moe.shared_experts.gate_proj"),
+    (SHARED_UP, "model.layers.{}.block_sparse_moe.shared_experts.up_proj"),
+    (SHARED_DOWN, "model.layers.{}.block_sparse_moe.shared_experts.down_proj"),
+];
+
+/// What gates and what they multiply come closer to than to any larger number.
+fn bent(f: &Fields) -> Result<Limits, ConfigError> {
+    let gate = common::limit(f, "activation_situ_beta")?.unwrap_or(1.0);
+    Ok(Limits::Bent { gate, up: common::limit(f, "activation_situ_linear_beta")? })
+}
+
+/// The delta attention, and which layers have it, counted from 1.
+fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigError> {
+    let none = Map::new();
+    let map = f.object(OBJECT).unwrap_or(&none);
+    let own = f.inside_alone(map, IN_OBJECT, &[DESCRIPTION, DELTA], &[])?;
+    let size = |name| own.size(name).value();
+    let listed = |name: &str| own.numbers(name).map(|list| move |i: usize| list.contains(&(i as f64 + 1.0)));
+    let sizes = (size("num_heads"), size("head_dim"), size("short_conv_kernel_size"), listed("kda_layers"));
+    let (Some(heads), Some(dim), Some(conv @ 2..), Some(linear)) = sizes else {
+        let help = "this architecture has `num_heads`, `head_dim`, `kda_layers` and \
+                    `short_conv_kernel_size` (at least 2) in it";
+        return Err(f.unsupported(OBJECT, Value::from(map.clone()).to_string(), help.into()));
+    };
+    let linear: Vec<bool> = (0..layers).map(linear).collect();
+    if let Some(full) = listed("full_attn_layers")
+        && let Some(i) = (0..layers).find(|i| full(*i) == linear[*i])
+    {
+        let expected = format!("the layers that `kda_layers` does not name; of layer {} both say the same", i + 1);
+        return Err(own.invalid("full_attn_layers", &(i + 1), expected));
+    }
+    let delta = KimiDelta {
+        heads,
+        dim,
+        conv,
+        act: UnaryOp::Silu,
+        rates: Kind::Bare,
+        // 128 for 96 heads, as published.
+        spare_rates: true,
+        low_rank: [true, !own.flag("use_full_rank_gate")],
+        floor: own.number("gate_lower_bound").map(|floor| floor as f32),
+    };
+    Ok((delta, linear))
+}
+
+/// The experts, if there are any.
+fn experts(f: &Fields, d: &Decoder, bent: Limits) -> Result<Option<Experts>, ConfigError> {
+    let Some(count) = f.size("n_routed_experts").value() else { return Ok(None) };
+    // Experts of other groups would compete with a score of 0, as those of A.X K2 do.
+    for name in ["n_group", "topk_group"] {
+        if let Some(n) = f.size(name).value().filter(|n| *n != 1) {
+            let help = "this architecture has experts without groups, as the published model";
+            return Err(f.unsupported(name, n.to_string(), help.into()));
+        }
+    }
+    let ffn = f.required_size("moe_intermediate_size")?;
+    let shared = f.count("num_shared_experts").filter(|n| *n > 0).map(|n| n.saturating_mul(ffn));
+    let norm = f.flag("latent_moe_use_norm").then_some(d.norm);
+    let experts = Experts {
+        ffn,
+        limits: Some(bent),
+        correction: Some(CORRECTION),
+        shared: shared.map(|ffn| Shared { limits: Some(bent), ..Shared::plain(ffn) }),
+        row: f.size("routed_expert_hidden_size").value().map(|width| ExpertRow { norm, ..ExpertRow::plain(width) }),
+        ..Experts::like(d, sigmoids(f, 16, 1.0)?, count)
+    };
+    experts.checked(f, ["num_experts", "num_experts_per_token"]).map(Some)
+}

@@ -1,0 +1,144 @@
+//! Kimi-Linear (arXiv 2510.26692): Kimi's delta attention in most layers, latent attention without
+//! positions in the others, experts as DeepSeek-V3 has them.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::{CORRECTION, Experts, Shared, sparse_by_types};
+use crate::arch::blocks::families::latent_experts::sigmoids;
+use crate::arch::blocks::kimi_delta::{self, KimiDelta, OBJECT};
+use crate::arch::blocks::latent_attention::{self, LATENT, Latent};
+use crate::arch::blocks::latent_decoder;
+use crate::arch::blocks::names::{
+    HUGGING_FACE, Kind, MIXTRAL_EXPERTS, MLP_DOWN, MLP_GATE, MLP_UP, Names, SHARED_DOWN, SHARED_GATE, SHARED_UP, Table,
+};
+use crate::arch::blocks::recurrent_mixer::Mixer;
+use crate::config::ConfigError;
+use crate::config::common::{self, DIVIDED, MLP, MODEL, TOKENS, WIDTH};
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::known::Neutral;
+use llmcc_ir::graph::UnaryOp;
+use serde_json::Value;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "kimi_linear",
+    class: "KimiLinearForCausalLM",
+    fields: &[IDENTITY, OWN, MODEL, DIVIDED, MLP, LATENT],
+    // Nothing is rotated, and the size of a head says nothing.
+    fixed: &[
+        ("head_dim", Neutral::Any),
+        ("rope_theta", Neutral::Any),
+        ("rope_scaling", Neutral::Any),
+        ("mla_use_nope", Neutral::On),
+        ("moe_router_activation_func", Neutral::Words(&["sigmoid"])),
+        ("moe_layer_freq", Neutral::One),
+        ("use_grouped_topk", Neutral::On),
+    ],
+    goldens: &["kimi_linear"],
+    names: Names(&[NAMES, kimi_delta::NAMES, latent_attention::NAMES, MIXTRAL_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let defaults =
+            Defaults { vocab: Some(163_840), heads: Some(32), max_position: 1_048_576, eps: 1e-5, ..Defaults::LLAMA };
+        let latent = Latent {
+            q_rank: None,
+            kv_rank: 512,
+            nope: 128,
+            rope: 64,
+            value: 128,
+            interleaved: false,
+            bias: false,
+            ..Latent::DEEPSEEK
+        };
+        let mut d = latent_decoder::decoder(f, defaults, latent)?.with_attention(|_, a| a.rotary = None);
+        d.ropes.clear();
+        let (delta, linear) = delta(f, d.facts.layers)?;
+        let d = d.with_mixers(|i| linear[i].then_some(Mixer::Kimi(delta)));
+        let experts = experts(f, &d)?;
+        let sparse = sparse_by_types(f, d.facts.layers, f.count("first_k_dense_replace").unwrap_or(1))?;
+        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("max_position_embeddings", TOKENS).or(&["model_max_length"]).unless(Neutral::Any),
+    Field::new(OBJECT, Accepts::Object),
+    Field::new("layer_types", Accepts::ListOf(&["linear_attention", "full_attention", WINDOW])),
+    Field::new("linear_num_heads", Accepts::Size(1 << 14)),
+    Field::new("linear_head_dim", Accepts::Size(1 << 14)),
+    Field::new("linear_conv_kernel_dim", Accepts::Size(64)),
+    Field::new("mlp_layer_types", Accepts::Any),
+    Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_experts", "num_local_experts"]),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["num_experts_per_token"]),
+    Field::new("n_shared_experts", Accepts::Size(4096)).or(&["num_shared_experts"]),
+    Field::new("moe_intermediate_size", WIDTH),
+    Field::new("first_k_dense_replace", Accepts::Count),
+    Field::new("routed_scaling_factor", Accepts::Number),
+    Field::new("n_group", Accepts::Size(4096)).or(&["num_expert_group"]),
+    Field::new("topk_group", Accepts::Size(4096)),
+    Field::new("norm_topk_prob", Accepts::Flag).or(&["moe_renormalize"]),
+];
+
+/// Refused with a word of its own.
+const WINDOW: &str = "sliding_attention";
+
+const NAMES: Table = &[
+    (MLP_GATE, "model.layers.{}.mlp.gate_proj"),
+    (MLP_GATE, "model.layers.{}.block_sparse_moe.gate_proj"),
+    (MLP_UP, "model.layers.{}.mlp.up_proj"),
+    (MLP_UP, "model.layers.{}.block_sparse_moe.up_proj"),
+    (MLP_DOWN, "model.layers.{}.mlp.down_proj"),
+    (MLP_DOWN, "model.layers.{}.block_sparse_moe.down_proj"),
+    (CORRECTION, "model.layers.{}.block_sparse_moe.gate.e_score_correction_bias"),
+    (SHARED_GATE, "model.layers.{}.block_sparse_moe.shared_experts.gate_proj"),
+    (SHARED_UP, "model.layers.{}.block_sparse_moe.shared_experts.up_proj"),
+    (SHARED_DOWN, "model.layers.{}.block_sparse_moe.shared_experts.down_proj"),
+];
+
+/// The delta attention, and which layers have it: `linear_attn_config` in published checkpoints,
+/// which counts layers from 1, fields of their own where Transformers has written the file.
+fn delta(f: &Fields, layers: usize) -> Result<(KimiDelta, Vec<bool>), ConfigError> {
+    let field = OBJECT;
+    let config = f.object(field);
+    let inside = |name: &str| config.and_then(|c| c.get(name)?.as_u64()).and_then(|n| usize::try_from(n).ok());
+    let size = |name: &str, own: &str| match (inside(name), f.size(own).value()) {
+        (Some(a), Some(b)) if a != b => Err(f.invalid(own, &b, format!("as `{field}.{name}` ({a}), or absent"))),
+        (Some(n), _) | (None, Some(n)) => Ok(Some(n)),
+        (None, None) => Ok(None),
+    };
+    let list = |name: &str| config.and_then(|c| c.get(name)?.as_array());
+    let fits = |n: &usize| (1..=1 << 14).contains(n);
+    let linear = match (common::layer_types(f, layers)?, list("kda_layers")) {
+        (Some(types), _) if types.contains(&WINDOW) => {
+            let help = "this architecture has delta attention and full attention".to_string();
+            return Err(f.unsupported("layer_types", WINDOW.into(), help));
+        }
+        (Some(types), _) => Some(types.iter().map(|t| *t == "linear_attention").collect()),
+        (None, Some(list)) => {
+            let has = |i: usize| list.iter().any(|v| v.as_u64() == Some(i as u64 + 1));
+            Some((0..layers).map(has).collect())
+        }
+        (None, None) => None,
+    };
+    let heads = size("num_heads", "linear_num_heads")?.filter(fits);
+    let dim = size("head_dim", "linear_head_dim")?.filter(fits);
+    let conv = size("short_conv_kernel_size", "linear_conv_kernel_dim")?;
+    let (Some(heads), Some(dim), Some(conv @ 2..=64), Some(linear)) = (heads, dim, conv, linear) else {
+        let help = "this architecture has `num_heads`, `head_dim`, `short_conv_kernel_size` and `kda_layers` in it";
+        let found = config.map_or("absent".into(), |c| Value::from(c.clone()).to_string());
+        return Err(f.unsupported(field, found, help.into()));
+    };
+    let act = common::activation(f, "hidden_act", UnaryOp::Silu);
+    let (rates, low_rank) = (Kind::OfHeads, [true; 2]);
+    Ok((KimiDelta { heads, dim, conv, act, rates, spare_rates: false, low_rank, floor: None }, linear))
+}
+
+fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
+    let router = sigmoids(f, 8, 2.446)?;
+    let ffn = f.size("moe_intermediate_size").or(1024);
+    let experts = Experts {
+        ffn,
+        correction: Some(CORRECTION),
+        shared: Some(Shared::plain(ffn.saturating_mul(f.size("n_shared_experts").or(1)))),
+        ..Experts::like(d, router, f.size("n_routed_experts").or(256))
+    };
+    experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])
+}

@@ -1,0 +1,85 @@
+//! LFM3 (Liquid AI, 2026): LFM2 with norms after the blocks too, windows in some of the layers that
+//! attend, a gate for each head, and rotations that differ with the window.
+
+use crate::arch::blocks::attention::QkNorm;
+use crate::arch::blocks::attention_gates::Gate;
+use crate::arch::blocks::decoder::{Decoder, Defaults, Norms};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::families::lfm2_layers;
+use crate::arch::blocks::names::{
+    ATTN_GATE, ATTN_K_NORM, ATTN_OUT, ATTN_POST_NORM, ATTN_Q_NORM, HUGGING_FACE, MLP_POST_NORM, Names, Table,
+};
+use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MODEL, TOKENS, WIDTH};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::rope_kinds::read_proportional;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "lfm3",
+    class: "Lfm3ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ATTENTION_BIAS, OWN],
+    fixed: &[],
+    goldens: &["lfm3"],
+    names: Names(&[NAMES, lfm2_layers::NAMES, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(128_000),
+            heads: Some(16),
+            kv_heads: Some(4),
+            head_dim: Some(128),
+            max_position: 128_000,
+            tied: true,
+            eps_field: "norm_eps",
+            eps: 1e-5,
+            ..Defaults::LLAMA
+        };
+        let mut d =
+            Decoder::read_with(f, &defaults, |heads, max| read_proportional(f, [heads.dim, heads.dim], 0.5, max))?;
+        let named = common::layer_types(f, d.facts.layers)?;
+        let kind = |i: usize| match &named {
+            Some(types) => types[i],
+            None if i % 4 == 2 => FULL,
+            None if i.is_multiple_of(4) && i > 0 => WINDOWED,
+            None => CONVOLVED,
+        };
+        let types: Vec<&str> = (0..d.facts.layers).map(kind).collect();
+        let window = f.size("sliding_window").or(256);
+        let (bias, gated) = (f.flag("attention_bias"), f.flag_or("use_attention_gate", true));
+        if f.flag_or("use_sandwich_norm", true) {
+            d.norms = Norms::Both;
+        }
+        let conv = lfm2_layers::conv(f, 7)?;
+        let d = d.with_attention(|i, a| {
+            (a.qk_norm, a.qkv_bias, a.out_bias) = (Some(QkNorm::Head), bias, bias);
+            a.gate = gated.then_some(Gate::Heads);
+            a.window = (types[i] == WINDOWED).then_some(window);
+            a.rotary = Some(usize::from(types[i] == WINDOWED));
+        });
+        let convolved: Vec<bool> = types.iter().map(|t| *t == CONVOLVED).collect();
+        Ok(Box::new(lfm2_layers::with_convolutions(d, conv, &convolved)))
+    },
+};
+
+const CONVOLVED: &str = "conv";
+const FULL: &str = "full_attention";
+const WINDOWED: &str = "sliding_attention";
+
+const OWN: &[Field] = &[
+    Field::new("intermediate_size", WIDTH),
+    Field::new("norm_eps", Accepts::Number),
+    Field::new("conv_bias", Accepts::Flag),
+    Field::new("conv_L_cache", Accepts::Size(64)),
+    Field::new("rope_parameters", Accepts::Object),
+    Field::new("sliding_window", TOKENS),
+    Field::new("use_sandwich_norm", Accepts::Flag),
+    Field::new("use_attention_gate", Accepts::Flag),
+    Field::new("layer_types", Accepts::ListOf(lfm2_layers::LAYER_TYPES)),
+];
+
+const NAMES: Table = &[
+    (ATTN_Q_NORM, "model.layers.{}.self_attn.q_norm"),
+    (ATTN_K_NORM, "model.layers.{}.self_attn.k_norm"),
+    (ATTN_OUT, "model.layers.{}.self_attn.o_proj"),
+    (ATTN_GATE, "model.layers.{}.self_attn.gate_proj"),
+    (ATTN_POST_NORM, "model.layers.{}.post_operator_norm"),
+    (MLP_POST_NORM, "model.layers.{}.post_ffn_norm"),
+];

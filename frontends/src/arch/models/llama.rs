@@ -1,0 +1,41 @@
+//! Llama 1 to 3 (arXiv 2302.13971, 2307.09288, 2407.21783) and the many models of that shape.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, CAUSAL, MLP, MLP_BIAS, MODEL, ROTARY};
+use crate::config::fields::IDENTITY;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "llama",
+    class: "LlamaForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, CAUSAL],
+    fixed: &[],
+    goldens: &[
+        "llama3",
+        "llama3_sharded",
+        "llama",
+        "llama_linear",
+        "llama_yarn",
+        "llama_bias",
+        "llama_bf16",
+        "llama_f16",
+        "smolvlm",
+    ],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
+        let d = Decoder::read(&f.by_default(SIZES), &Defaults::LLAMA)?;
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (attention, attention));
+        Ok(Box::new(d.with_mlp(|m| m.bias = mlp).both_ways_if_said(f)))
+    },
+};
+
+/// What LLaVA's first files leave out.
+const SIZES: &[(&str, usize)] = &[
+    ("vocab_size", 32_000),
+    ("hidden_size", 4096),
+    ("intermediate_size", 11_008),
+    ("num_hidden_layers", 32),
+    ("num_attention_heads", 32),
+];

@@ -1,0 +1,127 @@
+//! MiMo-V2-Flash (Xiaomi, arXiv 2601.02780): keys wider than values, windows in most layers, with
+//! twice the heads of keys and values and with sinks there, experts as DeepSeek-V3 chooses them.
+//!
+//! The layers after the last, which predict further tokens, are left out.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::{CORRECTION, Experts, sparse_by_types};
+use crate::arch::blocks::families::latent_experts::sigmoids;
+use crate::arch::blocks::names::{ATTN_SINKS, DEEPSEEK_EXPERTS, HUGGING_FACE, Names, Table};
+use crate::config::ConfigError;
+use crate::config::common::{
+    self, ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, PARTIAL_ROTARY_OF_KINDS, TOKENS, WIDTH, WINDOW,
+};
+use crate::config::fields::{Accepts, Field, Fields, Given, IDENTITY};
+use crate::config::known::Neutral;
+use crate::config::rope_kinds::{TwoRopes, read_two};
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "mimo_v2_flash",
+    class: "MiMoV2FlashForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY_OF_KINDS, ATTENTION_BIAS, WINDOW, OWN],
+    // The last ones are in files of the authors' own class.
+    fixed: &[
+        ("scoring_func", Neutral::Words(&["sigmoid"])),
+        ("topk_method", Neutral::Words(&["noaux_tc"])),
+        ("n_shared_experts", Neutral::Off),
+        ("swa_num_attention_heads", Neutral::Same("num_attention_heads")),
+        ("swa_head_dim", Neutral::Same("head_dim")),
+        ("swa_v_head_dim", Neutral::Same("v_head_dim")),
+        ("add_swa_attention_sink_bias", Neutral::On),
+        ("add_full_attention_sink_bias", Neutral::Off),
+        ("attention_chunk_size", Neutral::Any),
+        ("attention_projection_layout", Neutral::Words(&["split"])),
+    ],
+    goldens: &["mimo_v2_flash"],
+    names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(152_576),
+            heads: Some(64),
+            kv_heads: Some(4),
+            head_dim: Some(192),
+            max_position: 131_072,
+            eps: 1e-5,
+            ..Defaults::LLAMA
+        };
+        let d = Decoder::read_with(f, &defaults, |heads, max| {
+            let class = TwoRopes { parts: [0.334; 2], part: 0.334, partial: true, ..TwoRopes::new([5e6, 1e4]) };
+            read_two(f, heads.dim, max, class)
+        })?;
+        let layers = d.facts.layers;
+        let kv = d.layers.first().map_or(0, |l| l.attention.heads.kv.saturating_mul(2));
+        if let Some(n) = f.size(WINDOWED_HEADS).value().filter(|n| *n != kv) {
+            let help = format!("this architecture has twice `num_key_value_heads` there ({kv})");
+            return Err(f.unsupported(WINDOWED_HEADS, n.to_string(), help));
+        }
+        let sliding = sliding(f, layers)?;
+        let window = match f.size("sliding_window_size").value() {
+            // Besides the token itself.
+            Some(others) => others.saturating_add(1),
+            None => f.size("sliding_window").or(129),
+        };
+        let (bias, value_dim) = (f.flag("attention_bias"), f.size("v_head_dim").or(128));
+        let value_scale = match f.get("attention_value_scale") {
+            Given::Null => None,
+            Given::Value(_) | Given::Absent => Some(f.factor_or("attention_value_scale", 0.707)? as f32),
+        };
+        let d = d.with_attention(|i, a| {
+            (a.qkv_bias, a.value_dim, a.value_scale) = (bias, Some(value_dim), value_scale);
+            (a.window, a.sinks, a.rotary) = (sliding[i].then_some(window), sliding[i], Some(usize::from(sliding[i])));
+            if sliding[i] {
+                a.heads.kv *= 2;
+            }
+        });
+        let experts = Experts {
+            ffn: f.size("moe_intermediate_size").or(2048),
+            correction: Some(CORRECTION),
+            ..Experts::like(&d, sigmoids(f, 8, 1.0)?, f.size("n_routed_experts").or(256))
+        };
+        let experts = experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])?;
+        let sparse = match common::layer_flags(f, "moe_layer_freq", layers)? {
+            Some(sparse) => sparse,
+            None => sparse_by_types(f, layers, 1)?,
+        };
+        Ok(Box::new(d.with_experts(|i| sparse[i].then_some(experts))))
+    },
+};
+
+/// Which layers have a window.
+fn sliding(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
+    if let Some(sliding) = common::sliding_layers(f, layers)? {
+        return Ok(sliding);
+    }
+    let by_default = |i: usize| i > 0 && !(i + 1).is_multiple_of(6);
+    let listed = common::layer_flags(f, "hybrid_layer_pattern", layers)?;
+    Ok(listed.unwrap_or_else(|| (0..layers).map(by_default).collect()))
+}
+
+const WINDOWED_HEADS: &str = "swa_num_key_value_heads";
+
+const OWN: &[Field] = &[
+    Field::new("intermediate_size", WIDTH),
+    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
+    Field::new("rms_norm_eps", Accepts::Number).or(&["layernorm_epsilon"]),
+    Field::new("rope_local_base_freq", Accepts::Number).or(&["swa_rope_theta"]),
+    Field::new("sliding_window_size", TOKENS),
+    Field::new("hybrid_layer_pattern", Accepts::Numbers),
+    Field::new("moe_layer_freq", Accepts::Numbers),
+    Field::new(WINDOWED_HEADS, Accepts::Size(1 << 14)),
+    Field::new("v_head_dim", WIDTH),
+    Field::new("attention_value_scale", Accepts::Number),
+    Field::new("mlp_layer_types", Accepts::Any),
+    Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_local_experts"]),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)),
+    Field::new("moe_intermediate_size", WIDTH),
+    Field::new("routed_scaling_factor", Accepts::Number),
+    Field::new("n_group", Accepts::Size(4096)),
+    Field::new("topk_group", Accepts::Size(4096)),
+    Field::new("norm_topk_prob", Accepts::Flag),
+];
+
+const NAMES: Table = &[
+    (ATTN_SINKS, "model.layers.{}.self_attn.attention_sink_bias"),
+    (ATTN_SINKS, "model.layers.{}.self_attn.sinks"),
+    (CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias"),
+];

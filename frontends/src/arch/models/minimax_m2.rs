@@ -1,0 +1,68 @@
+//! MiniMax-M2 (MiniMax, 2025): norms of the whole rows of queries and keys, rotation of a part of
+//! each head, experts chosen by corrected sigmoids in every layer.
+
+use crate::arch::blocks::attention::QkNorm;
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::{CORRECTION, Experts};
+use crate::arch::blocks::names::{HUGGING_FACE, MIXTRAL_EXPERTS, Names, Table};
+use crate::config::common::{ATTENTION, MLP, MODEL, PARTIAL_ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+use crate::config::rope;
+use llmcc_ir::graph::{Router, Score};
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "minimax_m2",
+    class: "MiniMaxM2ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, OWN],
+    fixed: &[
+        ("use_qk_norm", Neutral::On),
+        ("qk_norm_type", Neutral::Words(&["per_layer"])),
+        ("scoring_func", Neutral::Words(&["sigmoid"])),
+        ("use_routing_bias", Neutral::On),
+        // It does not look at these.
+        ("attn_type_list", Neutral::Any),
+    ],
+    goldens: &["minimax_m2"],
+    names: Names(&[NAMES, MIXTRAL_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(200_064),
+            heads: Some(48),
+            kv_heads: Some(8),
+            head_dim: Some(128),
+            max_position: 196_608,
+            theta: 5e6,
+            ..Defaults::LLAMA
+        };
+        let mut d = Decoder::read(f, &defaults)?;
+        if let Some(dim) = f.size("rotary_dim").value() {
+            let head_dim = d.layers.first().map_or(0, |l| l.attention.heads.dim);
+            rope::check_rotary_dim(f, dim, head_dim)?;
+            let part = if rope::says_part(f)? { d.ropes.first().map(|rope| rope.dim) } else { None };
+            if let Some(other) = part.filter(|other| *other != dim) {
+                let help = format!("this architecture has `rotary_dim` ({dim}) of `head_dim` ({head_dim}) there");
+                return Err(f.unsupported("partial_rotary_factor", format!("that of {other} elements"), help));
+            }
+            d.ropes.iter_mut().for_each(|rope| rope.dim = dim);
+        }
+        let d = d.with_attention(|_, a| a.qk_norm = Some(QkNorm::Row));
+        let router = Router { score: Score::Sigmoid, ..Router::softmax(f.size("num_experts_per_tok").or(8), true) };
+        let experts =
+            Experts { correction: Some(CORRECTION), ..Experts::like(&d, router, f.size("num_local_experts").or(256)) };
+        let experts = experts.checked(f, ["num_local_experts", "num_experts_per_tok"])?;
+        Ok(Box::new(d.with_experts(|_| Some(experts))))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("num_local_experts", Accepts::Size(4096)).or(&["num_experts"]),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)),
+    Field::new("rotary_dim", Accepts::Size(1 << 14)),
+];
+
+const NAMES: Table = &[
+    (CORRECTION, "model.layers.{}.block_sparse_moe.e_score_correction_bias"),
+    (CORRECTION, "model.layers.{}.mlp.e_score_correction_bias"),
+];

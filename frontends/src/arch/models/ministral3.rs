@@ -1,0 +1,57 @@
+//! Ministral 3 (Mistral AI, 2025): Mistral without windows; queries grow with the logarithm of the
+//! position beyond the context of pretraining.
+
+use crate::arch::blocks::attention::Tuning;
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, MLP, MODEL, ROTARY, WINDOW, WindowRule};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::rope;
+use crate::rope::{RopeConfig, RopeScaling};
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "ministral3",
+    class: "Ministral3ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, WINDOW, OWN],
+    fixed: &[],
+    goldens: &["ministral3"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let window = WindowRule::Given;
+        let defaults = Defaults {
+            vocab: Some(131_072),
+            heads: Some(32),
+            kv_heads: Some(8),
+            head_dim: Some(128),
+            max_position: 262_144,
+            window,
+            eps: 1e-5,
+            ..Defaults::LLAMA
+        };
+        if rope::described(f)? {
+            let (beta, step) = rope::tuning(f)?;
+            let d = Decoder::read(f, &defaults)?;
+            return Ok(Box::new(
+                d.with_attention(|_, a| a.tuning = Some(Tuning { beta, shift: 0, step, power: false })),
+            ));
+        }
+        // What its class has where nothing is said.
+        let step = f.size("original_max_position_embeddings").or(16_384);
+        let beta = f.number("llama_4_scaling_beta").unwrap_or(0.1);
+        let scaling = RopeScaling::Yarn {
+            factor: 16.0,
+            attention_factor: 1.0,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            original: step as f64,
+            truncate: true,
+        };
+        let d = Decoder::read_with(f, &defaults, |heads, max| {
+            Ok(vec![RopeConfig { scaling, ..rope::read(f, heads.dim, max, 1e6)? }])
+        })?;
+        Ok(Box::new(d.with_attention(|_, a| a.tuning = Some(Tuning { beta, shift: 0, step, power: false }))))
+    },
+};
+
+const OWN: &[Field] = &[Field::new("llama_4_scaling_beta", Accepts::Number)];

@@ -1,0 +1,34 @@
+//! Mistral (arXiv 2310.06825): Llama with a sliding window.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, CAUSAL, MLP, MODEL, ROTARY, WINDOW, WindowRule};
+use crate::config::fields::IDENTITY;
+use crate::config::known::Neutral;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "mistral",
+    class: "MistralForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, WINDOW, CAUSAL],
+    fixed: &[("use_sliding_window", Neutral::WindowsOn), ("max_window_layers", Neutral::WindowsOn)],
+    goldens: &["mistral", "mistral_both_ways"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let window = WindowRule::AllLayers(4096);
+        let d = Decoder::read(
+            &f.by_default(SIZES),
+            &Defaults { kv_heads: Some(8), max_position: 131_072, window, ..Defaults::LLAMA },
+        )?;
+        Ok(Box::new(d.both_ways_if_said(f)))
+    },
+};
+
+/// What files of LLaVA 1.6 leave out.
+const SIZES: &[(&str, usize)] = &[
+    ("vocab_size", 32_000),
+    ("hidden_size", 4096),
+    ("intermediate_size", 14_336),
+    ("num_hidden_layers", 32),
+    ("num_attention_heads", 32),
+];

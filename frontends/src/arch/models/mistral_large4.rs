@@ -1,0 +1,191 @@
+//! Mistral Large 4 (Mistral AI, 2026), the text models: latent attention whose queries grow with the
+//! position by learned numbers (scalable softmax, arXiv 2501.19399), layers that do not rotate, layers
+//! that read the latents of earlier ones, learned frequencies, tokens selected by an indexer. Contexts
+//! of which no token is left out are compiled.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults, ROPE_POWERS};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::sparse_by_types;
+use crate::arch::blocks::families::indexer::{SELECTION, dense};
+use crate::arch::blocks::families::latent_experts::{EXPERTS, experts};
+use crate::arch::blocks::latent_attention::{KV_DOWN, KV_DOWN_NORM, KV_UP, LATENT, Latent, TUNING, TUNING_BIAS};
+use crate::arch::blocks::latent_decoder;
+use crate::arch::blocks::names::{
+    ATTN_NORM, ATTN_OUT, ATTN_Q, DEEPSEEK_EXPERTS, EXPERT_DOWN, EXPERT_GATE, EXPERT_UP, HEAD, HUGGING_FACE, MLP_DOWN,
+    MLP_GATE, MLP_NORM, MLP_UP, NORM, Names, ROUTER, SHARED_DOWN, SHARED_GATE, SHARED_UP, TABLE, Table,
+};
+use crate::config::ConfigError;
+use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY, UNROTATED};
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::known::Neutral;
+use crate::config::rope;
+use crate::rope::{RopeConfig, RopeScaling};
+use llmcc_ir::graph::{F32, Router};
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "mistral_large4_text",
+    class: "MistralLarge4ForConditionalGeneration",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, LATENT, EXPERTS, SELECTION, UNROTATED, OWN],
+    fixed: &[
+        ("layer_types", Neutral::All("indexed_attention")),
+        ("index_n_heads", Neutral::Any),
+        ("index_head_dim", Neutral::Any),
+        ("index_topk_freq", Neutral::Any),
+        ("index_topk_pattern", Neutral::Any),
+        ("index_skip_topk_offset", Neutral::Any),
+        ("indexer_types", Neutral::Any),
+    ],
+    goldens: &["mistral_large4"],
+    names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        if let Some(rank) = f.size("q_lora_rank").value() {
+            let help = "this architecture has queries that are made of the row itself".to_string();
+            return Err(f.unsupported("q_lora_rank", rank.to_string(), help));
+        }
+        if !f.flag_or("norm_topk_prob", true) {
+            let help = "this architecture has weights of experts that are divided by their sum".to_string();
+            return Err(f.unsupported("norm_topk_prob", "false".into(), help));
+        }
+        let defaults =
+            Defaults { vocab: Some(204_800), heads: Some(64), max_position: 1_048_576, eps: 1e-5, ..Defaults::LLAMA };
+        let latent = Latent { bias: f.flag("attention_bias"), q_rank: None, nope: 64, ..Latent::DEEPSEEK };
+        let mut d = dense(f, latent_decoder::decoder(f, defaults, latent)?);
+        d.scales.cap = common::limit(f, "final_logit_softcapping")?.or(Some(30.0));
+        d.learned_rope = true;
+        extended(f, &mut d)?;
+        let (layers, eps) = (d.facts.layers, d.norm.eps);
+        let rotates = common::rotating_layers(f, layers)?;
+        share(f, &mut d, &rotates)?;
+        let mut d = d.with_attention(|i, a| {
+            a.head_tuning = true;
+            let Some(latent) = &mut a.latent else { return };
+            latent.eps = eps;
+            if !rotates[i] {
+                (latent.whole, latent.nope, a.rotary) = (true, latent.nope + latent.rope, None);
+            }
+        });
+        let groups = f.size("n_group").or(1);
+        let router = Router {
+            eps: F32::new(1e-20),
+            scale: F32::new(f.factor_or("routed_scaling_factor", 1.0)? as f32),
+            groups,
+            kept: f.size("topk_group").or(1),
+            pairs: groups > 1,
+            ..Router::softmax(f.size("num_experts_per_tok").or(4), true)
+        };
+        let experts = experts(f, &d, router, [128, 1, 6144])?;
+        let sparse = sparse_by_types(f, layers, f.count("first_k_dense_replace").unwrap_or(1))?;
+        d = d.with_experts(|i| sparse[i].then_some(experts));
+        Ok(Box::new(d))
+    },
+};
+
+const SOURCES: &str = "kv_source_layers";
+
+const OWN: &[Field] = &[
+    Field::new("mlp_layer_types", Accepts::Any),
+    Field::new(SOURCES, Accepts::Numbers),
+    Field::new("final_logit_softcapping", Accepts::Number),
+];
+
+/// YaRN from 512 tokens on, where the file describes no rotation.
+fn extended(f: &Fields, d: &mut Decoder) -> Result<(), ConfigError> {
+    if rope::described(f)? {
+        return Ok(());
+    }
+    if let Some(theta) = f.number("rope_theta").filter(|theta| *theta != 1e4) {
+        let help = "this architecture has a base of 10000 where `rope_parameters` says nothing".to_string();
+        return Err(f.unsupported("rope_theta", theta.to_string(), help));
+    }
+    let (beta_fast, beta_slow, original) = (32.0, 1.0, 512.0);
+    let scaling =
+        RopeScaling::Yarn { factor: 2048.0, attention_factor: 1.0, beta_fast, beta_slow, original, truncate: true };
+    d.ropes.iter_mut().for_each(|r| *r = RopeConfig { scaling: scaling.clone(), ..r.clone() });
+    Ok(())
+}
+
+/// Lets layers read the latents of those that `kv_source_layers` names. The class reads those that are
+/// shared by the last layer before, of those that rotate as the reading one does: where that is another
+/// layer, the file is refused.
+fn share(f: &Fields, d: &mut Decoder, rotates: &[bool]) -> Result<(), ConfigError> {
+    let Some(sources) = f.numbers(SOURCES) else { return Ok(()) };
+    let refused = |help: String| f.unsupported(SOURCES, format!("{sources:?}"), help);
+    if sources.len() != rotates.len() {
+        let help = format!("this architecture has a source for each of its {} layers", rotates.len());
+        return Err(refused(help));
+    }
+    let of = |i: usize| sources.get(i).filter(|s| **s >= 0.0 && s.fract() == 0.0).map(|s| *s as usize);
+    for (i, layer) in d.layers.iter_mut().enumerate() {
+        let source = of(i).filter(|s| *s <= i && of(*s) == Some(*s));
+        let Some(source) = source else {
+            let help = format!("this architecture has layers before layer {i} with latents of their own there");
+            return Err(refused(help));
+        };
+        if source == i {
+            continue;
+        }
+        let shared = |j: &usize| {
+            rotates[*j] == rotates[i] && of(*j) == Some(*j) && (j + 1..rotates.len()).any(|k| of(k) == Some(*j))
+        };
+        if (0..i).rev().find(shared) != Some(source) {
+            let help = format!(
+                "this architecture has layer {i} read the last latents before it that are shared, of a layer that \
+                 rotates positions if it does, not those of layer {source}"
+            );
+            return Err(refused(help));
+        }
+        layer.shares = Some(source);
+    }
+    Ok(())
+}
+
+/// As Transformers has them in memory, where what is part of a larger model has another prefix, and as
+/// Mistral AI publishes them.
+const NAMES: Table = &[
+    (TABLE, "model.embed_tokens"),
+    (TABLE, "tok_embeddings"),
+    (ROPE_POWERS, "model.rotary_emb.alpha"),
+    (ROPE_POWERS, "lerope.alpha"),
+    (NORM, "model.norm"),
+    (NORM, "norm"),
+    (HEAD, "lm_head"),
+    (HEAD, "output"),
+    (ATTN_NORM, "model.layers.{}.input_layernorm"),
+    (ATTN_NORM, "layers.{}.attention_norm"),
+    (ATTN_Q, "model.layers.{}.self_attn.q_proj"),
+    (ATTN_Q, "layers.{}.attention.wq"),
+    (TUNING, "model.layers.{}.self_attn.softmax_scaling.scale"),
+    (TUNING, "layers.{}.attention.ssmax_scaling.s"),
+    (TUNING_BIAS, "model.layers.{}.self_attn.softmax_scaling.bias"),
+    (TUNING_BIAS, "layers.{}.attention.ssmax_scaling.b"),
+    (KV_DOWN, "model.layers.{}.self_attn.kv_a_proj_with_mqa"),
+    (KV_DOWN, "layers.{}.attention.wkv_a_with_mqa"),
+    (KV_DOWN_NORM, "model.layers.{}.self_attn.kv_a_layernorm"),
+    (KV_DOWN_NORM, "layers.{}.attention.kv_a_norm"),
+    (KV_UP, "model.layers.{}.self_attn.kv_b_proj"),
+    (KV_UP, "layers.{}.attention.wkv_b"),
+    (ATTN_OUT, "model.layers.{}.self_attn.o_proj"),
+    (ATTN_OUT, "layers.{}.attention.wo"),
+    (MLP_NORM, "model.layers.{}.post_attention_layernorm"),
+    (MLP_NORM, "layers.{}.ffn_norm"),
+    (MLP_GATE, "model.layers.{}.mlp.gate_proj"),
+    (MLP_GATE, "layers.{}.feed_forward.w1"),
+    (MLP_UP, "model.layers.{}.mlp.up_proj"),
+    (MLP_UP, "layers.{}.feed_forward.w3"),
+    (MLP_DOWN, "model.layers.{}.mlp.down_proj"),
+    (MLP_DOWN, "layers.{}.feed_forward.w2"),
+    (ROUTER, "model.layers.{}.mlp.gate"),
+    (ROUTER, "layers.{}.gate"),
+    (EXPERT_GATE, "model.layers.{}.mlp.experts.{e}.gate_proj"),
+    (EXPERT_GATE, "layers.{}.experts.{e}.w1"),
+    (EXPERT_UP, "model.layers.{}.mlp.experts.{e}.up_proj"),
+    (EXPERT_UP, "layers.{}.experts.{e}.w3"),
+    (EXPERT_DOWN, "model.layers.{}.mlp.experts.{e}.down_proj"),
+    (EXPERT_DOWN, "layers.{}.experts.{e}.w2"),
+    (SHARED_GATE, "model.layers.{}.mlp.shared_experts.gate_proj"),
+    (SHARED_GATE, "layers.{}.shared_experts.w1"),
+    (SHARED_UP, "model.layers.{}.mlp.shared_experts.up_proj"),
+    (SHARED_UP, "layers.{}.shared_experts.w3"),
+    (SHARED_DOWN, "model.layers.{}.mlp.shared_experts.down_proj"),
+    (SHARED_DOWN, "layers.{}.shared_experts.w2"),
+];

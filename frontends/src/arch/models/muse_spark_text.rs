@@ -1,0 +1,155 @@
+//! Muse Spark (Meta, 2026): Muse Glimmer with experts of a narrower row, norms of what each head and each
+//! expert made, and gates that mix what a block adds with the residual stream.
+
+use crate::arch::blocks::attention::{Norm, norm};
+use crate::arch::blocks::decoder::{self, Decoder, Defaults, feed};
+use crate::arch::blocks::entry::{Arch, Shape};
+use crate::arch::blocks::experts::{
+    CORRECTION, ExpertRow, Experts, ROW_DOWN, ROW_EACH_NORM, ROW_ENTRY_NORM, ROW_UP, scaled_first, sparse_by_types,
+};
+use crate::arch::blocks::lifter::{Draft, Lifter};
+use crate::arch::blocks::names::{
+    ATTN_NORM, ATTN_POST_NORM, DEEPSEEK_EXPERTS, HUGGING_FACE, Kind, MLP_NORM, MLP_POST_NORM, Names, POST_NORMS, Part,
+    SANDWICH_NORMS, Table,
+};
+use crate::arch::blocks::outputs::Yields;
+use crate::arch::blocks::token_mixer::{Context, mixed};
+use crate::arch::models::muse_glimmer_text as glimmer;
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, Facts, MODEL, ROTARY, WIDTH, WINDOW};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::error::FrontendError;
+use llmcc_ir::graph::{BinaryOp, F32, Op, Router, Score, UnaryOp, Value};
+use llmcc_ir::output::Pool;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "muse_spark_text",
+    class: "MuseSparkForConditionalGeneration",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, ATTENTION_BIAS, WINDOW, glimmer::OWN, OWN],
+    fixed: &[],
+    goldens: &["muse_spark"],
+    names: Names(&[NAMES, glimmer::NAMES, SANDWICH_NORMS, POST_NORMS, DEEPSEEK_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(202_048),
+            heads: Some(128),
+            kv_heads: Some(16),
+            head_dim: Some(64),
+            max_position: 1 << 20,
+            theta: 5e5,
+            eps: 1e-5,
+            act: ("hidden_activation", UnaryOp::Silu),
+            ..Defaults::LLAMA
+        };
+        let multiplier = 0.176_776_695_296_636_9;
+        let d = glimmer::decoder(f, &defaults, [multiplier, 5.473_006_486_387_5])?;
+        let d = d.with_attention(|_, a| a.found_norm = true);
+        let [before, after] = d.block_norms.unwrap_or([d.norm; 2]);
+        let router = Router {
+            score: Score::Sigmoid,
+            eps: F32::new(1e-15),
+            scale: F32::new(f.factor_or("routed_scaling_factor", 1.0)? as f32),
+            ..Router::softmax(f.size("num_experts_per_tok").or(8), true)
+        };
+        let row = ExpertRow {
+            entry: Some(before),
+            each: Some(after.eps),
+            ..ExpertRow::plain(f.size("moe_hidden_size").or(4096))
+        };
+        let experts = Experts {
+            ffn: f.size("moe_intermediate_size").or(4096),
+            router_scale: Some(f.factor_or("output_multiplier", multiplier)? as f32),
+            correction: Some(CORRECTION),
+            row: Some(row),
+            ..Experts::like(&d, router, f.size("num_local_experts").or(256))
+        };
+        let experts = experts.checked(f, ["num_local_experts", "num_experts_per_tok"])?;
+        let sparse = sparse_by_types(f, d.facts.layers, 0)?;
+        let temperature = f.factor_or("residual_gate_temperature", 0.3)? as f32;
+        let decoder = d.with_experts(|i| sparse[i].then_some(experts));
+        Ok(Box::new(Spark { decoder, norms: [before, after], temperature }))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("moe_intermediate_size", WIDTH),
+    Field::new("num_local_experts", Accepts::Size(4096)),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)),
+    Field::new("routed_scaling_factor", Accepts::Number),
+    Field::new("moe_hidden_size", WIDTH),
+    Field::new("mlp_layer_types", Accepts::Any),
+    Field::new("residual_gate_temperature", Accepts::Number),
+];
+
+/// Of attention and of the MLP or the experts: how much of what they add counts, `[hidden]`.
+const GATES: [Part; 2] = [Part("attn.residual_gate"), Part("mlp.residual_gate")];
+
+const NAMES: Table = &[
+    (GATES[0], "model.layers.{}.post_attention_residual_gate.gate"),
+    (GATES[1], "model.layers.{}.post_feedforward_residual_gate.gate"),
+    (CORRECTION, "model.layers.{}.mlp.gate.e_score_correction_bias"),
+    (ROW_DOWN, "model.layers.{}.mlp.pre_expert_proj"),
+    (ROW_ENTRY_NORM, "model.layers.{}.mlp.pre_expert_norm"),
+    (ROW_EACH_NORM, "model.layers.{}.mlp.experts.post_expert_norm"),
+    (ROW_UP, "model.layers.{}.mlp.post_expert_proj"),
+];
+
+#[derive(Debug)]
+struct Spark {
+    decoder: Decoder,
+    /// Before blocks and after them.
+    norms: [Norm; 2],
+    /// What gates are divided by.
+    temperature: f32,
+}
+
+impl Spark {
+    /// `α·x + β·y` with `β = σ(w)` and `α = √(1 − β²)`, but no less than the root of 0.001.
+    fn gated(&self, f: &mut Draft, part: Part, x: Value, y: Value) -> Value {
+        let w = f.weight(part, Kind::Bare, &[f.facts().hidden]);
+        let by = f.scalar(self.temperature);
+        let w = f.op(Op::Binary(BinaryOp::Div), &[w, by]);
+        let open = f.unary(UnaryOp::Sigmoid, w);
+        let w = f.unary(UnaryOp::Neg, w);
+        let shut = f.unary(UnaryOp::Sigmoid, w);
+        let [one, least] = [1.0, 1e-3].map(|x| f.scalar(x));
+        let kept = f.add(open, one);
+        let kept = f.mul(kept, shut);
+        let kept = f.op(Op::Binary(BinaryOp::Max), &[kept, least]);
+        let kept = f.unary(UnaryOp::Sqrt, kept);
+        let [x, y] = [f.mul(x, kept), f.mul(y, open)];
+        f.add(x, y)
+    }
+}
+
+impl Shape for Spark {
+    fn facts(&self) -> &Facts {
+        &self.decoder.facts
+    }
+
+    fn yields(&self) -> Yields {
+        Yields::LogitsOrRows(Pool::Last)
+    }
+
+    fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
+        let (d, hidden, [before, after]) = (&self.decoder, self.decoder.facts.hidden, self.norms);
+        let (mut x, ropes) = decoder::embedding(l, d)?;
+        for (i, spec) in d.layers.iter().enumerate() {
+            let mut f = l.layer("attend", i);
+            let stream = f.carried("x", &x);
+            let context = Context::of(&mut f, spec, &ropes);
+            let h = norm(&mut f, ATTN_NORM, before, stream, hidden);
+            let y = mixed(&mut f, d.norm, spec, context, h);
+            let y = norm(&mut f, ATTN_POST_NORM, Norm { gain: false, ..after }, y, hidden);
+            let y = self.gated(&mut f, GATES[0], stream, y);
+            x = f.call(&[y])?.pop().unwrap_or_default();
+            let mut f = l.layer("feed", i);
+            let stream = f.carried("x", &x);
+            let h = norm(&mut f, MLP_NORM, before, stream, hidden);
+            let y = feed(&mut f, d, spec, stream, h);
+            let y = scaled_first(&mut f, MLP_POST_NORM, after.eps, y, hidden);
+            let y = self.gated(&mut f, GATES[1], stream, y);
+            x = f.call(&[y])?.pop().unwrap_or_default();
+        }
+        decoder::head(l, d, &x)
+    }
+}

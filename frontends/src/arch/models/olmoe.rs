@@ -1,0 +1,26 @@
+//! OLMoE (arXiv 2409.02060): Llama with norms of the whole rows of queries and keys, and a mixture
+//! of experts in every layer.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::families::olmo_experts::{EXPERTS, FIXED, with_experts};
+use crate::arch::blocks::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
+use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "olmoe",
+    class: "OlmoeForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, EXPERTS, OWN],
+    fixed: FIXED,
+    goldens: &["olmoe"],
+    names: Names(&[QWEN_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let d = Decoder::read(f, &Defaults { max_position: 4096, eps: 1e-5, ..Defaults::LLAMA })?;
+        let clip = common::limit(f, "clip_qkv")?;
+        let d = d.with_attention(|_, a| a.clip = clip);
+        with_experts(f, d, 8, 64)
+    },
+};
+
+const OWN: &[Field] = &[Field::new("clip_qkv", Accepts::Number)];

@@ -1,0 +1,26 @@
+//! Phi-3 and the Phi-4 of its shape (arXiv 2404.14219, 2412.08905): Mistral with Q, K and V in one
+//! matrix, gate and up in one, and rotation of a part of each head.
+//!
+//! Longrope's frequencies are the long ones for all positions where sequences may be longer than the context of
+//! pretraining, else the short ones. (Transformers decides by the sequence at hand, and leaves keys in its cache as
+//! they are when one outgrows that context.)
+
+use crate::arch::blocks::decoder::Defaults;
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::families::phi_decoder::{ROTARY, decoder};
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, CAUSAL, MLP, MODEL, WINDOW};
+use crate::config::fields::IDENTITY;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "phi3",
+    class: "Phi3ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, MLP, WINDOW, ROTARY, CAUSAL],
+    fixed: &[],
+    goldens: &["phi3", "phi3-longrope", "phi3-longrope-long"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let d = decoder(f, &Defaults { max_position: 4096, ..Defaults::LLAMA })?;
+        Ok(Box::new(d.both_ways_if_said(f)))
+    },
+};

@@ -1,0 +1,173 @@
+//! Phi-3.5-MoE (arXiv 2404.14219, 2412.08905): LayerNorm, biases in attention and of the head, two
+//! experts of each layer by the sparse mixer (arXiv 2409.12136).
+//!
+//! Longrope has the divisors of short contexts everywhere, as in Transformers; what sines and cosines are
+//! multiplied by follows the longest sequence.
+
+use crate::arch::blocks::attention::Norm;
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::Experts;
+use crate::arch::blocks::names::{HUGGING_FACE, MIXTRAL_EXPERTS, Names};
+use crate::config::ConfigError;
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, TOKENS, WINDOW, WindowRule};
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::known::Neutral;
+use crate::config::rope;
+use crate::rope::{LongRopeFactors, RopeConfig, RopeScaling};
+use llmcc_ir::graph::{F32, Router, Score};
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "phimoe",
+    class: "PhimoeForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, BASE, MLP, ATTENTION_BIAS, WINDOW, OWN],
+    fixed: &[],
+    goldens: &["phimoe"],
+    names: Names(&[MIXTRAL_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(32_064),
+            heads: Some(32),
+            kv_heads: Some(8),
+            max_position: 131_072,
+            window: WindowRule::Given,
+            eps: 1e-5,
+            theta: THETA,
+            ..Defaults::LLAMA
+        };
+        let bias = f.flag("attention_bias");
+        let mut d = Decoder::read_with(f, &defaults, |heads, longest| Ok(vec![rotation(f, heads.dim, longest)?]))?;
+        (d.norm, d.head_bias) = (Norm::layer(d.norm.eps), f.flag("lm_head_bias"));
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, bias));
+        let eps = F32::new(f.number("router_jitter_noise").unwrap_or(0.01) as f32);
+        let top = f.size("num_experts_per_tok").or(2);
+        if top != 2 {
+            let help = "this architecture has two experts of each token".to_string();
+            return Err(f.unsupported("num_experts_per_tok", top.to_string(), help));
+        }
+        let router = Router { score: Score::Mixer, eps, ..Router::softmax(top, false) };
+        let experts = Experts::like(&d, router, f.size("num_local_experts").or(16));
+        let experts = experts.checked(f, ["num_local_experts", "num_experts_per_tok"])?;
+        Ok(Box::new(d.with_experts(|_| Some(experts))))
+    },
+};
+
+/// Frequencies as they are, or by longrope.
+fn rotation(f: &Fields, dim: usize, longest: usize) -> Result<RopeConfig, ConfigError> {
+    let objects = [("rope_scaling.", f.object("rope_scaling")), ("rope_parameters.", f.object("rope_parameters"))];
+    let given = objects.into_iter().find_map(|(at, map)| Some((at, map.filter(|m| !m.is_empty())?)));
+    let kind = given.and_then(|(_, map)| map.get("rope_type").or(map.get("type"))?.as_str());
+    let (Some((at, map)), Some("longrope")) = (given, kind) else {
+        let rope = rope::read(f, dim, longest, THETA)?;
+        if rope.scaling == RopeScaling::Default {
+            return Ok(rope);
+        }
+        let help = "this architecture has none but longrope".into();
+        return Err(f.unsupported("rope_scaling", kind.unwrap_or("a scaling").into(), help));
+    };
+    let r = f.inside_rope(map, at, &[LONGROPE])?;
+    let said = |name: &str| r.number(name).or(f.number(name));
+    let theta = said("rope_theta").unwrap_or(THETA);
+    if !(theta > 1.0 && (theta as f32).is_finite()) {
+        return Err(f.invalid("rope_theta", &theta, "a finite number above 1".into()));
+    }
+    let short = r.numbers("short_factor").ok_or_else(|| r.missing("short_factor"))?;
+    if short.len() != dim / 2 || !short.iter().all(|x| *x > 0.0 && (1.0 / *x as f32).is_finite()) {
+        let expected = format!("{} positive numbers, one for each pair of rotated elements", dim / 2);
+        return Err(r.invalid("short_factor", &short, expected));
+    }
+    let original = r.size(ORIGINAL).or(longest);
+    if let Some(outer) = f.size(ORIGINAL).value().filter(|n| *n != original) {
+        return Err(f.invalid(ORIGINAL, &outer, format!("as `{at}{ORIGINAL}` ({original}), or absent")));
+    }
+    let scales = [r.factor("short_mscale", 0.0)?, r.factor("long_mscale", 0.0)?];
+    if longest > original && scales[0] != scales[1] {
+        r.leave_original(original);
+    }
+    let [short, long] = scales.map(|attention_factor| LongRopeFactors { divisors: short.clone(), attention_factor });
+    Ok(RopeConfig { theta, dim, scaling: RopeScaling::LongRope { short, long, original } })
+}
+
+/// The base of the frequencies where none is given.
+const THETA: f64 = 1e6;
+
+const ORIGINAL: &str = "original_max_position_embeddings";
+
+const LONGROPE: &[Field] = &[
+    Field::new("rope_type", Accepts::Text),
+    Field::new("type", Accepts::Text),
+    Field::new("rope_theta", Accepts::Number),
+    Field::new("short_factor", Accepts::Numbers),
+    // Read by nobody: see above.
+    Field::new("long_factor", Accepts::Numbers),
+    Field::new("short_mscale", Accepts::Number),
+    Field::new("long_mscale", Accepts::Number),
+    Field::new(ORIGINAL, TOKENS),
+];
+
+const BASE: &[Field] = &[
+    // Without longrope nothing reads it.
+    Field::new(ORIGINAL, TOKENS),
+    Field::new("rope_theta", Accepts::Number),
+    Field::new("rope_scaling", Accepts::Object),
+    Field::new("rope_parameters", Accepts::Object),
+];
+
+const OWN: &[Field] = &[
+    Field::new("num_local_experts", Accepts::Size(4096)).or(&["num_experts"]),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)),
+    // The others draw noise from it, in training.
+    Field::new("router_jitter_noise", Accepts::Number).unless(Neutral::Any),
+    Field::new("lm_head_bias", Accepts::Flag),
+];
+
+#[cfg(test)]
+mod tests {
+    use crate::arch::Model;
+    use crate::testing::{config, with};
+    use llmcc_ir::graph::Op;
+    use serde_json::{Value, json};
+
+    fn longrope(changes: Value) -> Value {
+        let scaling = json!({
+            "type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [4.0, 8.0], "short_mscale": 1.25,
+            "long_mscale": 1.25, "original_max_position_embeddings": 16
+        });
+        with(config("phimoe"), json!({ "rope_theta": 10000.0, "rope_scaling": with(scaling, changes) }))
+    }
+
+    /// In Transformers 5.23 the frequencies of Phi-3.5-MoE are those of short contexts in all of them, and its
+    /// sines and cosines are multiplied by what the file says.
+    #[test]
+    fn longrope_has_short_factors() {
+        let (module, _) = Model::parse(&longrope(json!({}))).unwrap().imagined().unwrap();
+        let found = module.weights.iter().find(|w| w.name == "$rope.inv_freq").unwrap().data.clone().unwrap();
+        assert_eq!(found, [1.0, 1.0 / (1.5 * 100.0)]);
+        let table = |op: &Op| {
+            let Op::RopeTable { scale, .. } = op else { return None };
+            Some(scale.get())
+        };
+        assert_eq!(module.funcs[0].nodes.iter().find_map(|n| table(&n.op)), Some(1.25));
+        // The longest sequence decides.
+        for (original, scale) in [(16, 1.5), (64, 1.25)] {
+            let json = longrope(json!({ "long_mscale": 1.5, "original_max_position_embeddings": original }));
+            let model = Model::parse(&json).unwrap();
+            assert_eq!(model.original_context, Some(original).filter(|n| *n == 16));
+            let (module, _) = model.imagined().unwrap();
+            assert_eq!(module.funcs[0].nodes.iter().find_map(|n| table(&n.op)), Some(scale));
+        }
+    }
+
+    #[test]
+    fn what_is_refused() {
+        for (changes, expected) in [
+            (json!({ "long_mscale": 0 }), "field `rope_scaling.long_mscale` is 0"),
+            (json!({ "short_mscale": "absent" }), "field `rope_scaling.short_mscale` is missing"),
+            (json!({ "short_factor": [1.0] }), "field `rope_scaling.short_factor` is [1.0]"),
+            (json!({ "type": "yarn", "factor": 2.0 }), "field `rope_scaling` is yarn, which is not supported"),
+        ] {
+            let text = Model::parse(&longrope(changes)).unwrap_err().to_string();
+            assert!(text.starts_with(expected), "{text}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Qwen2.5-Omni (arXiv 2503.20215), the text model of its thinker: that of Qwen2-VL, with other sizes
+//! where the file says nothing.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, MLP, MODEL, OPTIONAL_WINDOWS, ROTARY, WindowRule};
+use crate::config::fields::IDENTITY;
+use crate::config::known::Neutral;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "qwen2_5_omni_text",
+    class: "Qwen2_5OmniThinkerForConditionalGeneration",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, OPTIONAL_WINDOWS],
+    // The biases of Q, K and V are always there.
+    fixed: &[("attention_bias", Neutral::On), ("qkv_bias", Neutral::On)],
+    goldens: &["qwen2_5_omni_text"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(152_064),
+            heads: Some(28),
+            kv_heads: Some(4),
+            max_position: 32_768,
+            theta: 1e6,
+            window: WindowRule::Optional,
+            ..Defaults::LLAMA
+        };
+        let d = Decoder::read(f, &defaults)?;
+        Ok(Box::new(d.with_attention(|_, a| a.qkv_bias = true)))
+    },
+};

@@ -1,0 +1,32 @@
+//! Qwen2-VL (arXiv 2409.12191), its text model: Qwen2. Positions of texts are the same in all three
+//! sections of its rotation.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, MLP, MODEL, OPTIONAL_WINDOWS, ROTARY, WindowRule};
+use crate::config::fields::IDENTITY;
+use crate::config::known::Neutral;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "qwen2_vl_text",
+    class: "Qwen2VLForConditionalGeneration",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, OPTIONAL_WINDOWS],
+    fixed: &[("attention_bias", Neutral::On), ("qkv_bias", Neutral::On)],
+    goldens: &["qwen2_vl_text", "qwen2_vl", "qwen2_5_vl"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(152_064),
+            heads: Some(64),
+            kv_heads: Some(8),
+            max_position: 32_768,
+            eps: 1e-5,
+            theta: 1e6,
+            window: WindowRule::Optional,
+            ..Defaults::LLAMA
+        };
+        let d = Decoder::read(f, &defaults)?;
+        Ok(Box::new(d.with_attention(|_, a| a.qkv_bias = true)))
+    },
+};

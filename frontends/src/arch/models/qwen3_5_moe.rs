@@ -1,0 +1,39 @@
+//! Qwen3.5 with experts, the text models: Qwen3.5 with mixtures of experts, beside an MLP for all
+//! tokens that each takes a share of.
+
+use crate::arch::blocks::decoder::Defaults;
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::families::qwen_gated_delta::{
+    DELTA, EXPERTS, LAYERS, NAMES, decoder, delta, drafted, experts,
+};
+use crate::arch::blocks::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
+use crate::config::common::{ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, PARTIAL_ROTARY, RMS_NORM};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "qwen3_5_moe_text",
+    class: "Qwen3_5MoeForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, ATTENTION_BIAS, DELTA, LAYERS, EXPERTS, OWN],
+    fixed: &[("norm_topk_prob", Neutral::On), ("attn_output_gate", Neutral::On), ("intermediate_size", Neutral::Any)],
+    goldens: &["qwen3_5_moe"],
+    names: Names(&[NAMES, QWEN_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(248_320),
+            heads: Some(16),
+            kv_heads: Some(2),
+            head_dim: Some(256),
+            max_position: 32_768,
+            partial: 0.25,
+            // There are no MLPs but those of `experts`.
+            ffn: Some(1),
+            ..Defaults::LLAMA
+        };
+        let d = decoder(f, &defaults, delta(f)?)?;
+        let experts = experts(f, &d, [256, 8], true)?;
+        Ok(Box::new(drafted(d.with_experts(|_| Some(experts)))))
+    },
+};
+
+const OWN: &[Field] = &[RMS_NORM, Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS))];

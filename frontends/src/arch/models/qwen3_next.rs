@@ -1,0 +1,46 @@
+//! Qwen3-Next (Qwen, 2025): as Qwen3.5 with experts, projections of the gated delta rule stored
+//! head by head.
+
+use crate::arch::blocks::decoder::Defaults;
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::Experts;
+use crate::arch::blocks::families::qwen_gated_delta::{self, DELTA, EXPERTS, LAYERS, decoder, delta, drafted, experts};
+use crate::arch::blocks::names::{HUGGING_FACE, Names, QWEN_EXPERTS, Table};
+use crate::arch::blocks::recurrent::{DELTA_QKV, DELTA_RATE, GatedDelta, Projections};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+use crate::config::known::Neutral;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "qwen3_next",
+    class: "Qwen3NextForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, DELTA, LAYERS, EXPERTS, OWN],
+    fixed: &[("attn_output_gate", Neutral::On)],
+    goldens: &["qwen3_next"],
+    names: Names(&[NAMES, qwen_gated_delta::NAMES, QWEN_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(151_936),
+            heads: Some(16),
+            kv_heads: Some(2),
+            head_dim: Some(256),
+            max_position: 32_768,
+            partial: 0.25,
+            ..Defaults::LLAMA
+        };
+        let delta = GatedDelta { stored: Projections::ByHead, ..delta(f)? };
+        let d = decoder(f, &defaults, delta)?;
+        let experts = experts(f, &d, [512, 10], f.flag_or("norm_topk_prob", true))?;
+        let sparse = Experts::sparse_layers(f, d.layers.len());
+        Ok(Box::new(drafted(d.with_experts(|i| sparse[i].then_some(experts)))))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("norm_topk_prob", Accepts::Flag),
+    Field::new("decoder_sparse_step", Accepts::Size(4096)),
+    Field::new("mlp_only_layers", Accepts::Numbers),
+];
+
+const NAMES: Table =
+    &[(DELTA_QKV, "model.layers.{}.linear_attn.in_proj_qkvz"), (DELTA_RATE, "model.layers.{}.linear_attn.in_proj_ba")];

@@ -1,0 +1,43 @@
+//! Qwen3-VL with experts (arXiv 2511.21631), its text model: Qwen3 with experts in stacks, whose weights
+//! always have the sum 1. Published files have the stacks transposed, those that Transformers saves anew
+//! may have them either way.
+
+use crate::arch::blocks::attention::QkNorm;
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::{Experts, Stored};
+use crate::arch::blocks::families::qwen_experts::{EXPERTS, experts, in_layers};
+use crate::arch::blocks::names::{EXPERTS_DOWN, EXPERTS_GATE_UP, HUGGING_FACE, Names, QWEN_EXPERTS, Table};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::fields::IDENTITY;
+use crate::config::known::Neutral;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "qwen3_vl_moe_text",
+    class: "Qwen3VLMoeForConditionalGeneration",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, EXPERTS],
+    fixed: &[("norm_topk_prob", Neutral::On)],
+    goldens: &["qwen3_vl_moe_text"],
+    names: Names(&[NAMES, QWEN_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let bias = f.flag("attention_bias");
+        let defaults = Defaults {
+            vocab: Some(151_936),
+            heads: Some(16),
+            kv_heads: Some(16),
+            max_position: 128_000,
+            theta: 5e5,
+            tied: true,
+            ..Defaults::LLAMA
+        };
+        let d = Decoder::read(f, &defaults)?;
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)));
+        let experts = Experts { stored: Stored::JoinedEitherWay, ..experts(f, &d, [4, 1408, 60], true) };
+        in_layers(f, d, experts)
+    },
+};
+
+const NAMES: Table = &[
+    (EXPERTS_GATE_UP, "model.layers.{}.mlp.experts.gate_up_proj"),
+    (EXPERTS_DOWN, "model.layers.{}.mlp.experts.down_proj"),
+];

@@ -1,0 +1,35 @@
+//! Qwen3-VL (arXiv 2511.21631), its text model: Qwen3. Positions of texts are the same in all three
+//! sections of its rotation, and nothing is added to the first layers without images.
+
+use crate::arch::blocks::attention::QkNorm;
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::families::cosmos3::COSMOS3;
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, ROTARY};
+use crate::config::fields::IDENTITY;
+use crate::config::known::Neutral;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "qwen3_vl_text",
+    class: "Qwen3VLForConditionalGeneration",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS],
+    fixed: &[("use_qk_norm", Neutral::On), ("qk_norm", Neutral::On), ("qk_layernorm", Neutral::On)],
+    // Cosmos 3 is one of these.
+    names: Names(&[COSMOS3, HUGGING_FACE]),
+    goldens: &["qwen3_vl_text", "qwen3_vl"],
+    read: |f| {
+        let bias = f.flag("attention_bias");
+        let defaults = Defaults {
+            vocab: Some(151_936),
+            heads: Some(32),
+            kv_heads: Some(32),
+            head_dim: Some(128),
+            max_position: 128_000,
+            theta: 5e5,
+            ..Defaults::LLAMA
+        };
+        let d = Decoder::read(f, &defaults)?;
+        Ok(Box::new(d.with_attention(|_, a| (a.qkv_bias, a.out_bias, a.qk_norm) = (bias, bias, Some(QkNorm::Head)))))
+    },
+};

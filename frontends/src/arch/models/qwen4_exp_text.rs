@@ -1,0 +1,228 @@
+//! Qwen4-Exp, the text models (Qwen, 2026): Qwen3.5 with experts, with several residual streams, which
+//! every block reads and changes all of, and in some layers rows of large tables by the last tokens.
+//!
+//! Layers with attention select blocks of tokens by an indexer: contexts of which none is left out are
+//! compiled.
+
+mod ngrams;
+mod streams;
+
+use crate::arch::blocks::attention::Norm;
+use crate::arch::blocks::decoder::{self, Decoder, Defaults};
+use crate::arch::blocks::entry::{Arch, Shape};
+use crate::arch::blocks::experts::mixture;
+use crate::arch::blocks::families::indexer::{Selection, dense_of};
+use crate::arch::blocks::families::qwen_gated_delta::{self, DELTA, EXPERTS, INTERVAL, delta, experts, linear_layers};
+use crate::arch::blocks::lifter::{Carried, Lifter};
+use crate::arch::blocks::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
+use crate::arch::blocks::outputs::Yields;
+use crate::arch::blocks::recurrent::GatedDelta;
+use crate::arch::blocks::token_mixer::{Context, mixed};
+use crate::config::ConfigError;
+use crate::config::common::{ACTIVATIONS, ATTENTION, ATTENTION_BIAS, Facts, MODEL, PARTIAL_ROTARY, RMS_NORM, WIDTH};
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::known::Neutral;
+use crate::error::FrontendError;
+use llmcc_ir::graph::{Input, Op, UnaryOp};
+use llmcc_ir::output::Pool;
+use ngrams::{NGRAMS, NGram};
+use streams::{ATTN, LAST, MLP, STREAMS, Streams};
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "qwen4_exp_text",
+    class: "Qwen4ExpForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, ATTENTION_BIAS, DELTA, EXPERTS, ngrams::FIELDS, OWN],
+    fixed: &[
+        ("attn_output_gate", Neutral::On),
+        // What is said of the indexer.
+        ("indexer_n_heads", Neutral::Any),
+        ("indexer_kv_heads", Neutral::One),
+        ("indexer_head_dim", Neutral::Any),
+        ("number_of_conv_states", Neutral::Any),
+    ],
+    goldens: &["qwen4_exp"],
+    names: Names(&[NGRAMS, STREAMS, qwen_gated_delta::NAMES, QWEN_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(248_320),
+            heads: Some(16),
+            kv_heads: Some(2),
+            head_dim: Some(256),
+            max_position: 32_768,
+            // There are no MLPs but those of `experts`.
+            ffn: Some(1),
+            ..Defaults::LLAMA
+        };
+        let d = qwen_gated_delta::decoder(f, &defaults, GatedDelta { gate_act: gate(f)?, ..delta(f)? })?;
+        let experts = experts(f, &d, [512, 10], f.flag_or("norm_topk_prob", true))?;
+        let linear = linear_layers(f, d.layers.len())?;
+        let ngrams = ngrams::read(f, &d.facts, &linear)?;
+        let d = selected(f, d.with_experts(|_| Some(experts)), linear.contains(&false))?;
+        let streams = Streams { count: f.size("hc_count").or(4), rank: f.size("hc_lowrank").or(320) };
+        if streams.count < 2 {
+            return Err(f.invalid("hc_count", &streams.count, "at least 2".into()));
+        }
+        Ok(Box::new(Qwen4 { decoder: d, streams, ngrams }))
+    },
+};
+
+/// The activation of the gate of the delta rule.
+fn gate(f: &Fields) -> Result<UnaryOp, ConfigError> {
+    match f.text("output_gate_type").or(f.text("hidden_act")) {
+        None | Some("silu" | "swish") => Ok(UnaryOp::Silu),
+        Some("sigmoid") => Ok(UnaryOp::Sigmoid),
+        Some(other) => {
+            let help = "without `output_gate_type` this architecture has \"silu\"".to_string();
+            Err(f.unsupported("hidden_act", format!("{other:?}"), help))
+        }
+    }
+}
+
+/// For contexts of which nothing is left out, if there is attention.
+fn selected(f: &Fields, d: Decoder, attends: bool) -> Result<Decoder, ConfigError> {
+    if !attends {
+        return Ok(d);
+    }
+    let (tokens, block) = (f.required_size("indexer_budget")?, f.required_size("indexer_compress_ratio")?);
+    if !tokens.is_multiple_of(block) {
+        let help = format!("this architecture selects whole blocks of `indexer_compress_ratio` ({block})");
+        return Err(f.unsupported("indexer_budget", tokens.to_string(), help));
+    }
+    Ok(dense_of(f, d, Selection { tokens, field: "indexer_budget" }))
+}
+
+/// A decoder whose blocks read and change all of several streams.
+#[derive(Debug)]
+struct Qwen4 {
+    decoder: Decoder,
+    streams: Streams,
+    /// What some layers add by the last tokens.
+    ngrams: Option<NGram>,
+}
+
+impl Qwen4 {
+    /// The norms of streams and of what is made of n-grams.
+    fn norm(&self) -> Norm {
+        self.decoder.norm
+    }
+
+    /// The streams after layer `i`.
+    fn layer(&self, l: &mut Lifter, i: usize, x: &Carried, ropes: &[Carried]) -> Result<Carried, FrontendError> {
+        let (d, spec) = (&self.decoder, &self.decoder.layers[i]);
+        let mut f = l.layer("attend", i);
+        let x = f.carried("x", x);
+        let context = Context::of(&mut f, spec, ropes);
+        let (h, normed) = self.streams.mixed(&mut f, ATTN, self.norm(), x);
+        let y = mixed(&mut f, d.norm, spec, context, h);
+        let x = self.streams.injected(&mut f, ATTN, (x, normed), y);
+        let x = f.call(&[x])?.pop().unwrap_or_default();
+        let mut f = l.layer("feed", i);
+        let x = f.carried("x", &x);
+        let (h, normed) = self.streams.mixed(&mut f, MLP, self.norm(), x);
+        let y = match &spec.experts {
+            Some(experts) => mixture(&mut f, experts, h, h),
+            None => f.stop(),
+        };
+        let x = self.streams.injected(&mut f, MLP, (x, normed), y);
+        Ok(f.call(&[x])?.pop().unwrap_or_default())
+    }
+}
+
+impl Shape for Qwen4 {
+    fn facts(&self) -> &Facts {
+        &self.decoder.facts
+    }
+
+    fn yields(&self) -> Yields {
+        Yields::LogitsOrRows(Pool::Last)
+    }
+
+    fn chooses(&self, tensor: &str) -> bool {
+        self.decoder.chooses(tensor)
+    }
+
+    fn integers(&self, tensor: &str) -> Option<Vec<i64>> {
+        self.ngrams.as_ref()?.integers(tensor)
+    }
+
+    fn lift(&self, l: &mut Lifter) -> Result<(), FrontendError> {
+        let d = &self.decoder;
+        let (x, ropes) = decoder::embedding(l, d)?;
+        let last = self.ngrams.as_ref().map(|n| n.last_tokens(l)).transpose()?;
+        let mut x = self.streams.begin(l, &x)?;
+        for i in 0..d.layers.len() {
+            if let (Some(ngrams), Some(last)) = (&self.ngrams, &last) {
+                x = ngrams.added(l, i, (self.streams, self.norm()), last, x)?;
+            }
+            x = self.layer(l, i, &x, &ropes)?;
+        }
+        let mut f = l.func("head");
+        let x = f.carried("x", &x);
+        let wanted = f.input(Input::OutRows);
+        let x = f.op(Op::GatherRows, &[x, wanted]);
+        let (x, _) = self.streams.mixed(&mut f, LAST, self.norm(), x);
+        decoder::output(f, d, x)
+    }
+}
+
+const OWN: &[Field] = &[
+    RMS_NORM,
+    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
+    INTERVAL,
+    // What is called full attention selects too; the last is refused with a word of its own.
+    Field::new(
+        "layer_types",
+        Accepts::ListOf(&["linear_attention", "full_attention", "indexed_attention", "sliding_attention"]),
+    ),
+    Field::new("output_gate_type", Accepts::OneOf(&["silu", "sigmoid"])),
+    Field::new("norm_topk_prob", Accepts::Flag),
+    Field::new("indexer_budget", Accepts::Size(1 << 24)),
+    Field::new("indexer_compress_ratio", Accepts::Size(1 << 24)),
+    Field::new("hc_count", Accepts::Size(64)),
+    Field::new("hc_lowrank", WIDTH),
+];
+
+#[cfg(test)]
+mod tests {
+    use crate::arch::Model;
+    use crate::testing::{config, with};
+    use serde_json::{Value, json};
+
+    fn read(changes: Value) -> Result<Model, String> {
+        let types = json!({ "layer_types": ["linear_attention", "full_attention"], "ple_layer_ids": [1] });
+        Model::parse(&with(with(config("qwen4_exp_text"), types), changes)).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn contexts_end_where_blocks_would_be_left_out() {
+        assert_eq!(read(json!({})).unwrap().facts().max_position, 64);
+        let model = read(json!({ "indexer_budget": 32 })).unwrap();
+        assert_eq!(model.facts().max_position, 32);
+        let expected = "`indexer_budget` selects 32 tokens: contexts are no longer than that, since beyond it";
+        assert!(model.unread[0].starts_with(expected), "{:?}", model.unread);
+        let without = json!({ "indexer_budget": 32, "layer_types": "absent" });
+        assert_eq!(read(without.clone()).unwrap().facts().max_position, 64);
+        let every = with(without, json!({ "full_attention_interval": 2 }));
+        assert_eq!(read(every).unwrap().facts().max_position, 32);
+    }
+
+    #[test]
+    fn what_is_not_computed_is_refused_in_words() {
+        for (changes, expected) in [
+            (json!({ "ple_layer_ids": [2] }), "`ple_layer_ids` is [2.0], which is not supported"),
+            (json!({ "ple_layer_ids": [0] }), "`ple_layer_ids` is [0.0], which is not supported"),
+            (json!({ "ple_embed_dim": 10 }), "rows of a 4th of it"),
+            (json!({ "ple_conv_kernel_size": 1 }), "`ple_conv_kernel_size` is 1"),
+            (json!({ "ngram_size": 1 }), "`ngram_size` is 1"),
+            (json!({ "ngram_vocab_size_base": 1 << 28, "heads_per_ngram": 12 }), "tables of at most 2147483647 rows"),
+            (json!({ "eos_token_id": null }), "eos_token_id"),
+            (json!({ "indexer_budget": 30 }), "whole blocks of `indexer_compress_ratio` (4)"),
+            (json!({ "indexer_kv_heads": 2 }), "`indexer_kv_heads` is 2"),
+            (json!({ "hc_count": 1 }), "`hc_count` is 1"),
+            (json!({ "output_gate_type": null, "hidden_act": "gelu" }), "this architecture has \"silu\""),
+        ] {
+            let error = read(changes.clone()).unwrap_err();
+            assert!(error.contains(expected), "{changes}: {error}");
+        }
+    }
+}

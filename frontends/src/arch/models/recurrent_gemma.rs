@@ -1,0 +1,114 @@
+//! RecurrentGemma (arXiv 2404.07839): Griffin's gated linear units in two of three layers, attention
+//! with a window in the others, norms and scales as in Gemma, logits with a soft cap.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{
+    ATTN_K, ATTN_NORM, ATTN_OUT, ATTN_Q, ATTN_V, HUGGING_FACE, MLP_DOWN, MLP_GATE, MLP_NORM, MLP_UP, NORM, Names, Table,
+};
+use crate::arch::blocks::recurrent_mixer::Mixer;
+use crate::arch::blocks::rg_lru::{self, LinearUnit};
+use crate::config::ConfigError;
+use crate::config::common::{
+    self, ACTIVATIONS, ATTENTION_BIAS, HEADS, MODEL, PARTIAL_ROTARY, RMS_NORM, TOKENS, WIDTH, WindowRule,
+};
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::known::Neutral;
+use llmcc_ir::graph::UnaryOp;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "recurrent_gemma",
+    class: "RecurrentGemmaForCausalLM",
+    fields: &[IDENTITY, MODEL, HEADS, PARTIAL_ROTARY, ATTENTION_BIAS, OWN],
+    // The classes divide the width among the heads, and multiply embeddings.
+    fixed: &[
+        ("embeddings_scale_by_sqrt_dim", Neutral::On),
+        ("final_w_init_variance_scale", Neutral::Any),
+        ("w_init_variance_scale", Neutral::Any),
+    ],
+    goldens: &["recurrent_gemma"],
+    names: Names(&[NAMES, rg_lru::NAMES, HUGGING_FACE]),
+    read: |f| {
+        let window = WindowRule::AllLayers(2048);
+        let defaults = Defaults {
+            vocab: Some(256_000),
+            heads: Some(10),
+            max_position: 1 << 20,
+            window,
+            tied: true,
+            partial: 0.5,
+            act: ("hidden_activation", UnaryOp::GeluTanh),
+            ..Defaults::LLAMA
+        };
+        let (unit, bias) = (unit(f)?, f.flag("attention_bias"));
+        let heads = f.size("num_attention_heads").or(10);
+        common::follows(
+            f,
+            "head_dim",
+            f.required_size("hidden_size")? / heads,
+            "`hidden_size` over `num_attention_heads`",
+        )?;
+        let mut d = Decoder::read(f, &defaults)?;
+        let kinds = kinds(f)?;
+        d.norm.from_one = true;
+        d.scales.embedding = Some(half::bf16::from_f32((d.facts.hidden as f64).sqrt() as f32).to_f32());
+        d.scales.cap = Some(f.factor_or("logits_soft_cap", 30.0)? as f32);
+        let d = d.with_mixers(|i| (!kinds[i % kinds.len()]).then_some(Mixer::Linear(unit)));
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (bias, true));
+        // The two matrices of gate and input together have that width.
+        Ok(Box::new(d.with_mlp(|m| (m.ffn, m.bias) = (m.ffn / 2, true))))
+    },
+};
+
+const OWN: &[Field] = &[
+    Field::new("head_dim", Accepts::Any),
+    RMS_NORM,
+    Field::new("num_key_value_heads", Accepts::Size(1 << 14)),
+    Field::new("intermediate_size", WIDTH),
+    Field::new("hidden_activation", Accepts::OneOf(ACTIVATIONS)),
+    Field::new("lru_width", WIDTH),
+    Field::new("conv1d_width", Accepts::Size(64)),
+    Field::new("sliding_window", TOKENS).or(&["attention_window_size"]),
+    Field::new("logits_soft_cap", Accepts::Number),
+    Field::new("block_types", Accepts::ListOf(KINDS)).or(&["_block_types"]),
+];
+
+const NAMES: Table = &[
+    (NORM, "model.final_norm"),
+    (ATTN_NORM, "model.layers.{}.temporal_pre_norm"),
+    (MLP_NORM, "model.layers.{}.channel_pre_norm"),
+    (ATTN_Q, "model.layers.{}.temporal_block.q_proj"),
+    (ATTN_K, "model.layers.{}.temporal_block.k_proj"),
+    (ATTN_V, "model.layers.{}.temporal_block.v_proj"),
+    (ATTN_OUT, "model.layers.{}.temporal_block.o_proj"),
+    (MLP_GATE, "model.layers.{}.mlp_block.gate_proj"),
+    (MLP_UP, "model.layers.{}.mlp_block.up_proj"),
+    (MLP_DOWN, "model.layers.{}.mlp_block.down_proj"),
+];
+
+fn unit(f: &Fields) -> Result<LinearUnit, ConfigError> {
+    let (hidden, heads) = (f.required_size("hidden_size")?, f.size("num_attention_heads").or(10));
+    let (width, conv) = (f.size("lru_width").or(hidden), f.size("conv1d_width").or(4));
+    if !width.is_multiple_of(heads) {
+        return Err(f.invalid("lru_width", &width, format!("a multiple of `num_attention_heads` ({heads})")));
+    }
+    if conv < 2 {
+        return Err(f.invalid("conv1d_width", &conv, "at least 2".into()));
+    }
+    Ok(LinearUnit { width, heads, conv, act: common::activation(f, "hidden_activation", UnaryOp::GeluTanh) })
+}
+
+/// Which layers have attention: a pattern that is repeated.
+fn kinds(f: &Fields) -> Result<Vec<bool>, ConfigError> {
+    let Some(list) = f.get("block_types").value().and_then(|v| v.as_array()) else {
+        return Ok(vec![false, false, true]);
+    };
+    if list.is_empty() || list.iter().any(|v| v.as_str() == Some("full_attention")) {
+        let help = "this architecture has linear units, and attention with a window".to_string();
+        return Err(f.unsupported("block_types", serde_json::Value::from(list.clone()).to_string(), help));
+    }
+    Ok(list.iter().map(|v| v.as_str() != Some("recurrent")).collect())
+}
+
+/// The last is refused with a word of its own.
+const KINDS: &[&str] = &["recurrent", "attention", "sliding_attention", "full_attention"];

@@ -1,0 +1,18 @@
+//! RoBERTa (arXiv 1907.11692): BERT whose positions begin after the row of the padding token, with
+//! one kind of tokens.
+
+use crate::arch::blocks::encoder::{Defaults, Encoder, FIELDS, FILL, FIXED};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{Names, ROBERTA};
+use crate::config::common::MODEL;
+use crate::config::fields::IDENTITY;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "roberta",
+    class: "RobertaModel",
+    fields: &[IDENTITY, MODEL, FIELDS, FILL],
+    fixed: FIXED,
+    goldens: &["roberta", "roberta_classes"],
+    names: Names(&[ROBERTA]),
+    read: |f| Ok(Box::new(Encoder::read(f, &Defaults::ROBERTA)?)),
+};

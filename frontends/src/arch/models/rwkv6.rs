@@ -1,0 +1,141 @@
+//! RWKV-6, "Finch" (arXiv 2404.05892): as RWKV-5, with decays and mixtures of tokens that depend on
+//! the tokens, by matrices of low rank.
+
+use crate::arch::blocks::attention::linear;
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::families::rwkv::{
+    BONUS, CHANNEL_MIX_K, CHANNEL_MIX_R, ChannelMix, DECAY, FIELDS, FIXED, G, HEADS, K, MIX_G, MIX_K, MIX_R, MIX_V,
+    Matrices, NAMES, Pair, R, Rwkv, TimeMix, Toward, V, ffn,
+};
+use crate::arch::blocks::lifter::Draft;
+use crate::arch::blocks::names::{Kind, Names, Part, Table};
+use crate::arch::blocks::weight_forms::split_rows;
+use crate::config::common::{MODEL, WIDTH};
+use crate::config::fields::{Field, IDENTITY};
+use crate::config::known::Neutral;
+use llmcc_ir::graph::{Op, UnaryOp, Value};
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "rwkv6",
+    class: "Rwkv6ForCausalLM",
+    fields: &[IDENTITY, FIELDS, MODEL, HEADS, RANKS],
+    fixed: &[FIXED[0], FIXED[1], ("num_attention_heads", Neutral::Any), ("model_version", Neutral::Any)],
+    goldens: &["rwkv6_paper"],
+    names: Names(&[OWN, NAMES]),
+    read: |f| {
+        let channels = ChannelMix { ffn: 0, gated: true, toward: Toward::Before };
+        let model = Rwkv::read(f, (channels, ffn), |facts| {
+            let heads = Matrices::read(f, facts)?;
+            let wide = facts.hidden == 4096;
+            let mix = f.size("time_mix_extra_dim").or(if wide { 64 } else { 32 });
+            let decay = f.size("time_decay_extra_dim").or(if wide { 128 } else { 64 });
+            Ok(Finch { heads, mix, decay })
+        });
+        Ok(Box::new(model?))
+    },
+};
+
+/// Ranks of what depends on the tokens; no file of the hub says them.
+const RANKS: &[Field] = &[Field::new("time_mix_extra_dim", WIDTH), Field::new("time_decay_extra_dim", WIDTH)];
+
+const MIX_X: Part = Part("time.mix_x");
+const MIX_W: Part = Part("time.mix_w");
+const MIX_DOWN: Part = Part("time.mix_down");
+const MIX_UP: Part = Part("time.mix_up");
+const DECAY_DOWN: Part = Part("time.decay_down");
+const DECAY_UP: Part = Part("time.decay_up");
+
+const OWN: Table = &[
+    (MIX_X, "blocks.{}.att.time_maa_x"),
+    (MIX_X, "rwkv.blocks.{}.attention.time_maa_x"),
+    (MIX_W, "blocks.{}.att.time_maa_w"),
+    (MIX_W, "rwkv.blocks.{}.attention.time_maa_w"),
+    (MIX_K, "blocks.{}.att.time_maa_k"),
+    (MIX_K, "rwkv.blocks.{}.attention.time_maa_k"),
+    (MIX_V, "blocks.{}.att.time_maa_v"),
+    (MIX_V, "rwkv.blocks.{}.attention.time_maa_v"),
+    (MIX_R, "blocks.{}.att.time_maa_r"),
+    (MIX_R, "rwkv.blocks.{}.attention.time_maa_r"),
+    (MIX_G, "blocks.{}.att.time_maa_g"),
+    (MIX_G, "rwkv.blocks.{}.attention.time_maa_g"),
+    (MIX_DOWN, "blocks.{}.att.time_maa_w1"),
+    (MIX_DOWN, "rwkv.blocks.{}.attention.time_maa_w1"),
+    (MIX_UP, "blocks.{}.att.time_maa_w2"),
+    (MIX_UP, "rwkv.blocks.{}.attention.time_maa_w2"),
+    (DECAY, "blocks.{}.att.time_decay"),
+    (DECAY, "rwkv.blocks.{}.attention.time_decay"),
+    (DECAY_DOWN, "blocks.{}.att.time_decay_w1"),
+    (DECAY_DOWN, "rwkv.blocks.{}.attention.time_decay_w1"),
+    (DECAY_UP, "blocks.{}.att.time_decay_w2"),
+    (DECAY_UP, "rwkv.blocks.{}.attention.time_decay_w2"),
+    (BONUS, "blocks.{}.att.time_faaaa"),
+    (BONUS, "rwkv.blocks.{}.attention.time_faaaa"),
+    (CHANNEL_MIX_K, "blocks.{}.ffn.time_maa_k"),
+    (CHANNEL_MIX_K, "rwkv.blocks.{}.feed_forward.time_maa_k"),
+    (CHANNEL_MIX_R, "blocks.{}.ffn.time_maa_r"),
+    (CHANNEL_MIX_R, "rwkv.blocks.{}.feed_forward.time_maa_r"),
+];
+
+#[derive(Debug)]
+struct Finch {
+    heads: Matrices,
+    /// Ranks of the mixtures and of the decays.
+    mix: usize,
+    decay: usize,
+}
+
+impl Finch {
+    /// A row for decays, keys, values, receptances and gates each, mixed as the tokens say.
+    #[track_caller]
+    fn mixed(&self, f: &mut Draft, pair: &Pair) -> [Value; 5] {
+        let hidden = f.facts().hidden;
+        let x = pair.mixed(f, MIX_X);
+        let down = f.weight(MIX_DOWN, Kind::Bare, &[hidden, 5 * self.mix]);
+        let down = f.op(Op::Transpose, &[down]);
+        let down = split_rows(f, down, [self.mix; 5]);
+        let up = f.weight(MIX_UP, Kind::Bare, &[5, self.mix, hidden]);
+        let up = f.op(Op::Flatten, &[up]);
+        let up = split_rows(f, up, [self.mix; 5]);
+        [(0, MIX_W), (1, MIX_K), (2, MIX_V), (3, MIX_R), (4, MIX_G)].map(|(i, part)| {
+            let low = f.matmul(x, down[i]);
+            let low = f.unary(UnaryOp::Tanh, low);
+            let up = f.op(Op::Transpose, &[up[i]]);
+            let moved = f.matmul(low, up);
+            let fixed = f.weight(part, Kind::Row, &[hidden]);
+            let weights = f.add(moved, fixed);
+            pair.mixed_by(f, weights)
+        })
+    }
+
+    /// `e^(−e^w)` of each row of each head's matrix.
+    #[track_caller]
+    fn decays(&self, f: &mut Draft, x: Value) -> Value {
+        let hidden = f.facts().hidden;
+        let [down, up] = [(DECAY_DOWN, [hidden, self.decay]), (DECAY_UP, [self.decay, hidden])].map(|(part, shape)| {
+            let w = f.weight(part, Kind::Bare, &shape);
+            f.op(Op::Transpose, &[w])
+        });
+        let low = f.matmul(x, down);
+        let low = f.unary(UnaryOp::Tanh, low);
+        let w = f.matmul(low, up);
+        let fixed = f.weight(DECAY, Kind::Row, &[hidden]);
+        let w = f.add(w, fixed);
+        let w = f.unary(UnaryOp::Exp, w);
+        let w = f.unary(UnaryOp::Neg, w);
+        f.unary(UnaryOp::Exp, w)
+    }
+}
+
+impl TimeMix for Finch {
+    fn mix(&self, f: &mut Draft, h: Value, _: Option<Value>) -> (Value, Option<Value>) {
+        let hidden = f.facts().hidden;
+        let pair = Pair::new(f, "time.before", Toward::Before, h);
+        let [w, k, v, r, g] = self.mixed(f, &pair);
+        let [k, v, r, g] =
+            [(K, k), (V, v), (R, r), (G, g)].map(|(part, x)| linear(f, part, [hidden, hidden], false, x));
+        let decay = self.decays(f, w);
+        let bonus = f.weight(BONUS, Kind::Bare, &self.heads.shape(hidden));
+        let bonus = f.op(Op::Flatten, &[bonus]);
+        (self.heads.read_out(f, [r, k, v, decay, bonus], g), None)
+    }
+}

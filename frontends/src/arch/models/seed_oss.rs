@@ -1,0 +1,27 @@
+//! Seed-OSS: Llama with a switch of its own for the bias of attention's output.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY};
+use crate::config::fields::{Accepts, Field, IDENTITY};
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "seed_oss",
+    class: "SeedOssForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, OUT_BIAS],
+    fixed: &[],
+    goldens: &["seed_oss"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let (qkv, out, mlp) = (f.flag_or("attention_bias", true), f.flag("attention_out_bias"), f.flag("mlp_bias"));
+        let d = Decoder::read(
+            f,
+            &Defaults { kv_heads: Some(8), head_dim: Some(128), max_position: 524_288, ..Defaults::LLAMA },
+        )?;
+        let d = d.with_attention(|_, a| (a.qkv_bias, a.out_bias) = (qkv, out));
+        Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
+    },
+};
+
+const OUT_BIAS: &[Field] = &[Field::new("attention_out_bias", Accepts::Flag)];

@@ -1,0 +1,26 @@
+//! SmolLM3: Llama whose every fourth layer does not rotate positions.
+
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{HUGGING_FACE, Names};
+use crate::config::common::{self, ATTENTION, ATTENTION_BIAS, MLP, MLP_BIAS, MODEL, ROTARY, UNROTATED};
+use crate::config::fields::IDENTITY;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "smollm3",
+    class: "SmolLM3ForCausalLM",
+    fields: &[IDENTITY, MODEL, ATTENTION, ROTARY, MLP, ATTENTION_BIAS, MLP_BIAS, UNROTATED],
+    fixed: &[],
+    goldens: &["smollm3"],
+    names: Names(&[HUGGING_FACE]),
+    read: |f| {
+        let (attention, mlp) = (f.flag("attention_bias"), f.flag("mlp_bias"));
+        let defaults = Defaults { kv_heads: Some(4), max_position: 32_768, tied: true, theta: 2e6, ..Defaults::LLAMA };
+        let d = Decoder::read(f, &defaults)?;
+        let rotates = common::rotating_layers(f, d.facts.layers)?;
+        let d = d.with_attention(|i, a| {
+            (a.qkv_bias, a.out_bias, a.rotary) = (attention, attention, a.rotary.filter(|_| rotates[i]));
+        });
+        Ok(Box::new(d.with_mlp(|m| m.bias = mlp)))
+    },
+};

@@ -1,0 +1,258 @@
+//! Step-3.5 and Step-3.7 (StepFun, 2026), the text model: windows in most layers, with more heads and
+//! another rotation there, gates of whole heads, experts chosen by corrected sigmoids beside an MLP for
+//! all tokens, and limits of what the last of them multiply.
+
+use crate::arch::blocks::attention::QkNorm;
+use crate::arch::blocks::attention_gates::Gate;
+use crate::arch::blocks::clamps::Limits;
+use crate::arch::blocks::decoder::{Decoder, Defaults};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::experts::{CORRECTION, Experts, Shared, Stored, sparse_by_types};
+use crate::arch::blocks::names::{
+    ATTN_GATE, DEEPSEEK_EXPERTS, EXPERTS_DOWN, EXPERTS_GATE, EXPERTS_UP, HUGGING_FACE, Names, ROUTER, SHARED_DOWN,
+    SHARED_GATE, SHARED_UP, Table,
+};
+use crate::config::ConfigError;
+use crate::config::common::{ACTIVATIONS, ATTENTION_BIAS, MODEL, RMS_NORM, WIDTH, WINDOW};
+use crate::config::fields::{Accepts, Field, Fields, IDENTITY};
+use crate::config::known::Neutral;
+use crate::config::rope_kinds::{Beside, TwoRopes, read_two};
+use llmcc_ir::graph::{F32, Router, Score};
+use serde_json::Value;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "step3p5",
+    class: "Step3p7ForConditionalGeneration",
+    fields: &[IDENTITY, MODEL, HEADS, ROTATION, ATTENTION_BIAS, WINDOW, OWN],
+    // What files of the authors' own class say.
+    fixed: &[
+        ("gating", Neutral::On),
+        ("use_head_wise_attn_gate", Neutral::On),
+        ("use_qk_norm", Neutral::On),
+        ("zero_centered", Neutral::On),
+        ("sink", Neutral::Off),
+        ("use_moe_router_bias", Neutral::On),
+        ("moe_router_activation", Neutral::Words(&["sigmoid"])),
+        ("norm_expert_weight", Neutral::On),
+        ("yarn_only_types", Neutral::All("full_attention")),
+        ("mtp_layer_types", Neutral::Any),
+        ("mtp_mlp_layer_types", Neutral::Any),
+    ],
+    goldens: &["step3p5", "step3p7"],
+    names: Names(&[NAMES, DEEPSEEK_EXPERTS, HUGGING_FACE]),
+    read: |f| {
+        let defaults = Defaults {
+            vocab: Some(128_815),
+            heads: Some(64),
+            kv_heads: Some(8),
+            head_dim: Some(128),
+            max_position: 128_000,
+            eps: 1e-5,
+            ..Defaults::LLAMA
+        };
+        let layers = f.required_size("num_hidden_layers")?;
+        let slides = sliding(f, layers)?;
+        let mut d = Decoder::read_with(f, &defaults, |heads, max| {
+            let theta = match f.number("rope_theta") {
+                Some(theta) => [theta; 2],
+                None => by_kind(f, "rope_theta", &slides, 1e4)?,
+            };
+            let parts = by_kind(f, PARTS, &slides, 1.0)?;
+            read_two(
+                f,
+                heads.dim,
+                max,
+                TwoRopes { parts, partial: true, beside: Beside::Older, ..TwoRopes::new(theta) },
+            )
+        })?;
+        d.norm.from_one = true;
+        let (bias, window) = (f.flag("attention_bias"), f.size("sliding_window").value());
+        let queries = queries(f, &d, &slides)?;
+        let scale =
+            f.factor_or("query_pre_attn_scalar", d.layers.first().map_or(1, |l| l.attention.heads.dim) as f64)?;
+        let d = d.with_attention(|i, a| {
+            (a.qkv_bias, a.out_bias, a.qk_norm, a.gate) = (bias, bias, Some(QkNorm::Head), Some(Gate::Heads));
+            (a.window, a.rotary) = (window.filter(|_| slides[i]), Some(usize::from(slides[i])));
+            a.scale = (1.0 / scale.sqrt()) as f32;
+            a.heads.queries = queries[i];
+        });
+        let experts = experts(f, &d)?;
+        let sparse = sparse(f, layers)?;
+        let [own, beside] = [limits(f, "swiglu_limits", layers)?, limits(f, "swiglu_limits_shared", layers)?];
+        let mut d = d.with_experts(|i| {
+            let shared = experts.shared.map(|shared| Shared { limits: beside[i], ..shared });
+            sparse[i].then_some(Experts { limits: own[i], shared, ..experts })
+        });
+        d.layers.iter_mut().zip(beside).for_each(|(layer, limits)| layer.mlp.limits = limits);
+        Ok(Box::new(d))
+    },
+};
+
+/// What a list says of each layer: it may say something of those after the last as well, which predict
+/// further tokens.
+fn of_layers<'a>(f: &Fields<'a>, field: &str, layers: usize) -> Result<Option<&'a [Value]>, ConfigError> {
+    let Some(v) = f.get(field).value() else { return Ok(None) };
+    let list = v.as_array().and_then(|list| list.get(..layers));
+    list.map(Some).ok_or_else(|| f.invalid_value(field, v, format!("a list for {layers} layers")))
+}
+
+/// Which layers have a window.
+fn sliding(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
+    let list = of_layers(f, "layer_types", layers)?;
+    Ok(list.map_or(vec![false; layers], |list| list.iter().map(|v| v == "sliding_attention").collect()))
+}
+
+/// A number for each layer as one of those without a window and one of those with: they agree.
+fn by_kind(f: &Fields, field: &str, slides: &[bool], default: f64) -> Result<[f64; 2], ConfigError> {
+    let Some(list) = of_layers(f, field, slides.len())? else { return Ok([default; 2]) };
+    let numbers: Option<Vec<f64>> = list.iter().map(Value::as_f64).collect();
+    let of = |kind: bool| {
+        let mut own = numbers.as_ref()?.iter().zip(slides).filter(|(_, slides)| **slides == kind).map(|(x, _)| *x);
+        let first = own.next().unwrap_or(default);
+        own.all(|x| x == first).then_some(first)
+    };
+    let both = of(false).zip(of(true)).map(|(full, sliding)| [full, sliding]);
+    let expected = || "the same number in all layers with a window, and in all without".into();
+    both.ok_or_else(|| f.invalid(field, &list, expected()))
+}
+
+/// Heads of queries of each layer: those with a window may have others, and any layer what is said of it
+/// alone.
+fn queries(f: &Fields, d: &Decoder, slides: &[bool]) -> Result<Vec<usize>, ConfigError> {
+    let Some(heads) = d.layers.first().map(|l| l.attention.heads) else { return Ok(Vec::new()) };
+    let mut sliding = f.size("num_sliding_attention_heads").value();
+    if let (None, Some(map)) = (sliding, f.object(OTHER)) {
+        let r = f.inside(map, "attention_other_setting.", &[OTHERS])?;
+        for (name, n) in [("num_attention_groups", heads.kv), ("head_dim", heads.dim)] {
+            if let Some(other) = r.size(name).value().filter(|other| *other != n) {
+                return Err(r.unsupported(name, other.to_string(), format!("this architecture has {n} in all layers")));
+            }
+        }
+        sliding = r.size("num_attention_heads").value();
+    }
+    let sliding = sliding.unwrap_or(heads.queries);
+    let mut all: Vec<usize> = slides.iter().map(|slides| if *slides { sliding } else { heads.queries }).collect();
+    if let Some(map) = f.object(EACH) {
+        all = vec![heads.queries; slides.len()];
+        for (layer, v) in map {
+            let own = layer.parse().ok().and_then(|i: usize| all.get_mut(i)).zip(only_heads(v));
+            let help = || "this architecture has `num_attention_heads` there, of layers by their numbers".into();
+            let (of, n) = own.ok_or_else(|| f.unsupported(EACH, format!("{layer}: {v}"), help()))?;
+            *of = n;
+        }
+    }
+    if let Some(n) = all.iter().find(|n| !n.is_multiple_of(heads.kv)) {
+        let expected = format!("a multiple of the {} heads of keys and values", heads.kv);
+        return Err(f.invalid("num_sliding_attention_heads", n, expected));
+    }
+    Ok(all)
+}
+
+/// The number of heads, if an object says that and nothing else.
+fn only_heads(v: &Value) -> Option<usize> {
+    let map = v.as_object().filter(|map| map.len() == 1)?;
+    map.get("num_attention_heads")?.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| (1..=1 << 14).contains(n))
+}
+
+/// Which layers have experts: those that one of two lists names, or those from the fourth on.
+fn sparse(f: &Fields, layers: usize) -> Result<Vec<bool>, ConfigError> {
+    if f.get("mlp_layer_types").value().is_some() {
+        return sparse_by_types(f, layers, 3);
+    }
+    let Some(v) = f.get("moe_layers_enum").value() else { return Ok((0..layers).map(|i| i >= 3).collect()) };
+    let numbers: Option<Vec<u64>> = match v {
+        Value::String(s) => s.split(',').map(str::trim).filter(|s| !s.is_empty()).map(|s| s.parse().ok()).collect(),
+        Value::Array(list) => list.iter().map(Value::as_u64).collect(),
+        _ => None,
+    };
+    let numbers = numbers.ok_or_else(|| f.invalid_value("moe_layers_enum", v, "numbers of layers".into()))?;
+    Ok((0..layers).map(|i| numbers.contains(&(i as u64))).collect())
+}
+
+/// Limits of each layer; 0 and `null`: none.
+fn limits(f: &Fields, field: &str, layers: usize) -> Result<Vec<Option<Limits>>, ConfigError> {
+    let Some(list) = of_layers(f, field, layers)? else { return Ok(vec![None; layers]) };
+    let limit = |v: &Value| match v.as_f64() {
+        None if v.is_null() => Some(None),
+        Some(0.0) => Some(None),
+        Some(x) if x > 0.0 && (x as f32).is_normal() => Some(Some(Limits::Activated(x as f32))),
+        _ => None,
+    };
+    let all: Option<Vec<_>> = list.iter().map(limit).collect();
+    all.ok_or_else(|| f.invalid(field, &list, "limits above 0, or 0 or null for none".into()))
+}
+
+fn experts(f: &Fields, d: &Decoder) -> Result<Experts, ConfigError> {
+    let router = Router {
+        score: Score::Sigmoid,
+        scale: F32::new(f.factor_or("moe_router_scaling_factor", 1.0)? as f32),
+        ..Router::softmax(f.size("num_experts_per_tok").or(8), true)
+    };
+    let experts = Experts {
+        ffn: f.size("moe_intermediate_size").or(1280),
+        correction: Some(CORRECTION),
+        shared: Some(Shared::plain(f.size("share_expert_dim").or(1280))),
+        stored: Stored::Three,
+        ..Experts::like(d, router, f.size("n_routed_experts").or(288))
+    };
+    experts.checked(f, ["n_routed_experts", "num_experts_per_tok"])
+}
+
+const HEADS: &[Field] = &[
+    Field::new("num_attention_heads", Accepts::Size(1 << 14)),
+    Field::new("num_key_value_heads", Accepts::Size(1 << 14)).or(&["num_attention_groups"]),
+    Field::new("head_dim", Accepts::Size(1 << 14)),
+    Field::new("num_sliding_attention_heads", Accepts::Size(1 << 14)),
+    Field::new(OTHER, Accepts::Object),
+    Field::new(EACH, Accepts::Object),
+    Field::new("query_pre_attn_scalar", Accepts::Number),
+];
+
+/// What single layers have.
+const EACH: &str = "per_layer_config";
+/// What layers with a window have, in older files.
+const OTHER: &str = "attention_other_setting";
+
+const OTHERS: &[Field] = &[
+    Field::new("attention_type", Accepts::OneOf(&["sliding_attention"])),
+    Field::new("num_attention_heads", Accepts::Size(1 << 14)),
+    Field::new("num_attention_groups", Accepts::Size(1 << 14)),
+    Field::new("head_dim", Accepts::Size(1 << 14)),
+];
+
+/// How much of a head is rotated, for each layer.
+const PARTS: &str = "partial_rotary_factors";
+
+const ROTATION: &[Field] = &[
+    Field::new("rope_theta", Accepts::Any),
+    Field::new("rope_scaling", Accepts::Object),
+    Field::new("rope_parameters", Accepts::Object),
+    Field::new(PARTS, Accepts::Any),
+];
+
+const OWN: &[Field] = &[
+    Field::new("intermediate_size", WIDTH),
+    Field::new("hidden_act", Accepts::OneOf(ACTIVATIONS)),
+    RMS_NORM,
+    Field::new("mlp_layer_types", Accepts::Any),
+    Field::new("moe_layers_enum", Accepts::Any),
+    Field::new("n_routed_experts", Accepts::Size(4096)).or(&["num_local_experts", "moe_num_experts"]),
+    Field::new("num_experts_per_tok", Accepts::Size(4096)).or(&["moe_top_k"]),
+    Field::new("moe_intermediate_size", WIDTH),
+    Field::new("share_expert_dim", WIDTH).or(&["share_expert_dims"]),
+    Field::new("moe_router_scaling_factor", Accepts::Number),
+    Field::new("swiglu_limits", Accepts::Any),
+    Field::new("swiglu_limits_shared", Accepts::Any),
+];
+
+const NAMES: Table = &[
+    (ATTN_GATE, "model.layers.{}.self_attn.g_proj"),
+    (ROUTER, "model.layers.{}.moe.gate"),
+    (CORRECTION, "model.layers.{}.moe.router_bias"),
+    (EXPERTS_GATE, "model.layers.{}.moe.gate_proj"),
+    (EXPERTS_UP, "model.layers.{}.moe.up_proj"),
+    (EXPERTS_DOWN, "model.layers.{}.moe.down_proj"),
+    (SHARED_GATE, "model.layers.{}.share_expert.gate_proj"),
+    (SHARED_UP, "model.layers.{}.share_expert.up_proj"),
+    (SHARED_DOWN, "model.layers.{}.share_expert.down_proj"),
+];

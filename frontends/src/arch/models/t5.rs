@@ -1,0 +1,18 @@
+//! The encoder of T5 (arXiv 1910.10683): what scores get by distance is the same in all layers.
+
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::families::t5_encoder::{Absent, FIELDS, FIXED, NAMES, read};
+use crate::arch::blocks::names::{ATTN_BIAS, Names, Table};
+use crate::config::fields::IDENTITY;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "t5",
+    class: "T5EncoderModel",
+    fields: &[IDENTITY, FIELDS],
+    fixed: FIXED,
+    goldens: &["t5", "t5_relu"],
+    names: Names(&[NAMES, DISTANCES]),
+    read: |f| Ok(Box::new(read(f, &Absent::T5)?)),
+};
+
+const DISTANCES: Table = &[(ATTN_BIAS, "encoder.block.0.layer.0.SelfAttention.relative_attention_bias")];

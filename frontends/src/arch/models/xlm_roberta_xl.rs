@@ -1,0 +1,28 @@
+//! XLM-RoBERTa XL and XXL (arXiv 2105.00572): XLM-RoBERTa with norms before the blocks, and none of the
+//! embeddings.
+
+use crate::arch::blocks::encoder::{Defaults, Encoder, FIELDS, FILL, FIXED};
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::names::{ATTN_NORM, MLP_NORM, NORM, Names, ROBERTA, Table};
+use crate::config::common::MODEL;
+use crate::config::fields::IDENTITY;
+
+pub(crate) const ARCH: Arch = Arch {
+    model_type: "xlm-roberta-xl",
+    class: "XLMRobertaXLModel",
+    fields: &[IDENTITY, MODEL, FIELDS, FILL],
+    fixed: FIXED,
+    goldens: &["xlm_roberta_xl", "xlm_roberta_xl_classes"],
+    names: Names(&[NAMES, ROBERTA]),
+    read: |f| {
+        let mut e = Encoder::read(f, &Defaults { types: 1, eps: 1e-5, max_position: 514, ..Defaults::ROBERTA })?;
+        (e.norm_first, e.table_norm) = (true, false);
+        Ok(Box::new(e))
+    },
+};
+
+const NAMES: Table = &[
+    (NORM, "roberta.encoder.LayerNorm"),
+    (ATTN_NORM, "roberta.encoder.layer.{}.attention.self_attn_layer_norm"),
+    (MLP_NORM, "roberta.encoder.layer.{}.LayerNorm"),
+];

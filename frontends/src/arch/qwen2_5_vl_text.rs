@@ -1,7 +1,0 @@
-//! Qwen2.5-VL (arXiv 2502.13923), its text model: that of Qwen2-VL.
-
-use super::entry::Arch;
-use super::qwen2_vl_text;
-
-pub(super) const ARCH: Arch =
-    Arch { model_type: "qwen2_5_vl_text", class: "Qwen2_5_VLForConditionalGeneration", ..qwen2_vl_text::ARCH };

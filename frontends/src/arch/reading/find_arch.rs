@@ -1,0 +1,88 @@
+//! Which architecture a `config.json` is for, and what its class has on top.
+
+use crate::arch::blocks::entry::Arch;
+use crate::arch::blocks::outputs::Top;
+use crate::arch::reading::unsupported;
+use crate::config::ConfigError;
+use crate::config::fields::Fields;
+use crate::spelling::nearest;
+use serde_json::Value;
+
+/// The class that a file names.
+pub(crate) fn class<'a>(f: &Fields<'a>) -> Option<&'a str> {
+    f.get("architectures").value().and_then(|a| a.get(0)).and_then(Value::as_str)
+}
+
+/// That of a file of several parts.
+pub(crate) fn first_class(config: &serde_json::Map<String, Value>) -> Option<&str> {
+    config.get("architectures")?.get(0)?.as_str()
+}
+
+/// What a JSON value is, in words.
+pub(crate) fn kind(v: &Value) -> &'static str {
+    match v {
+        Value::Null => "`null`",
+        Value::Bool(_) => "a truth value",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// Architectures that are supported.
+#[derive(Clone, Copy)]
+pub(crate) struct Supported(pub &'static [&'static Arch]);
+
+impl Supported {
+    /// `found`, which is like `name`, is not supported.
+    pub(crate) fn unknown(self, name: &str, found: String) -> ConfigError {
+        if let Some(why) = unsupported::reason(name) {
+            return ConfigError::Beyond { found, why };
+        }
+        let nearest = nearest(name, self.0.iter().map(|a| a.model_type));
+        ConfigError::UnknownArch { found, nearest, supported: self.names() }
+    }
+
+    /// The architecture of a file, and what its class has on top.
+    pub(crate) fn find(self, f: &Fields) -> Result<(&'static Arch, Top), ConfigError> {
+        let class = class(f);
+        let by_type = match f.text("model_type") {
+            Some(t) => Some(self.by_model_type(t).ok_or_else(|| self.unknown(t, format!("`{t}`")))?),
+            None => None,
+        };
+        match (by_type, class) {
+            (Some(a), Some(c)) => {
+                let classes = a.also("architectures").iter().copied();
+                let top = std::iter::once(a.class).chain(classes).find_map(|class| Top::of(c, class));
+                let found = top.map(|top| (a, top)).or_else(|| self.of_type(a.model_type, c));
+                found.ok_or_else(|| self.unknown(a.model_type, format!("`{c}` of `{}`", a.model_type)))
+            }
+            // Without a class they are the whole that is named so.
+            (Some(a), None) if a.is_part() => Err(self.unknown(a.model_type, format!("`{}`", a.model_type))),
+            (Some(a), None) => Ok((a, Top::Own)),
+            (None, Some(c)) => {
+                let found = self.0.iter().find_map(|a| Some((*a, Top::of(c, a.class)?)));
+                found.ok_or_else(|| self.unknown(c, format!("`{c}`")))
+            }
+            (None, None) => Err(f.missing("model_type")),
+        }
+    }
+
+    /// The architecture of a class, of which files give the `model_type` of a simpler one: `bert` for
+    /// `jina_bert`.
+    fn of_type(self, model_type: &str, class: &str) -> Option<(&'static Arch, Top)> {
+        let after = |a: &&&Arch| a.model_type.strip_suffix(model_type).is_some_and(|start| start.ends_with('_'));
+        self.0.iter().filter(after).find_map(|a| Some((*a, Top::of(class, a.class)?)))
+    }
+
+    /// The architecture with a `model_type`.
+    pub(crate) fn by_model_type(self, name: &str) -> Option<&'static Arch> {
+        self.0.iter().find(|a| a.model_type == name || a.also("model_type").contains(&name)).copied()
+    }
+
+    /// Their names.
+    pub(crate) fn names(self) -> Vec<&'static str> {
+        self.0.iter().map(|a| a.model_type).collect()
+    }
+}

@@ -1,0 +1,134 @@
+//! A checked `config.json`, and the graph it describes.
+
+use super::draft_head;
+use super::find_arch::{Supported, class, first_class, kind};
+use super::state_spaces::translated;
+use super::{nested, plain_attention};
+use crate::arch::blocks::entry::{Arch, Shape};
+use crate::arch::blocks::lifter::Lifter;
+use crate::arch::blocks::origin::{Origin, Source, Wanted};
+use crate::arch::blocks::outputs::{Entry, Top};
+use crate::arch::models::ARCHS;
+use crate::config::fields::{Field, Fields, IDENTITY};
+use crate::config::known::{self, Neutral, Unread};
+use crate::config::{ConfigError, Facts, common};
+use crate::error::FrontendError;
+use llmcc_ir::graph::Module;
+use llmcc_ir::kv::KvDType;
+use serde_json::Value;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+const KNOWN: Supported = Supported(ARCHS);
+
+/// The architecture with a `model_type`.
+pub fn by_model_type(name: &str) -> Option<&'static Arch> {
+    KNOWN.by_model_type(name)
+}
+
+/// A checked `config.json`.
+#[derive(Debug)]
+pub struct Model {
+    /// The architecture.
+    pub arch: &'static Arch,
+    /// Fields that are not read and not known, each as `name` is value.
+    pub unread: Vec<String>,
+    /// The longest sequence for which LongRoPE has its short factors, of models that have longer ones.
+    pub original_context: Option<usize>,
+    pub(crate) shape: Box<dyn Shape>,
+    /// A part of a larger model.
+    pub(crate) nested: bool,
+    /// What its class has on top of its layers.
+    pub(crate) top: Top,
+    /// Layers after the last, which predict further tokens.
+    pub(crate) ahead: usize,
+}
+
+impl Model {
+    /// Reads and checks a `config.json`.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn parse(json: &Value) -> Result<Model, ConfigError> {
+        let whole = &*translated(json.as_object().ok_or(ConfigError::NotAnObject { found: kind(json) })?)?;
+        let inside = nested::text_model(whole, |name| by_model_type(name).is_some());
+        let plain = plain_attention::translated(inside.as_ref().unwrap_or(whole));
+        let map = &*plain;
+        let left = RefCell::default();
+        let (arch, top) = KNOWN.find(&Fields::new(map, "", &[IDENTITY], &left)?)?;
+        let top = match inside.as_ref().map(|_| first_class(whole)) {
+            Some(class) => nested::top(class)
+                .ok_or_else(|| KNOWN.unknown(arch.model_type, format!("`{}`", class.unwrap_or_default())))?,
+            None => top,
+        };
+        let f = Fields::new(map, "", arch.fields, &left)?.of_part(inside.is_some());
+        common::refuse_quantized(&f)?;
+        let shape = (arch.read)(&f)?;
+        if !shape.yields().suits(top) {
+            let named = class(&f).or_else(|| first_class(whole)).unwrap_or_default();
+            let found = format!("`{named}` of `{}`", arch.model_type);
+            return Err(KNOWN.unknown(arch.model_type, found));
+        }
+        f.leave(known::unread(map, |name| f.reads(name), arch.fixed, elsewhere));
+        let Unread { changes, others: mut unread, original_context } = left.take();
+        let nested = inside.is_some();
+        let ahead = ["num_nextn_predict_layers", "num_mtp_layers"]
+            .iter()
+            .find_map(|name| map.get(*name)?.as_u64())
+            .unwrap_or(0);
+        let ahead = usize::try_from(ahead).unwrap_or(0);
+        unread.extend(nested::left_out(whole).filter(|_| nested));
+        match changes {
+            fields if fields.is_empty() => Ok(Model { arch, unread, original_context, shape, nested, top, ahead }),
+            fields => Err(ConfigError::Unread { fields, class: arch.class }),
+        }
+    }
+
+    /// What is known of any model.
+    pub fn facts(&self) -> &Facts {
+        self.shape.facts()
+    }
+
+    /// The graph of a checkpoint that has whatever is asked for, in bf16, and the tensors that are,
+    /// in the order of their use.
+    ///
+    /// # Errors
+    /// When the configuration makes no graph.
+    pub(crate) fn imagined(&self) -> Result<(Module, Vec<Wanted>), FrontendError> {
+        let (module, source) =
+            self.lift(Source::Wanted(vec![]), Entry::imagined(&*self.shape), KvDType::F16, self.facts().max_position)?;
+        match source {
+            Source::Wanted(list) => Ok((module, list)),
+            Source::Checkpoint(_) => Ok((module, vec![])),
+        }
+    }
+
+    pub(crate) fn lift<'a>(
+        &'a self,
+        source: Source<'a>,
+        entry: Entry,
+        kv_dtype: KvDType,
+        max_context: usize,
+    ) -> Result<(Module, Source<'a>), FrontendError> {
+        let mut lifter = Lifter::new(self.origin(source), entry, kv_dtype, max_context);
+        draft_head::lift(&mut lifter, &*self.shape)?;
+        Ok(lifter.finish())
+    }
+
+    pub(crate) fn origin<'a>(&'a self, source: Source<'a>) -> Origin<'a> {
+        let (names, class, model_type) = (self.arch.names, self.arch.class, self.arch.model_type);
+        Origin { source, facts: self.facts(), names, class, model_type, nested: self.nested }
+    }
+}
+
+/// What a field that other architectures read must be for one that does not.
+fn elsewhere(name: &str) -> Option<Neutral> {
+    static RULES: LazyLock<HashMap<&'static str, Neutral>> = LazyLock::new(|| {
+        let names =
+            |f: &'static Field| std::iter::once(f.name).chain(f.also.iter().copied()).map(|name| (name, f.neutral));
+        // Of several architectures the first counts.
+        ARCHS.iter().rev().flat_map(|a| a.fields.iter().rev().copied().flatten()).flat_map(names).collect()
+    });
+    RULES.get(name).copied()
+}
