@@ -162,7 +162,8 @@ fn real_tokenizers_work_on_parts() {
 /// is an error and no other cut.
 #[test]
 fn searches_that_give_up() {
-    let split = json!({"type": "Split", "pattern": {"Regex": r"\d+(?=x)"}, "behavior": "Isolated", "invert": false});
+    let split =
+        json!({"type": "Split", "pattern": {"Regex": r"\d+(?![\d!])"}, "behavior": "Isolated", "invert": false});
     let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
     let of = |steps: Vec<Value>| {
         let json = file(Value::Null, json!({"type": "Sequence", "pretokenizers": steps}), true, json!({}));
@@ -171,13 +172,13 @@ fn searches_that_give_up() {
     let text = format!("{}!12x3", "1".repeat(3000));
     let here = of(vec![split.clone(), bytes.clone()]);
     let cut = of(vec![bytes.clone()]);
-    let pieces = [&text[..3001], "12", "x3"].map(|piece| cut.encode(piece, false).unwrap()).concat();
+    let pieces = [&text[..3001], "12", "x", "3"].map(|piece| cut.encode(piece, false).unwrap()).concat();
     assert_eq!(here.encode(&text, false).unwrap(), pieces);
     assert_eq!(here.encode_pair(&text, "a", None).unwrap().0.len(), pieces.len() + 1);
 
     let scripts = of(vec![json!({"type": "UnicodeScripts"}), split, bytes]);
     for result in [scripts.encode(&text, false), scripts.encode(&text, true)] {
-        let error = result.unwrap_err();
+        let Err(error) = result else { panic!("the search went on") };
         assert_eq!(error.kind, crate::Kind::Invalid);
         assert!(error.message.contains("gives up"), "{error}");
     }
@@ -185,5 +186,5 @@ fn searches_that_give_up() {
 
     let words = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
     let words = of(vec![words]);
-    assert!(words.encode(&" ".repeat(1 << 21), false).unwrap_err().message.contains("gives up"));
+    assert!(words.encode(&" ".repeat(1 << 21), false).is_err_and(|e| e.message.contains("gives up")));
 }

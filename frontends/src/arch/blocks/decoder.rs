@@ -242,6 +242,10 @@ impl Shape for Decoder {
         self.made.or(self.narrow).unwrap_or(self.facts.hidden)
     }
 
+    fn is_turned(&self) -> bool {
+        self.layers.iter().any(|l| l.attention.transposed)
+    }
+
     fn yields(&self) -> Yields {
         match self.layers.iter().all(|l| l.attention.causal) {
             true => Yields::LogitsOrRows(Pool::Last),

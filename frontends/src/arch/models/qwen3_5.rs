@@ -3,7 +3,7 @@
 
 use crate::arch::blocks::decoder::Defaults;
 use crate::arch::blocks::entry::Arch;
-use crate::arch::blocks::families::qwen_gated_delta::{DELTA, LAYERS, NAMES, decoder, delta, drafted};
+use crate::arch::blocks::families::qwen_gated_delta::{DELTA, GATE, LAYERS, NAMES, decoder, delta, drafted};
 use crate::arch::blocks::names::{HUGGING_FACE, Names};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
 use crate::config::fields::IDENTITY;
@@ -13,7 +13,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3_5_text",
     class: "Qwen3_5ForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, DELTA, LAYERS],
-    fixed: &[("attn_output_gate", Neutral::On)],
+    fixed: &[("attn_output_gate", Neutral::On), GATE],
     goldens: &["qwen3_5"],
     names: Names(&[NAMES, HUGGING_FACE]),
     read: |f| {

@@ -4,7 +4,7 @@
 use crate::arch::blocks::decoder::Defaults;
 use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::families::qwen_gated_delta::{
-    DELTA, EXPERTS, LAYERS, NAMES, decoder, delta, drafted, experts,
+    DELTA, EXPERTS, GATE, LAYERS, NAMES, decoder, delta, drafted, experts,
 };
 use crate::arch::blocks::names::{HUGGING_FACE, Names, QWEN_EXPERTS};
 use crate::config::common::{ACTIVATIONS, ATTENTION, ATTENTION_BIAS, MODEL, PARTIAL_ROTARY, RMS_NORM};
@@ -15,7 +15,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3_5_moe_text",
     class: "Qwen3_5MoeForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, ATTENTION_BIAS, DELTA, LAYERS, EXPERTS, OWN],
-    fixed: &[("norm_topk_prob", Neutral::On), ("attn_output_gate", Neutral::On), ("intermediate_size", Neutral::Any)],
+    fixed: &[("norm_topk_prob", Neutral::On), ("attn_output_gate", Neutral::On), GATE, ("intermediate_size", Neutral::Any)],
     goldens: &["qwen3_5_moe"],
     names: Names(&[NAMES, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {

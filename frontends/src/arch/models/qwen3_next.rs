@@ -4,7 +4,7 @@
 use crate::arch::blocks::decoder::Defaults;
 use crate::arch::blocks::entry::Arch;
 use crate::arch::blocks::experts::Experts;
-use crate::arch::blocks::families::qwen_gated_delta::{self, DELTA, EXPERTS, LAYERS, decoder, delta, drafted, experts};
+use crate::arch::blocks::families::qwen_gated_delta::{self, DELTA, EXPERTS, GATE, LAYERS, decoder, delta, drafted, experts};
 use crate::arch::blocks::names::{HUGGING_FACE, Names, QWEN_EXPERTS, Table};
 use crate::arch::blocks::recurrent::{DELTA_QKV, DELTA_RATE, GatedDelta, Projections};
 use crate::config::common::{ATTENTION, ATTENTION_BIAS, MLP, MODEL, PARTIAL_ROTARY};
@@ -15,7 +15,7 @@ pub(crate) const ARCH: Arch = Arch {
     model_type: "qwen3_next",
     class: "Qwen3NextForCausalLM",
     fields: &[IDENTITY, MODEL, ATTENTION, PARTIAL_ROTARY, MLP, ATTENTION_BIAS, DELTA, LAYERS, EXPERTS, OWN],
-    fixed: &[("attn_output_gate", Neutral::On)],
+    fixed: &[("attn_output_gate", Neutral::On), GATE],
     goldens: &["qwen3_next"],
     names: Names(&[NAMES, qwen_gated_delta::NAMES, QWEN_EXPERTS, HUGGING_FACE]),
     read: |f| {
