@@ -87,6 +87,8 @@ fn names_of_classes_and_defaults_of_generations() {
     assert!(assets.warnings.iter().any(|w| w.contains("`num_beams` is 2")), "{:?}", assets.warnings);
     let error = load_error(json!({}), &[("generation_config.json", r#"{"top_p": 2}"#)]);
     assert!(error.starts_with("DIR/generation_config.json: `top_p` is 2, not a number from 0 to 1; "), "{error}");
+    let error = load_error(json!({}), &[("generation_config.json", r#"{"eos_token_id": [1, "</s>"]}"#)]);
+    assert!(error.contains("`eos_token_id` is [1,\"</s>\"], not a token id, or a list of them"), "{error}");
 }
 
 /// Of files for several versions of Transformers the one is read that 5.23 takes.
